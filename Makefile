@@ -1,0 +1,28 @@
+# One command per intent, the same at the desk and in CI.
+.PHONY: run build test check docs bench
+
+# Builds the server and runs it on the default port.
+run: build
+	./target/release/nexus3 serve
+
+build:
+	cargo build --release --locked -p nexus3
+
+# Everything that can fail: unit, property and end-to-end tests, each against real parts.
+test:
+	cargo test --locked --workspace
+
+# Formatting, lints and the arrows between the crates.
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	.ci/arrows
+
+# Writes docs/rpc.md from the method table.
+docs:
+	cargo run --locked -q -p nexus3 -- schema --markdown > docs/rpc.md
+
+# Measures the server against bare baselines in the same run.
+bench:
+	cargo build --release --locked -p nexus3 -p nexus-bench
+	./target/release/nexus-bench

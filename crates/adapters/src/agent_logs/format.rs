@@ -1,0 +1,66 @@
+//! How log entries look on paper.
+
+use std::fmt::Write as _;
+
+use nexus_core::message::{Message, Role};
+
+/// An entry of `context.md`: what was said, by whom and when.
+pub(super) fn context(message: &Message, out: &mut String) {
+    heading(message, out);
+    body(&message.content, out);
+    for call in &message.tool_calls {
+        push(out, format_args!("→ `{}` ({})\n\n", call.name, call.id));
+    }
+}
+
+/// An entry of `verbose.md`: also where the message came from and with what arguments tools were called.
+pub(super) fn verbose(message: &Message, out: &mut String) {
+    heading(message, out);
+    let meta = &message.meta;
+    let facts = [
+        ("turn", meta.turn.as_ref().map(ToString::to_string)),
+        ("source", meta.source.clone()),
+        ("source agent", meta.source_agent.as_ref().map(ToString::to_string)),
+        ("answers call", message.tool_call_id.clone()),
+        ("stands for messages", meta.covers.map(|count| count.to_string())),
+    ];
+    for (name, fact) in facts.iter().filter_map(|(name, fact)| Some((name, fact.as_ref()?))) {
+        push(out, format_args!("- {name}: {fact}\n"));
+    }
+    if facts.iter().any(|(_, fact)| fact.is_some()) {
+        out.push('\n');
+    }
+    body(&message.content, out);
+    for call in &message.tool_calls {
+        push(
+            out,
+            format_args!(
+                "→ `{}` ({})\n\n```json\n{:#}\n```\n\n",
+                call.name, call.id, call.arguments
+            ),
+        );
+    }
+}
+
+fn heading(message: &Message, out: &mut String) {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Summary => "summary",
+    };
+    let interrupted = if message.meta.interrupted { " (interrupted)" } else { "" };
+    push(out, format_args!("## {role} · {:.3}{interrupted}\n\n", message.meta.at));
+}
+
+fn body(content: &str, out: &mut String) {
+    if !content.is_empty() {
+        out.push_str(content.trim_end_matches('\n'));
+        out.push_str("\n\n");
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    out.write_fmt(text).ok();
+}

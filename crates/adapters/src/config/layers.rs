@@ -1,0 +1,179 @@
+//! The files a configuration is made of: found, read, checked one by one, then merged into one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::schema::{File, UNTRUSTED_KEYS};
+use super::value::Object;
+use super::{ConfigError, trust};
+use crate::files;
+
+/// More than any configuration needs, and little enough to read at every start.
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// How many directories above the working directory are looked into, for configuration and, unless told otherwise,
+/// for instructions.
+pub(super) const ANCESTORS: usize = 2;
+
+/// One file, known to be valid by itself.
+#[derive(Debug)]
+struct Layer {
+    file: PathBuf,
+    keys: Map<String, Value>,
+}
+
+/// All files that apply, weakest first.
+#[derive(Debug)]
+pub(super) struct Layers(Vec<Layer>);
+
+impl Layers {
+    pub fn read(home: &Path, cwd: &Path) -> Result<Self, ConfigError> {
+        let mut layers = Vec::new();
+        layers.extend(read_layer(&home.join("config.json"), None)?);
+        let trusted = trust::trusted(home)?;
+        for dir in project_directories(home, cwd)? {
+            let untrusted = (!trusted.contains(&dir)).then_some(dir.as_path());
+            layers.extend(read_layer(&dir.join(".nexus3/config.json"), untrusted)?);
+        }
+        Ok(Self(layers))
+    }
+
+    /// The layers as one file: objects are merged, everything else is replaced, null takes the key away.
+    pub fn merge(&self) -> Result<File, ConfigError> {
+        let mut merged = Map::new();
+        for layer in &self.0 {
+            apply(&mut merged, &layer.keys);
+        }
+        // Each layer was decoded by itself, so this can only fail in ways the user did not cause.
+        decode(Value::Object(merged)).map_err(|(key, reason)| self.blame(&[&key], reason))
+    }
+
+    /// An error about a key, with the file that set it. A rule between several keys is only broken once all layers
+    /// are merged; the strongest layer that has the key is the one to look into.
+    pub fn blame(&self, key: &[&str], reason: String) -> ConfigError {
+        let sets = |layer: &Layer, key: &[&str]| match key {
+            [first, rest @ ..] => rest
+                .iter()
+                .try_fold(layer.keys.get(*first)?, |value, part| value.get(part))
+                .map(drop),
+            [] => None,
+        };
+        let prefixes = (1..=key.len()).rev().map(|count| &key[..count]);
+        let mut files =
+            prefixes.filter_map(|key| self.0.iter().rev().find(|layer| sets(layer, key).is_some()));
+        ConfigError::Key {
+            file: files.next().map(|layer| layer.file.clone()).unwrap_or_default(),
+            key: key.join("."),
+            reason,
+        }
+    }
+}
+
+/// The ancestors and the working directory itself, without the one whose `.nexus3` is the home: that file is read
+/// already, and as the user's own.
+fn project_directories(home: &Path, cwd: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let cwd = cwd
+        .canonicalize()
+        .map_err(|source| ConfigError::Read { file: cwd.to_path_buf(), source })?;
+    let home = home.canonicalize().ok();
+    let mut directories = files::ancestors(&cwd, ANCESTORS);
+    directories.push(cwd);
+    directories.retain(|dir| home.is_none() || dir.join(".nexus3").canonicalize().ok() != home);
+    Ok(directories)
+}
+
+/// Reads and checks one file; `untrusted` is its directory when no person has trusted that.
+fn read_layer(file: &Path, untrusted: Option<&Path>) -> Result<Option<Layer>, ConfigError> {
+    let Some(bytes) = read_config(file)? else { return Ok(None) };
+    let value = parse(file, &bytes)?;
+    let key_error =
+        |key: String, reason| ConfigError::Key { file: file.to_path_buf(), key, reason };
+    let Value::Object(keys) = value else {
+        return Err(key_error(String::new(), "the file must hold an object".into()));
+    };
+    let decoded =
+        decode(Value::Object(keys.clone())).map_err(|(key, reason)| key_error(key, reason))?;
+    if let Some(dir) = untrusted {
+        if let Some(key) = keys.keys().find(|key| !UNTRUSTED_KEYS.contains(&key.as_str())) {
+            return Err(ConfigError::Untrusted {
+                file: file.into(),
+                key: key.clone(),
+                dir: dir.into(),
+            });
+        }
+        if let Some(key) = overreach(&decoded) {
+            return Err(ConfigError::Untrusted { file: file.into(), key, dir: dir.into() });
+        }
+    }
+    Ok(Some(Layer { file: file.into(), keys }))
+}
+
+/// Instruction files are looked for in the ancestors too and end in the prompt. A stranger's project must not be
+/// able to ask for `.netrc` in the home directory above it, or to look farther up than usual; Markdown files are what
+/// instructions are written in.
+fn overreach(file: &File) -> Option<String> {
+    let context = &file.context.as_ref()?.0;
+    if context.ancestor_depth.is_some_and(|depth| depth.0 as usize > ANCESTORS) {
+        return Some("context.ancestor_depth".into());
+    }
+    let mut names = context.instruction_files.iter().flatten().map(|name| name.0.as_str());
+    let name = names.find(|name| name.starts_with('.') || !name.ends_with(".md"))?;
+    Some(format!("context.instruction_files ({name})"))
+}
+
+/// The bytes of a configuration file, or nothing when it does not exist.
+pub(super) fn read_config(file: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
+    let read = |source| ConfigError::Read { file: file.to_path_buf(), source };
+    match files::read_regular(file, FILE_BYTES_MAX).map_err(read)? {
+        Some(contents) if contents.cut => Err(read(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("larger than {FILE_BYTES_MAX} bytes"),
+        ))),
+        contents => Ok(contents.map(|contents| contents.bytes)),
+    }
+}
+
+pub(super) fn parse<T: serde::de::DeserializeOwned>(
+    file: &Path,
+    bytes: &[u8],
+) -> Result<T, ConfigError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = error.to_string();
+        let reason = text.split(" at line ").next().unwrap_or_default().to_string();
+        ConfigError::Syntax {
+            file: file.into(),
+            line: error.line(),
+            column: error.column(),
+            reason,
+        }
+    })
+}
+
+/// The typed form of a file, or the dotted key that is wrong and what is wrong with it.
+fn decode(value: Value) -> Result<File, (String, String)> {
+    let decoded: Result<Object<File>, _> = serde_path_to_error::deserialize(value);
+    decoded
+        .map(|Object(file)| file)
+        .map_err(|error| (error.path().to_string(), error.inner().to_string()))
+}
+
+fn apply(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
+    for (key, value) in layer {
+        match value {
+            // Not `remove`, which would move the last entry here: the order of providers and models has a meaning.
+            Value::Null => drop(base.shift_remove(key)),
+            Value::Object(inner) => {
+                let slot = base.entry(key.as_str()).or_insert_with(|| Value::Object(Map::new()));
+                if !slot.is_object() {
+                    *slot = Value::Object(Map::new());
+                }
+                if let Value::Object(slot) = slot {
+                    apply(slot, inner);
+                }
+            }
+            value => drop(base.insert(key.clone(), value.clone())),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The configuration: JSON files in layers, checked key by key, made into plain values.
+//!
+//! `schema` says which keys there are, `value` what each may hold, `layers` finds and merges the files, `trust` keeps
+//! the list of directories whose files may set everything, `presets` and `providers` check what spans several keys,
+//! and `models` turns the providers into something that can be called. `docs/configuration.md` lists every key.
+
+mod layers;
+mod models;
+mod presets;
+mod providers;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod value;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nexus_core::permission::Preset;
+use thiserror::Error;
+
+pub use models::{Env, ModelCatalog};
+pub use trust::{trust, trusted, untrust};
+
+use crate::providers::ProviderSettings;
+use layers::Layers;
+use value::{Object, Text};
+
+/// Everything that can be configured, with defaults filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub default_model: Option<String>,
+    /// In the order of the files: the first model of the first provider is the default one.
+    pub providers: Vec<ProviderEntry>,
+    pub max_tool_iterations: u32,
+    pub max_concurrent_tools: usize,
+    pub permissions: Permissions,
+    pub compaction: Compaction,
+    pub context: Context,
+    pub server: Server,
+}
+
+#[derive(Clone, Debug)]
+pub struct ProviderEntry {
+    pub name: String,
+    /// Everything but the key, which is looked up when it is needed.
+    pub settings: ProviderSettings,
+    /// The variable that holds the key; none when no key is sent.
+    pub key_env: Option<String>,
+    /// Whether the provider is of no use without the key. A server on one's own machine often asks for none.
+    pub key_required: bool,
+    pub models: Vec<ModelEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelEntry {
+    pub alias: String,
+    /// The provider's own name for the model.
+    pub id: String,
+    pub context_window: u32,
+    pub reasoning: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Permissions {
+    /// The name of a built-in or custom preset, never one of level yolo.
+    pub default_preset: String,
+    /// The custom presets by name; the built-in ones are not among them.
+    pub presets: BTreeMap<String, Preset>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compaction {
+    pub enabled: bool,
+    /// The model that writes the summary; the agent's own without one.
+    pub model: Option<String>,
+    /// The part of the context window at which older messages are summarised.
+    pub trigger_threshold: f64,
+    /// The part of the context window that stays verbatim.
+    pub recent_preserve_ratio: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
+    /// How many directories above the working directory may add instructions.
+    pub ancestor_depth: usize,
+    /// In each directory the first of these that exists is read.
+    pub instruction_files: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// A loopback name: `127.0.0.1`, `localhost` or `::1`.
+    pub host: String,
+    pub port: u16,
+    /// Turns that run at once.
+    pub max_concurrent: usize,
+    /// Turns that wait for a place.
+    pub max_queued: usize,
+    pub max_connections: usize,
+    pub body_bytes_max: usize,
+    pub header_bytes_max: usize,
+    pub header_count_max: usize,
+    /// Time to deliver a whole request.
+    pub request_read_timeout: Duration,
+    pub socket: Option<PathBuf>,
+    pub socket_idle_timeout: Duration,
+    pub shutdown_grace: Duration,
+}
+
+/// Why there is no configuration. Every text names the file.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("cannot read {}", .file.display())]
+    Read { file: PathBuf, source: io::Error },
+    #[error("cannot write {}", .file.display())]
+    Write { file: PathBuf, source: io::Error },
+    #[error("{}:{line}:{column}: {reason}", .file.display())]
+    Syntax { file: PathBuf, line: usize, column: usize, reason: String },
+    #[error("{}: {key}: {reason}", .file.display())]
+    Key { file: PathBuf, key: String, reason: String },
+    #[error(
+        "{}: {key} may only be set by a directory you trust; to trust it: nexus3 trust {}",
+        .file.display(), .dir.display()
+    )]
+    Untrusted { file: PathBuf, key: String, dir: PathBuf },
+}
+
+impl Config {
+    /// Reads all layers: defaults, `home/config.json`, then `.nexus3/config.json` of two ancestors and of `cwd`.
+    /// `home` is the directory that holds the program's own files (`~/.nexus3`); `HOME` of `env` is what `~` means
+    /// in a path.
+    pub fn load(
+        home: &Path,
+        cwd: &Path,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let layers = Layers::read(home, cwd)?;
+        let file = layers.merge()?;
+        let user_home = env("HOME").map(PathBuf::from);
+        resolve(file, user_home.as_deref()).map_err(|fault| {
+            let key: Vec<&str> = fault.key.iter().map(String::as_str).collect();
+            layers.blame(&key, fault.reason)
+        })
+    }
+}
+
+impl Permissions {
+    /// The preset of this name, custom or built in.
+    pub fn preset(&self, name: &str) -> Option<Preset> {
+        self.presets.get(name).cloned().or_else(|| Preset::built_in(name))
+    }
+}
+
+/// A rule that the merged configuration breaks, before it is known which file is to blame.
+#[derive(Debug)]
+struct Fault {
+    key: Vec<String>,
+    reason: String,
+}
+
+impl Fault {
+    fn new(key: &[&str], reason: String) -> Self {
+        Self { key: key.iter().map(ToString::to_string).collect(), reason }
+    }
+}
+
+fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault> {
+    Ok(Config {
+        default_model: file.default_model.map(text),
+        providers: providers::resolve(file.providers)?,
+        max_tool_iterations: file.max_tool_iterations.map_or(100, |it| it.0),
+        max_concurrent_tools: file.max_concurrent_tools.map_or(10, |it| it.0 as usize),
+        permissions: presets::resolve(section(file.permissions), user_home)?,
+        compaction: compaction(section(file.compaction))?,
+        context: context(section(file.context))?,
+        server: server(section(file.server), user_home)?,
+    })
+}
+
+fn compaction(written: schema::Compaction) -> Result<Compaction, Fault> {
+    let compaction = Compaction {
+        enabled: written.enabled.unwrap_or(true),
+        model: written.model.map(text),
+        trigger_threshold: written.trigger_threshold.map_or(0.9, |it| it.0),
+        recent_preserve_ratio: written.recent_preserve_ratio.map_or(0.25, |it| it.0),
+    };
+    if compaction.recent_preserve_ratio >= compaction.trigger_threshold {
+        let reason =
+            "must be below compaction.trigger_threshold, or compacting frees nothing".into();
+        return Err(Fault::new(&["compaction", "recent_preserve_ratio"], reason));
+    }
+    Ok(compaction)
+}
+
+/// Names tried in each directory; every one costs a look at the disk when a prompt is built.
+const INSTRUCTION_FILES_MAX: usize = 16;
+
+fn context(written: schema::Context) -> Result<Context, Fault> {
+    let instruction_files = match written.instruction_files {
+        Some(names) => names.into_iter().map(|name| name.0).collect(),
+        None => ["NEXUS.md", "AGENTS.md", "CLAUDE.md", "README.md"].map(String::from).to_vec(),
+    };
+    if instruction_files.len() > INSTRUCTION_FILES_MAX {
+        let reason = format!("more than {INSTRUCTION_FILES_MAX} names");
+        return Err(Fault::new(&["context", "instruction_files"], reason));
+    }
+    Ok(Context {
+        ancestor_depth: written.ancestor_depth.map_or(layers::ANCESTORS, |it| it.0 as usize),
+        instruction_files,
+    })
+}
+
+fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, Fault> {
+    let socket = match written.socket {
+        Some(Text(path)) => Some(
+            presets::expand(&path, user_home)
+                .map_err(|reason| Fault::new(&["server", "socket"], reason))?,
+        ),
+        None => None,
+    };
+    Ok(Server {
+        host: written.host.map_or("127.0.0.1", |it| it.0).into(),
+        // The schema's range is that of a port.
+        port: written.port.map_or(8765, |it| it.0 as u16),
+        max_concurrent: written.max_concurrent.map_or(32, |it| it.0 as usize),
+        max_queued: written.max_queued.map_or(1024, |it| it.0 as usize),
+        max_connections: written.max_connections.map_or(1024, |it| it.0 as usize),
+        body_bytes_max: written.body_bytes_max.map_or(1024 * 1024, |it| it.0 as usize),
+        header_bytes_max: written.header_bytes_max.map_or(32 * 1024, |it| it.0 as usize),
+        header_count_max: written.header_count_max.map_or(128, |it| it.0 as usize),
+        request_read_timeout: written
+            .request_read_timeout
+            .map_or(Duration::from_secs(30), |it| it.0),
+        socket,
+        socket_idle_timeout: written
+            .socket_idle_timeout
+            .map_or(Duration::from_secs(300), |it| it.0),
+        shutdown_grace: written.shutdown_grace.map_or(Duration::from_secs(10), |it| it.0),
+    })
+}
+
+fn section<T: Default>(written: Option<Object<T>>) -> T {
+    written.map_or_else(T::default, |Object(section)| section)
+}
+
+fn text(written: Text) -> String {
+    written.0
+}

@@ -1,0 +1,223 @@
+//! The models a configuration names, ready to be called.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use nexus_core::provider::{Model, ModelError, Models, Provider};
+
+use super::providers::CONTEXT_WINDOW;
+use super::{Config, ModelEntry, ProviderEntry};
+use crate::providers::{self, Kind, ProviderSettings};
+
+/// Where environment variables are looked up.
+pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// All models by name. A provider is built when its first model is asked for; its key is read then, so that a server
+/// starts without the keys of providers nobody uses.
+pub struct ModelCatalog {
+    default_model: Option<String>,
+    services: Vec<Service>,
+    env: Env,
+    /// The variable whose key made the only provider, when none was configured.
+    found_key: Option<&'static str>,
+}
+
+struct Service {
+    entry: ProviderEntry,
+    built: OnceLock<Arc<dyn Provider>>,
+}
+
+/// Looked for, in this order, when no provider is configured: kind, variable of the key, variable of the address.
+const IMPLICIT: [(Kind, &str, Option<&str>); 3] = [
+    (Kind::Anthropic, "ANTHROPIC_API_KEY", Some("ANTHROPIC_BASE_URL")),
+    (Kind::OpenAi, "OPENAI_API_KEY", Some("OPENAI_BASE_URL")),
+    (Kind::OpenRouter, "OPENROUTER_API_KEY", None),
+];
+
+impl ModelCatalog {
+    pub fn new(config: &Config, env: Env) -> Self {
+        let mut found_key = None;
+        let mut entries = config.providers.clone();
+        for entry in entries.iter_mut().filter(|entry| entry.models.is_empty()) {
+            entry.models.extend(usual_model(&entry.settings));
+        }
+        if entries.is_empty()
+            && let Some((entry, variable)) = implicit(&env)
+        {
+            found_key = Some(variable);
+            entries.push(entry);
+        }
+        let services =
+            entries.into_iter().map(|entry| Service { entry, built: OnceLock::new() }).collect();
+        Self { default_model: config.default_model.clone(), services, env, found_key }
+    }
+
+    /// One or a few lines for the start of the program: which model answers when none is named and why, or what to
+    /// do when there is none. `home` is where the user's configuration lies.
+    pub fn describe(&self, home: &Path) -> String {
+        let why = match self.found_key {
+            Some(variable) => format!("because {variable} is set"),
+            None => "as configured".into(),
+        };
+        match self.resolve(None) {
+            Ok(model) if model.alias == model.id => {
+                format!("model {} of {}, {why}", model.id, model.provider_name)
+            }
+            Ok(model) => {
+                format!("model {} ({} of {}), {why}", model.alias, model.id, model.provider_name)
+            }
+            Err(ModelError::NoneConfigured) => format!(
+                "no model is configured: agents cannot answer yet.\n\
+                 Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start again,\n\
+                 or name a provider in {}, for example a local Ollama:\n\
+                 {{\"providers\": {{\"ollama\": {{\"models\": {{\"llama3.2\": {{}}}}}}}}}}",
+                home.join("config.json").display()
+            ),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn default_settings(&self) -> &ProviderSettings {
+        &self.services[0].entry.settings
+    }
+
+    /// The name of the model that answers when none is named.
+    fn default_name(&self) -> Result<String, ModelError> {
+        if let Some(name) = &self.default_model {
+            return Ok(name.clone());
+        }
+        let (service, model) = self.all().next().ok_or(ModelError::NoneConfigured)?;
+        let twins = self.all().filter(|(_, other)| other.alias == model.alias).count();
+        Ok(if twins == 1 {
+            model.alias.clone()
+        } else {
+            format!("{}/{}", service.entry.name, model.alias)
+        })
+    }
+
+    fn find(&self, name: &str) -> Result<(&Service, ModelEntry), ModelError> {
+        let matches: Vec<_> = self.all().filter(|(_, model)| model.alias == name).collect();
+        match matches.as_slice() {
+            [(service, model)] => return Ok((service, (*model).clone())),
+            [] => {}
+            several => {
+                let names: Vec<_> =
+                    several.iter().map(|(it, _)| format!("{}/{name}", it.entry.name)).collect();
+                let reason = format!(
+                    "several providers have a model of this name; say {}",
+                    names.join(" or ")
+                );
+                return Err(ModelError::Unusable { name: name.into(), reason });
+            }
+        }
+        let (provider, rest) = name.split_once('/').unwrap_or((name, ""));
+        match self
+            .services
+            .iter()
+            .find(|service| service.entry.name == provider && !rest.is_empty())
+        {
+            Some(service) => {
+                let known = service.entry.models.iter().find(|model| model.alias == rest).cloned();
+                Ok((service, known.unwrap_or_else(|| undescribed(rest))))
+            }
+            None if self.services.is_empty() => Err(ModelError::NoneConfigured),
+            None => Err(ModelError::Unknown { name: name.into(), known: self.known() }),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Service, &ModelEntry)> {
+        self.services
+            .iter()
+            .flat_map(|service| service.entry.models.iter().map(move |model| (service, model)))
+    }
+
+    /// What can be asked for, as far as it fits in a sentence.
+    fn known(&self) -> String {
+        let aliases = self.all().map(|(_, model)| model.alias.clone());
+        let providers = self.services.iter().map(|service| format!("{}/ID", service.entry.name));
+        aliases.chain(providers).take(KNOWN_MAX).collect::<Vec<_>>().join(", ")
+    }
+
+    fn provider(&self, service: &Service, name: &str) -> Result<Arc<dyn Provider>, ModelError> {
+        if let Some(provider) = service.built.get() {
+            return Ok(provider.clone());
+        }
+        let unusable = |reason: String| ModelError::Unusable { name: name.into(), reason };
+        let entry = &service.entry;
+        let api_key = entry.key_env.as_deref().and_then(|variable| value_of(&self.env, variable));
+        if let (None, true, Some(variable)) = (&api_key, entry.key_required, &entry.key_env) {
+            return Err(unusable(format!(
+                "the environment variable {variable} (key of {}) is not set",
+                entry.name
+            )));
+        }
+        let settings = ProviderSettings { api_key, ..entry.settings.clone() };
+        let built = providers::build(&settings).map_err(|error| unusable(error.to_string()))?;
+        Ok(service.built.get_or_init(|| built).clone())
+    }
+}
+
+/// Names listed when an unknown one was asked for.
+const KNOWN_MAX: usize = 20;
+
+impl Models for ModelCatalog {
+    fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError> {
+        let name = match name {
+            Some(name) => name.to_string(),
+            None => self.default_name()?,
+        };
+        let (service, model) = self.find(&name)?;
+        Ok(Model {
+            provider: self.provider(service, &name)?,
+            alias: name,
+            provider_name: service.entry.name.clone(),
+            id: model.id,
+            context_window: model.context_window,
+            reasoning: model.reasoning,
+        })
+    }
+}
+
+fn implicit(env: &Env) -> Option<(ProviderEntry, &'static str)> {
+    let (kind, key, address) =
+        IMPLICIT.into_iter().find(|(_, key, _)| value_of(env, key).is_some())?;
+    let mut settings = ProviderSettings::new(kind);
+    let models = usual_model(&settings).into_iter().collect();
+    if let Some(url) = address.and_then(|variable| value_of(env, variable)) {
+        settings.base_url = if kind == Kind::Anthropic { with_version(&url) } else { url };
+    }
+    let (name, key_env) = (kind.name().to_string(), Some(key.to_string()));
+    Some((ProviderEntry { name, settings, key_env, key_required: true, models }, key))
+}
+
+/// By convention `ANTHROPIC_BASE_URL` stops before the version, and `OPENAI_BASE_URL` includes it.
+fn with_version(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    if url.ends_with("/v1") { url.into() } else { format!("{url}/v1") }
+}
+
+/// A variable's value; one that is empty counts as not set.
+fn value_of(env: &Env, variable: &str) -> Option<String> {
+    env(variable).map(|value| value.trim().to_string()).filter(|value| !value.is_empty())
+}
+
+/// The model of a provider for which none was named: a middle one that is good at using tools. A server at an
+/// address of one's own has models that only its owner knows.
+fn usual_model(settings: &ProviderSettings) -> Option<ModelEntry> {
+    let own_address = settings.kind.default_base_url() != Some(settings.base_url.as_str());
+    let (id, context_window, reasoning) = match settings.kind {
+        Kind::Azure => (settings.deployment.as_deref()?, CONTEXT_WINDOW, false),
+        _ if own_address => return None,
+        Kind::Anthropic => ("claude-sonnet-5-5", 1_000_000, false),
+        // Newer ones take tools over another interface only, not over chat completions.
+        Kind::OpenAi => ("gpt-5.2", 400_000, true),
+        Kind::OpenRouter => ("openrouter/auto", CONTEXT_WINDOW, false),
+        Kind::Ollama => return None,
+    };
+    Some(ModelEntry { context_window, reasoning, ..undescribed(id) })
+}
+
+fn undescribed(id: &str) -> ModelEntry {
+    ModelEntry { alias: id.into(), id: id.into(), context_window: CONTEXT_WINDOW, reasoning: false }
+}

@@ -1,0 +1,111 @@
+//! The configuration file as it is written: every key it may hold, its type and its range. Nothing here has a
+//! default; a key that is absent (or null) stays `None` so that layers can be told apart.
+
+use super::value::{Choice, FileName, Object, Ratio, Seconds, Table, Text, Whole};
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub default_model: Option<Text>,
+    pub providers: Option<Table<Object<Provider>>>,
+    pub max_tool_iterations: Option<Whole<1, 10_000>>,
+    pub max_concurrent_tools: Option<Whole<1, 256>>,
+    pub permissions: Option<Object<Permissions>>,
+    pub compaction: Option<Object<Compaction>>,
+    pub context: Option<Object<Context>>,
+    pub server: Option<Object<Server>>,
+}
+
+/// What a directory that nobody trusted may set. Everything else could run programs, send the conversation to
+/// another host or widen what agents may do.
+pub(super) const UNTRUSTED_KEYS: [&str; 5] =
+    ["default_model", "max_tool_iterations", "max_concurrent_tools", "compaction", "context"];
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Provider {
+    pub r#type: Option<Text>,
+    pub api_key_env: Option<Text>,
+    pub base_url: Option<Text>,
+    pub auth_method: Option<Text>,
+    pub extra_headers: Option<Table<Text>>,
+    pub api_version: Option<Text>,
+    pub deployment: Option<Text>,
+    pub request_timeout: Option<Seconds<100, 3_600_000>>,
+    pub max_retries: Option<Whole<0, 10>>,
+    pub retry_backoff: Option<Seconds<10, 60_000>>,
+    pub prompt_caching: Option<bool>,
+    pub models: Option<Table<Object<Model>>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Model {
+    pub id: Option<Text>,
+    pub context_window: Option<Whole<1024, 10_000_000>>,
+    pub reasoning: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Permissions {
+    pub default_preset: Option<Text>,
+    pub presets: Option<Table<Object<Preset>>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Preset {
+    pub extends: Option<Text>,
+    pub allowed_paths: Option<Vec<Text>>,
+    pub blocked_paths: Option<Vec<Text>>,
+    pub tool_permissions: Option<Table<Object<ToolPermission>>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToolPermission {
+    pub enabled: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Compaction {
+    pub enabled: Option<bool>,
+    pub model: Option<Text>,
+    pub trigger_threshold: Option<Ratio<10, 100>>,
+    pub recent_preserve_ratio: Option<Ratio<1, 90>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Context {
+    pub ancestor_depth: Option<Whole<0, 10>>,
+    pub instruction_files: Option<Vec<FileName>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    pub host: Option<Choice<Loopback>>,
+    pub port: Option<Whole<0, 65_535>>,
+    pub max_concurrent: Option<Whole<1, 4096>>,
+    pub max_queued: Option<Whole<0, 1_000_000>>,
+    pub max_connections: Option<Whole<1, 65_536>>,
+    pub body_bytes_max: Option<Whole<1024, 104_857_600>>,
+    /// The HTTP stack needs a buffer of 8 KiB at least.
+    pub header_bytes_max: Option<Whole<8192, 1_048_576>>,
+    pub header_count_max: Option<Whole<8, 1024>>,
+    pub request_read_timeout: Option<Seconds<100, 600_000>>,
+    pub socket: Option<Text>,
+    pub socket_idle_timeout: Option<Seconds<100, 86_400_000>>,
+    pub shutdown_grace: Option<Seconds<0, 600_000>>,
+}
+
+/// The names the server binds to; another host is refused, because the server is for this machine only.
+#[derive(Debug)]
+pub(super) struct Loopback;
+
+impl super::value::Choices for Loopback {
+    const ALL: &'static [&'static str] = &["127.0.0.1", "localhost", "::1"];
+}

@@ -1,0 +1,260 @@
+//! Which model a name means, and what it takes to use it.
+
+use std::sync::Arc;
+
+use nexus_core::provider::{Model, ModelError, Models as _};
+
+use super::*;
+use crate::providers::{AuthMethod, Kind};
+
+const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")];
+
+fn catalog(config: &Value, env: &[(&str, &str)]) -> ModelCatalog {
+    let env: Vec<(String, String)> =
+        env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let lookup = move |name: &str| {
+        env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    ModelCatalog::new(&load(config).unwrap(), Arc::new(lookup))
+}
+
+fn two_providers() -> Value {
+    json!({"providers": {
+        "openai": {"models": {"fast": {"id": "gpt-x", "context_window": 5000}, "both": {}}},
+        "claude": {"type": "anthropic", "models": {"deep/er": {"id": "c-1", "reasoning": true}, "both": {}}},
+    }})
+}
+
+fn facts(model: Result<Model, ModelError>) -> Result<(String, String, String, u32, bool), String> {
+    let facts = |it: Model| (it.alias, it.provider_name, it.id, it.context_window, it.reasoning);
+    model.map(facts).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn check(name: Option<&str>, expected: Result<(&str, &str, &str, u32, bool), &str>) {
+    let expected = expected
+        .map(|(alias, provider, id, window, reasoning)| {
+            (alias.into(), provider.into(), id.into(), window, reasoning)
+        })
+        .map_err(String::from);
+    assert_eq!(facts(catalog(&two_providers(), KEYS).resolve(name)), expected);
+}
+
+#[test]
+fn a_name_means_one_model() {
+    check(None, Ok(("fast", "openai", "gpt-x", 5000, false)));
+    check(Some("fast"), Ok(("fast", "openai", "gpt-x", 5000, false)));
+    check(Some("openai/fast"), Ok(("openai/fast", "openai", "gpt-x", 5000, false)));
+    check(Some("deep/er"), Ok(("deep/er", "claude", "c-1", 128_000, true)));
+    check(Some("claude/deep/er"), Ok(("claude/deep/er", "claude", "c-1", 128_000, true)));
+    check(Some("openai/org/new"), Ok(("openai/org/new", "openai", "org/new", 128_000, false)));
+    check(Some("claude/both"), Ok(("claude/both", "claude", "both", 128_000, false)));
+    check(
+        Some("both"),
+        Err(
+            "model both cannot be used: several providers have a model of this name; say openai/both or claude/both",
+        ),
+    );
+    let known = "(known: fast, both, deep/er, both, openai/ID, claude/ID)";
+    for name in ["slow", "other/slow", "openai/", "openai", ""] {
+        check(Some(name), Err(&format!("unknown model: {name} {known}")));
+    }
+}
+
+#[test]
+fn the_default_model_can_be_named() {
+    let mut config = two_providers();
+    config["default_model"] = json!("claude/both");
+    assert_eq!(catalog(&config, KEYS).resolve(None).unwrap().alias, "claude/both");
+    config["default_model"] = json!("gone");
+    assert!(catalog(&config, KEYS).resolve(None).is_err());
+
+    let twins =
+        json!({"providers": {"openai": {"models": {"m": {}}}, "anthropic": {"models": {"m": {}}}}});
+    assert_eq!(catalog(&twins, KEYS).resolve(None).unwrap().alias, "openai/m");
+}
+
+#[test]
+fn the_key_is_asked_for_when_it_is_needed() {
+    let reason =
+        |config: Value, env: &[(&str, &str)]| catalog(&config, env).resolve(Some("p/m")).map(drop);
+    let missing = |variable: &str| {
+        let reason = format!("the environment variable {variable} (key of p) is not set");
+        Err(ModelError::Unusable { name: "p/m".into(), reason })
+    };
+    let provider = |provider: Value| json!({"providers": {"p": provider}});
+    let openai = provider(json!({"type": "openai"}));
+    assert_eq!(reason(openai.clone(), &[]), missing("OPENAI_API_KEY"));
+    assert_eq!(reason(openai.clone(), &[("OPENAI_API_KEY", " \n")]), missing("OPENAI_API_KEY"));
+    assert_eq!(reason(openai, KEYS), Ok(()));
+
+    let own_key = provider(json!({"type": "anthropic", "api_key_env": "MINE"}));
+    assert_eq!(reason(own_key.clone(), KEYS), missing("MINE"));
+    assert_eq!(reason(own_key, &[("MINE", "k")]), Ok(()));
+
+    let own_server = provider(json!({"type": "openai", "base_url": "http://127.0.0.1:8000"}));
+    assert_eq!(reason(own_server, &[]), Ok(()), "a server of one's own often needs no key");
+    assert_eq!(reason(provider(json!({"type": "ollama"})), &[]), Ok(()));
+    assert_eq!(reason(provider(json!({"type": "openai", "auth_method": "none"})), &[]), Ok(()));
+    let gateway = provider(json!({"type": "ollama", "api_key_env": "MINE"}));
+    assert_eq!(reason(gateway, &[]), missing("MINE"));
+}
+
+#[test]
+fn a_provider_is_built_once() {
+    let catalog = catalog(&two_providers(), KEYS);
+    let (first, second) =
+        (catalog.resolve(Some("fast")).unwrap(), catalog.resolve(Some("openai/x")).unwrap());
+    assert!(Arc::ptr_eq(&first.provider, &second.provider));
+}
+
+#[test]
+fn a_key_in_the_environment_is_enough() {
+    let check = |env: &[(&str, &str)], provider: &str, base_url: &str, id: &str, window: u32| {
+        let catalog = catalog(&json!({}), env);
+        let model = catalog.resolve(None).unwrap();
+        assert_eq!(
+            (model.provider_name.as_str(), model.id.as_str(), model.context_window),
+            (provider, id, window)
+        );
+        assert_eq!(catalog.default_settings().base_url, base_url);
+        let described = catalog.describe(Path::new("/h"));
+        assert!(described.contains(id) && described.contains("_API_KEY is set"), "{described}");
+        // The name is stored with agents, so it has to be understood again.
+        assert_eq!(catalog.resolve(Some(&model.alias)).unwrap().id, id);
+    };
+    let (anthropic, openai) = (("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k"));
+    let router = ("OPENROUTER_API_KEY", "k");
+    let sonnet = "claude-sonnet-5-5";
+    check(
+        &[router, openai, anthropic],
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        sonnet,
+        1_000_000,
+    );
+    for url in ["http://proxy/claude", "http://proxy/claude/v1/"] {
+        check(
+            &[anthropic, ("ANTHROPIC_BASE_URL", url)],
+            "anthropic",
+            "http://proxy/claude/v1",
+            sonnet,
+            1_000_000,
+        );
+    }
+    check(&[router, openai], "openai", "https://api.openai.com/v1", "gpt-5.2", 400_000);
+    let local = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
+    check(
+        &[openai, local, ("ANTHROPIC_API_KEY", "")],
+        "openai",
+        "http://127.0.0.1:1/v1",
+        "gpt-5.2",
+        400_000,
+    );
+    check(&[router], "openrouter", "https://openrouter.ai/api/v1", "openrouter/auto", 128_000);
+}
+
+#[test]
+fn a_configured_provider_without_models_has_its_usual_one() {
+    let id = |provider: Value| {
+        let config = json!({"providers": {"p": provider}});
+        catalog(&config, &[("K", "k")]).resolve(None).map(|model| model.id)
+    };
+    assert_eq!(
+        id(json!({"type": "anthropic", "api_key_env": "K"})),
+        Ok("claude-sonnet-5-5".into())
+    );
+    let azure = json!({"type": "azure", "api_key_env": "K", "base_url": "https://x.openai.azure.com", "deployment": "d"});
+    assert_eq!(id(azure), Ok("d".into()));
+    assert_eq!(
+        id(json!({"type": "openai", "base_url": "http://127.0.0.1:1"})),
+        Err(ModelError::NoneConfigured)
+    );
+    assert_eq!(id(json!({"type": "ollama"})), Err(ModelError::NoneConfigured));
+}
+
+#[test]
+fn without_any_model_the_user_is_told_what_to_do() {
+    let catalog = catalog(&json!({"default_model": "x"}), &[]);
+    assert_eq!(catalog.resolve(None).map(drop), Err(ModelError::NoneConfigured));
+    let told = catalog.describe(Path::new("/h/.nexus3"));
+    assert!(
+        told.contains("ANTHROPIC_API_KEY") && told.contains("/h/.nexus3/config.json"),
+        "{told}"
+    );
+    let example = told.lines().last().unwrap();
+    assert!(load(&serde_json::from_str(example).unwrap()).is_ok(), "{example}");
+}
+
+#[test]
+fn every_key_of_a_provider_reaches_its_settings() {
+    let config = load(&json!({"providers": {"p": {
+        "type": "azure", "api_key_env": "K", "base_url": "https://x/y", "auth_method": "bearer",
+        "extra_headers": {"X-A": "1", "X-B": "2"}, "api_version": "v", "deployment": "d", "request_timeout": 1.5,
+        "max_retries": 0, "retry_backoff": 2, "prompt_caching": false,
+        "models": {"b": {"id": "i", "context_window": 2048, "reasoning": true}, "a": {}},
+    }}}));
+    let entry = &config.unwrap().providers[0];
+    let settings = &entry.settings;
+    assert_eq!(
+        (entry.name.as_str(), settings.kind, entry.key_env.as_deref()),
+        ("p", Kind::Azure, Some("K"))
+    );
+    assert_eq!(
+        (settings.base_url.as_str(), settings.auth_method),
+        ("https://x/y", AuthMethod::Bearer)
+    );
+    assert_eq!(settings.extra_headers, [("X-A".into(), "1".into()), ("X-B".into(), "2".into())]);
+    assert_eq!(
+        (settings.api_version.as_deref(), settings.deployment.as_deref()),
+        (Some("v"), Some("d"))
+    );
+    assert_eq!((settings.request_timeout, settings.max_retries), (Duration::from_millis(1500), 0));
+    assert_eq!((settings.retry_backoff, settings.prompt_caching), (Duration::from_secs(2), false));
+    let first =
+        ModelEntry { alias: "b".into(), id: "i".into(), context_window: 2048, reasoning: true };
+    let second =
+        ModelEntry { alias: "a".into(), id: "a".into(), context_window: 128_000, reasoning: false };
+    assert_eq!(entry.models, [first, second]);
+}
+
+#[test]
+fn a_provider_that_cannot_work_is_refused_at_once() {
+    let check = |provider: Value, key: &str, reason: &str| {
+        check_error(json!({"providers": {"p": provider}}), &format!("providers.p{key}: {reason}"));
+    };
+    let kinds = "openai, anthropic, openrouter, azure, ollama";
+    check(json!({}), ".type", &format!("is missing; it is one of {kinds}"));
+    check(json!({"type": "gpt"}), ".type", &format!("\"gpt\" is not one of {kinds}"));
+    let methods = "bearer, api-key, x-api-key, none";
+    check(
+        json!({"type": "openai", "auth_method": "x"}),
+        ".auth_method",
+        &format!("\"x\" is not one of {methods}"),
+    );
+    let no_effect = "has no effect with auth_method none";
+    check(
+        json!({"type": "openai", "auth_method": "none", "api_key_env": "K"}),
+        ".api_key_env",
+        no_effect,
+    );
+    let no_key = "needs api_key_env, the variable that holds the key";
+    check(json!({"type": "ollama", "auth_method": "bearer"}), ".auth_method", no_key);
+    check(json!({"type": "azure"}), "", "a provider of type azure needs a base_url");
+    check(
+        json!({"type": "openai", "models": {"": {}}}),
+        ".models.",
+        "an alias is one line of 1 to 128 bytes",
+    );
+    for url in ["file:///etc/passwd", "nonsense"] {
+        let error = Tree::new()
+            .write("home", json!({"providers": {"openai": {"base_url": url}}}).to_string())
+            .error();
+        assert!(
+            error.starts_with("home/config.json: providers.openai: the base_url is not usable"),
+            "{error}"
+        );
+    }
+    let error = Tree::new().write("home", r#"{"providers": {"a/b": {"type": "openai"}}}"#).error();
+    assert!(error.contains("providers.a/b: a provider's name may hold only"), "{error}");
+}

@@ -1,0 +1,169 @@
+//! Reads an answer: body to events of the wire format to events of the core.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use nexus_core::logs::RAW_TARGET;
+use nexus_core::provider::{EventStream, ProviderError, ProviderEvent, Usage};
+use reqwest::Response;
+use tracing::Level;
+
+use super::errors;
+use super::redact::Secrets;
+use super::sse;
+
+/// How long the end of the body may lag behind the terminator. Only a body read to its end leaves a connection that
+/// can be used again, but an answer that is complete must not wait for one.
+const DRAIN_MAX: Duration = Duration::from_millis(50);
+
+/// What is particular to one wire format.
+pub(super) trait Decode: Send + 'static {
+    /// Takes the data of one event.
+    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Progress, Refusal>;
+
+    /// Hands out what was held back until the answer was complete.
+    fn finish(&mut self, ready: &mut Ready) -> Usage;
+}
+
+/// Events decoded and not yet asked for.
+pub(super) type Ready = VecDeque<Result<ProviderEvent, ProviderError>>;
+
+/// How far an answer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    Open,
+    /// The model has ended; usage may follow. Services that break off here have said what matters.
+    Answered,
+    /// The terminator of the format was seen.
+    Over,
+}
+
+/// Why an event cannot be taken.
+pub(super) enum Refusal {
+    Undecodable(serde_json::Error),
+    /// The provider's own error object.
+    Error(serde_json::Value),
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Undecodable(error)
+    }
+}
+
+/// The events of an answer. Dropping the stream drops the connection.
+pub(super) fn events<D: Decode>(
+    response: Response,
+    decode: D,
+    secrets: Arc<Secrets>,
+) -> EventStream {
+    let reading = Reading {
+        response,
+        sse: sse::Decoder::default(),
+        decode,
+        ready: Ready::default(),
+        progress: Progress::Open,
+        over: false,
+        secrets,
+    };
+    stream::unfold(reading, Reading::next).boxed()
+}
+
+struct Reading<D> {
+    response: Response,
+    sse: sse::Decoder,
+    decode: D,
+    ready: Ready,
+    progress: Progress,
+    /// Nothing follows what is in `ready`.
+    over: bool,
+    secrets: Arc<Secrets>,
+}
+
+impl<D: Decode> Reading<D> {
+    async fn next(mut self) -> Option<(Result<ProviderEvent, ProviderError>, Self)> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some((event, self));
+            }
+            if self.over {
+                return None;
+            }
+            self.read().await;
+        }
+    }
+
+    async fn read(&mut self) {
+        match self.response.chunk().await {
+            Ok(Some(bytes)) => {
+                self.sse.push(&bytes);
+                self.decode();
+                if self.progress == Progress::Over && !self.over {
+                    self.drain().await;
+                    self.finish();
+                }
+            }
+            Ok(None) => {
+                self.sse.push_end();
+                self.decode();
+                if !self.over {
+                    self.end(ProviderError::Broken("the answer ended too early".to_owned()));
+                }
+            }
+            Err(error) => self.end(errors::broken(&error)),
+        }
+    }
+
+    fn decode(&mut self) {
+        while !self.over && self.progress < Progress::Over {
+            let data = match self.sse.next_event() {
+                Ok(Some(data)) => data,
+                Ok(None) => return,
+                Err(sse::TooLong) => {
+                    return self.fail(ProviderError::Broken("an event was too long".to_owned()));
+                }
+            };
+            if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
+                let body = self.secrets.redact(&String::from_utf8_lossy(data));
+                let (endpoint, status) =
+                    (self.response.url().as_str(), self.response.status().as_u16());
+                tracing::debug!(target: RAW_TARGET, kind = "chunk", endpoint, status, body);
+            }
+            match self.decode.event(data, &mut self.ready) {
+                Ok(progress) => self.progress = self.progress.max(progress),
+                Err(Refusal::Undecodable(error)) => {
+                    return self.fail(ProviderError::Broken(format!(
+                        "an event could not be read: {error}"
+                    )));
+                }
+                Err(Refusal::Error(error)) => {
+                    return self.fail(errors::in_stream(&error, &self.secrets));
+                }
+            }
+        }
+    }
+
+    /// The body is over, well or not: what the model has finished saying stands.
+    fn end(&mut self, otherwise: ProviderError) {
+        if self.progress >= Progress::Answered { self.finish() } else { self.fail(otherwise) }
+    }
+
+    fn finish(&mut self) {
+        let usage = self.decode.finish(&mut self.ready);
+        self.ready.push_back(Ok(ProviderEvent::Done(usage)));
+        self.over = true;
+    }
+
+    fn fail(&mut self, error: ProviderError) {
+        self.ready.push_back(Err(error));
+        self.over = true;
+    }
+
+    async fn drain(&mut self) {
+        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        // In time or not, the answer is complete.
+        let _ = tokio::time::timeout(DRAIN_MAX, rest).await;
+    }
+}

@@ -1,0 +1,67 @@
+//! What goes wrong in here, in the words of the core.
+
+use std::fmt::Display;
+use std::io;
+
+use nexus_core::store::StoreError;
+use rusqlite::ErrorCode;
+
+/// A `StoreError` on its way out. It exists because both ends of the conversion are foreign types, and `?` needs a
+/// `From`.
+#[derive(Debug)]
+pub(super) struct Fault(StoreError);
+
+impl Fault {
+    /// The database holds something that this program did not write, or asks for what it cannot hold.
+    pub(super) fn unfit(detail: impl Into<String>) -> Self {
+        Self(StoreError::Failed(detail.into()))
+    }
+
+    /// Says in the detail what it was about.
+    pub(super) fn about(self, subject: impl Display) -> Self {
+        Self(match self.0 {
+            StoreError::Failed(detail) => StoreError::Failed(format!("{subject}: {detail}")),
+            other => other,
+        })
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        fault.0
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self(match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => StoreError::ReadOnly,
+            _ => StoreError::Failed(error.to_string()),
+        })
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self(match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::DiskFull,
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                StoreError::ReadOnly
+            }
+            _ => StoreError::Failed(error.to_string()),
+        })
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self(StoreError::Failed(error.to_string()))
+    }
+}

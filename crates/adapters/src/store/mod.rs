@@ -1,0 +1,97 @@
+//! The store: agents and their conversations in one SQLite database under the home directory.
+//!
+//! Writes go through one thread that commits them in groups (`writer`), reads through a few connections of their own
+//! (`readers`). Who may write an agent is settled by `owner`; what the tables look like stands in `schema`.
+
+mod agent;
+mod fault;
+mod open;
+mod owner;
+mod readers;
+mod record;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use nexus_core::AgentId;
+use nexus_core::store::{AgentRecord, Append, Fence, Store, StoreError, StoredAgent};
+
+pub use self::open::OpenError;
+use self::owner::Owner;
+use self::readers::Readers;
+use self::record::{AgentRow, MessageRow};
+use self::writer::Writer;
+
+/// The store of one process. Dropping it without `close` is safe, as a `kill -9` is: what was answered is on disk, and
+/// the next process that wants one of its agents takes it over.
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Readers,
+}
+
+impl SqliteStore {
+    /// Opens the store under `home`, making the directory and the database where they are missing.
+    pub fn open(home: &Path) -> Result<Self, OpenError> {
+        let opened = open::open(home)?;
+        let readers = Readers::new(opened.path.clone());
+        let owner = Owner::new(&opened.home);
+        let writer = Writer::start(opened.db, owner)
+            .map_err(|source| OpenError::Thread { path: opened.path, source })?;
+        Ok(Self { writer, readers })
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create(&self, agent: AgentRecord) -> Result<Fence, StoreError> {
+        let row = AgentRow::encode(&agent)?;
+        self.writer.submit(move |db, me| agent::create(db, me, &agent.id, &row)).await
+    }
+
+    async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
+        let name = id.clone();
+        let lease = self.writer.submit(move |db, me| agent::take_lease(db, me, &name)).await?;
+        let Some(fence) = lease else { return Ok(None) };
+        // Reading after the lease is ours: nobody else can append between the two.
+        let name = id.clone();
+        let found = self.readers.read(move |db| agent::read(db, &name)).await?;
+        Ok(found.map(|(record, messages)| StoredAgent { record, fence, messages }))
+    }
+
+    async fn list(&self) -> Result<Vec<AgentRecord>, StoreError> {
+        self.readers.read(agent::list).await
+    }
+
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<(), StoreError> {
+        self.writer.submit(move |db, me| agent::destroy(db, me, &ids)).await
+    }
+
+    fn append(
+        &self,
+        id: &AgentId,
+        fence: Fence,
+        append: Append,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        // Encoded here and not on the writer's thread, which every agent shares.
+        let rows: Result<Vec<_>, _> = append.messages.iter().map(MessageRow::encode).collect();
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(fault) => return Box::pin(async { Err(fault.into()) }),
+        };
+        let (id, first_index, progress) = (id.clone(), append.first_index, append.progress);
+        Box::pin(self.writer.submit(move |db, me| {
+            agent::append(db, me, &id, fence, &agent::Step { first_index, rows: &rows, progress })
+        }))
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        // Readers first: the last connection to leave is the one that tidies the write-ahead log away.
+        self.readers.close().await;
+        self.writer.close().await
+    }
+}

@@ -1,0 +1,102 @@
+//! The tables, as the list of steps that led to them. A released step is never changed: a new one is added.
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+/// Marks the file as ours ("nxs3"), so that another program's database is not taken for an old one of this program.
+pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
+
+/// The version of a database is the number of steps it has behind it.
+pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES];
+
+/// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every append changes. An
+/// append would otherwise rewrite the prompt and the permissions beside the counter, and a group of appends would
+/// touch a page for each agent instead of one for some fifty.
+///
+/// - Ids are never used twice, so a log that a clone still shares cannot be mistaken for a new agent's.
+/// - `log_id` names the conversation in `messages`.
+/// - `parent` is a name: a parent may be a temporary agent, which has no row.
+/// - Times are microseconds since 1970.
+/// - `leases.last_fence` is the last fence given to any agent. One counter for all of them, so that an agent destroyed
+///   and made again under its old name never repeats a fence that someone still holds.
+const AGENTS_AND_MESSAGES: &str = "
+    CREATE TABLE agents (
+        id            INTEGER PRIMARY KEY AUTOINCREMENT,
+        name          TEXT    NOT NULL UNIQUE,
+        created_at    INTEGER NOT NULL,
+        parent        TEXT,
+        depth         INTEGER NOT NULL,
+        permissions   TEXT    NOT NULL,
+        ceiling       TEXT,
+        model         TEXT,
+        cwd           TEXT    NOT NULL,
+        system_prompt TEXT
+    ) STRICT;
+
+    CREATE TABLE heads (
+        agent_id                  INTEGER PRIMARY KEY REFERENCES agents (id) ON DELETE CASCADE,
+        log_id                    INTEGER NOT NULL,
+        message_count             INTEGER NOT NULL,
+        last_action_at            INTEGER,
+        halted_at_iteration_limit INTEGER NOT NULL,
+        last_iteration_count      INTEGER NOT NULL,
+        should_shutdown           INTEGER NOT NULL,
+        owner                     TEXT,
+        fence                     INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX heads_by_owner ON heads (owner) WHERE owner IS NOT NULL;
+
+    CREATE TABLE messages (
+        log_id  INTEGER NOT NULL,
+        idx     INTEGER NOT NULL,
+        role    TEXT    NOT NULL,
+        at      INTEGER NOT NULL,
+        content TEXT    NOT NULL,
+        extra   TEXT,
+        PRIMARY KEY (log_id, idx)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE leases (last_fence INTEGER NOT NULL) STRICT;
+    INSERT INTO leases VALUES (0);
+";
+
+pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {
+    db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))
+        .map(|version| version as usize)
+}
+
+/// Takes the database through the steps it has not behind it, all or none. A process that comes second finds them done.
+pub(super) fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    let transaction = Transaction::new(db, TransactionBehavior::Immediate)?;
+    for step in steps.iter().skip(version(&transaction)?) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", steps.len() as i64)?;
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_missing_steps_are_run() {
+        let mut db = Connection::open_in_memory().unwrap();
+        let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)"];
+        migrate(&mut db, &steps[..1]).unwrap();
+        assert_eq!(version(&db).unwrap(), 1);
+        migrate(&mut db, &steps).unwrap();
+        migrate(&mut db, &steps).unwrap();
+        assert_eq!(version(&db).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_failing_step_leaves_the_database_at_its_old_version() {
+        let mut db = Connection::open_in_memory().unwrap();
+        let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE a (x)"];
+        migrate(&mut db, &steps[..1]).unwrap();
+        migrate(&mut db, &steps).unwrap_err();
+        assert_eq!(version(&db).unwrap(), 1);
+        migrate(&mut db, &steps[..2]).unwrap();
+    }
+}

@@ -1,0 +1,157 @@
+//! What is answered, and what stays, when something breaks.
+
+use nexus_core::store::{Store, StoreError};
+
+use super::super::fault::Fault;
+use super::{SqliteStore, agent, home, id, open, step, texts};
+
+#[tokio::test]
+async fn a_dead_writer_answers_closed() {
+    let home = home();
+    let store = open(&home);
+    let broken = store.writer.submit(|_, _| -> Result<(), Fault> { panic!("broken on purpose") });
+    assert!(matches!(broken.await, Err(StoreError::Closed)));
+    assert!(matches!(store.create(agent("a")).await, Err(StoreError::Closed)));
+    assert!(matches!(store.close().await, Err(StoreError::Closed)));
+}
+
+#[tokio::test]
+async fn a_failing_job_leaves_its_neighbours_alone() {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    let (before, broken, gap, after) = as_one_group(&store, || {
+        (
+            store.append(&id("a"), fence, step(0, &["0"])),
+            // Writes, and fails afterwards.
+            store.writer.submit(|db, _| -> Result<(), Fault> {
+                db.execute("DELETE FROM messages", [])?;
+                db.execute("UPDATE heads SET message_count = 7", [])?;
+                Err(Fault::unfit("broken on purpose"))
+            }),
+            store.append(&id("a"), fence, step(7, &["x"])),
+            store.append(&id("a"), fence, step(1, &["1"])),
+        )
+    });
+    before.await.unwrap();
+    assert!(matches!(broken.await, Err(StoreError::Failed(_))));
+    assert!(matches!(gap.await, Err(StoreError::Failed(_))));
+    after.await.unwrap();
+    assert_eq!(texts(&store, "a").await, ["0", "1"]);
+}
+
+#[tokio::test]
+async fn a_failed_commit_is_everybodys_and_leaves_nothing() {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    let (good, poison, other) = as_one_group(&store, || {
+        (
+            store.append(&id("a"), fence, step(0, &["x"])),
+            // A foreign key that is looked at only by the commit.
+            store.writer.submit(|db, _| {
+                db.execute_batch("PRAGMA defer_foreign_keys = ON")?;
+                db.execute("INSERT INTO heads VALUES (99, 99, 0, NULL, 0, 0, 0, NULL, 0)", [])?;
+                Ok(())
+            }),
+            store.append(&id("a"), fence, step(1, &["x"])),
+        )
+    });
+    assert!(matches!(good.await, Err(StoreError::Failed(_))));
+    assert!(matches!(other.await, Err(StoreError::Failed(_))));
+    assert!(matches!(poison.await, Err(StoreError::Failed(_))));
+    store.append(&id("a"), fence, step(0, &["0"])).await.unwrap();
+    assert_eq!(texts(&store, "a").await, ["0"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_survived() {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    let limit = |pages: i64| {
+        store.writer.submit(move |db, _| {
+            Ok(db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?)
+        })
+    };
+    limit(1).await.unwrap();
+    let large = "x".repeat(1 << 20);
+    let (small, large) = as_one_group(&store, || {
+        (
+            store.append(&id("a"), fence, step(0, &["small"])),
+            store.append(&id("a"), fence, step(1, &[&large])),
+        )
+    });
+    assert!(matches!(large.await, Err(StoreError::DiskFull)));
+    // Whether the small one survives is SQLite's choice; that the answer is true is ours.
+    let kept = match small.await {
+        Ok(()) => vec!["small"],
+        Err(StoreError::DiskFull) => vec![],
+        Err(error) => panic!("{error:?}"),
+    };
+    limit(1 << 20).await.unwrap();
+    assert_eq!(texts(&store, "a").await, kept);
+}
+
+#[tokio::test]
+async fn a_database_that_became_read_only_is_named() {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    store.writer.submit(|db, _| Ok(db.execute_batch("PRAGMA query_only = ON")?)).await.unwrap();
+    let refused = store.append(&id("a"), fence, step(0, &["0"])).await;
+    assert!(matches!(refused, Err(StoreError::ReadOnly)));
+}
+
+#[tokio::test]
+async fn what_a_stored_permission_cannot_say_is_an_error() {
+    let home = home();
+    let store = open(&home);
+    store.create(agent("a")).await.unwrap();
+    for broken in ["{}", "null", "", r#"{"level":"yolo"}"#] {
+        let text = broken.to_owned();
+        store
+            .writer
+            .submit(move |db, _| Ok(db.execute("UPDATE agents SET permissions = ?", [text])?))
+            .await
+            .unwrap();
+        let read = store.acquire(&id("a")).await.map(drop);
+        assert!(
+            matches!(read, Err(StoreError::Failed(detail)) if detail.contains("of a")),
+            "{broken}"
+        );
+        assert!(store.list().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_missing_message_is_an_error() {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    store.append(&id("a"), fence, step(0, &["0", "1", "2"])).await.unwrap();
+    for idx in [1, 2] {
+        store
+            .writer
+            .submit(move |db, _| Ok(db.execute("DELETE FROM messages WHERE idx = ?", [idx])?))
+            .await
+            .unwrap();
+        assert!(matches!(store.acquire(&id("a")).await, Err(StoreError::Failed(_))));
+    }
+}
+
+/// Runs `queue` while the writer is held back, so that all it queues is committed as one group.
+fn as_one_group<T>(store: &SqliteStore, queue: impl FnOnce() -> T) -> T {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (started, at_work) = std::sync::mpsc::channel();
+    let gate = store.writer.submit(move |_, _| {
+        started.send(()).unwrap();
+        wait.recv().ok();
+        Ok(())
+    });
+    at_work.recv().unwrap();
+    let queued = queue();
+    drop(go);
+    drop(gate);
+    queued
+}

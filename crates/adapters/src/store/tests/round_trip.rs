@@ -1,0 +1,242 @@
+//! Whatever is stored comes back as it was.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
+use nexus_core::permission::{Level, Permissions, Reach};
+use nexus_core::store::{AgentRecord, Progress};
+use nexus_core::{AgentId, TurnId};
+use proptest::option;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::super::agent::{self, Step};
+use super::super::owner::Owner;
+use super::super::record::{AgentRow, MessageRow};
+use super::super::schema;
+
+/// Every text, with the characters that databases and JSON trip over.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), "[\0\"\\\\\n{}\u{feff}\u{1f600}]{0,8}"]
+}
+
+fn name() -> impl Strategy<Value = AgentId> {
+    "[.]?[A-Za-z0-9][A-Za-z0-9_-]{0,20}".prop_map(|name| AgentId::parse(&name).unwrap())
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    let bounds = Timestamp::MIN.as_microsecond()..=Timestamp::MAX.as_microsecond();
+    bounds.prop_map(|micros| Timestamp::from_microsecond(micros).unwrap())
+}
+
+fn turn() -> impl Strategy<Value = TurnId> {
+    let digits = any::<i64>().prop_map(|number| TurnId::Text(number.to_string().into()));
+    let words = text().prop_map(|text| TurnId::Text(text.into()));
+    prop_oneof![any::<i64>().prop_map(TurnId::Number), digits, words]
+}
+
+/// Without fractions: serde_json reads a fraction back exactly only with its feature `float_roundtrip`.
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 16, 4, |inner| {
+        let object = prop::collection::btree_map(text(), inner.clone(), 0..4);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            object.prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+fn message() -> impl Strategy<Value = SharedMessage> {
+    let role = prop::sample::select(vec![Role::User, Role::Assistant, Role::Tool, Role::Summary]);
+    let call = (text(), text(), json_value()).prop_map(|(id, name, arguments)| ToolCall {
+        id,
+        name,
+        arguments,
+    });
+    let meta = (
+        time(),
+        option::of(turn()),
+        option::of(text()),
+        option::of(name()),
+        any::<bool>(),
+        option::of(any::<usize>()),
+    )
+        .prop_map(|(at, turn, source, source_agent, interrupted, covers)| Meta {
+            at,
+            turn,
+            source,
+            source_agent,
+            interrupted,
+            covers,
+        });
+    (role, text(), prop::collection::vec(call, 0..3), option::of(text()), meta).prop_map(
+        |(role, content, calls, answers, meta)| {
+            let mut message = Message::new(role, content, meta).with_tool_calls(calls);
+            message.tool_call_id = answers;
+            Arc::new(message)
+        },
+    )
+}
+
+fn paths() -> impl Strategy<Value = BTreeSet<PathBuf>> {
+    prop::collection::btree_set(text().prop_map(PathBuf::from), 0..3)
+}
+
+fn permissions() -> impl Strategy<Value = Permissions> {
+    let level = prop::sample::select(vec![Level::Sandboxed, Level::Trusted, Level::Yolo]);
+    let reach = || prop_oneof![Just(Reach::Anywhere), paths().prop_map(Reach::Beneath)];
+    let tools = prop::collection::btree_set(text(), 0..3);
+    (level, text(), reach(), reach(), paths(), tools, any::<[bool; 3]>()).prop_map(
+        |(level, preset, read, write, blocked, disabled_tools, [network, commands, agents])| {
+            Permissions {
+                level,
+                preset,
+                read,
+                write,
+                blocked,
+                disabled_tools,
+                network,
+                commands,
+                agents,
+            }
+        },
+    )
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    (option::of(time()), any::<[bool; 2]>(), any::<u32>()).prop_map(
+        |(last_action_at, [halted_at_iteration_limit, should_shutdown], last_iteration_count)| {
+            Progress {
+                last_action_at,
+                halted_at_iteration_limit,
+                last_iteration_count,
+                should_shutdown,
+            }
+        },
+    )
+}
+
+fn agent_record() -> impl Strategy<Value = AgentRecord> {
+    let lineage = (name(), option::of(name()), any::<u32>());
+    let rights = (permissions(), option::of(permissions()));
+    let settings = (option::of(text()), text(), option::of(text()));
+    (lineage, time(), rights, settings, progress()).prop_map(
+        |((id, parent, depth), created_at, (permissions, ceiling), settings, progress)| {
+            let (model, cwd, system_prompt) = settings;
+            AgentRecord {
+                id,
+                created_at,
+                parent,
+                depth,
+                permissions,
+                ceiling,
+                model,
+                cwd: cwd.into(),
+                system_prompt,
+                progress,
+                message_count: 0,
+            }
+        },
+    )
+}
+
+/// Stores an agent with its messages and reads it back, without a file.
+fn store_and_read(
+    record: &AgentRecord,
+    messages: &[SharedMessage],
+    progress: Progress,
+) -> (AgentRecord, Vec<SharedMessage>) {
+    let home = tempfile::tempdir().unwrap();
+    let mut me = Owner::new(home.path());
+    let mut db = Connection::open_in_memory().unwrap();
+    schema::migrate(&mut db, schema::STEPS).unwrap();
+    let row = AgentRow::encode(record).unwrap();
+    let fence = agent::create(&db, &mut me, &record.id, &row).unwrap();
+    let rows: Vec<_> = messages.iter().map(|m| MessageRow::encode(m).unwrap()).collect();
+    let step = Step { first_index: 0, rows: &rows, progress };
+    agent::append(&db, &me, &record.id, fence, &step).unwrap();
+    let [listed] = agent::list(&db).unwrap().try_into().unwrap();
+    let (read, messages) = agent::read(&db, &record.id).unwrap().unwrap();
+    assert_eq!(format!("{listed:?}"), format!("{read:?}"));
+    (read, messages)
+}
+
+fn assert_same(read: &Message, written: &Message) {
+    assert_eq!(read.role, written.role);
+    assert_eq!(read.content, written.content);
+    assert_eq!(read.tool_calls, written.tool_calls);
+    assert_eq!(read.tool_call_id, written.tool_call_id);
+    assert_eq!(read.meta, written.meta);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn agents_and_messages_come_back_as_they_were(
+        record in agent_record(),
+        messages in prop::collection::vec(message(), 0..4),
+        progress in progress(),
+    ) {
+        let (read, read_messages) = store_and_read(&record, &messages, progress);
+        let message_count = messages.len() as u64;
+        let expected = AgentRecord { progress, message_count, ..record };
+        // The record's fields all print what they hold.
+        prop_assert_eq!(format!("{read:?}"), format!("{expected:?}"));
+        prop_assert_eq!(read_messages.len(), messages.len());
+        for (read, written) in read_messages.iter().zip(&messages) {
+            assert_same(read, written);
+        }
+    }
+}
+
+/// The deepest arguments that serde_json lets in. They must come back although the row adds levels of its own.
+#[test]
+fn deeply_nested_arguments_come_back() {
+    let text = format!("{}{}", "[".repeat(127), "]".repeat(127));
+    let arguments: Value = serde_json::from_str(&text).unwrap();
+    let call = ToolCall { id: "1".into(), name: "t".into(), arguments };
+    let written = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+    let written = Arc::new(written);
+    let record = super::agent("a");
+    let (_, read) = store_and_read(&record, std::slice::from_ref(&written), Progress::default());
+    assert_same(&read[0], &written);
+}
+
+#[test]
+fn a_plain_message_has_no_extra_column() {
+    let plain = Arc::new(Message::new(Role::User, "hi", Meta::default()));
+    assert_eq!(MessageRow::encode(&plain).unwrap().extra(), None);
+}
+
+#[test]
+fn the_order_of_arguments_is_kept() {
+    let arguments = json!({"z": 1, "a": 2});
+    let call = ToolCall { id: "1".into(), name: "t".into(), arguments: arguments.clone() };
+    let written = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+    let (_, read) = store_and_read(&super::agent("a"), &[Arc::new(written)], Progress::default());
+    assert_eq!(read[0].tool_calls[0].arguments.to_string(), arguments.to_string());
+}
+
+#[test]
+fn a_path_that_is_not_text_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let path = PathBuf::from(std::ffi::OsString::from_vec(vec![b'/', 0xff]));
+    let in_cwd = AgentRecord { cwd: path.clone(), ..super::agent("a") };
+    let mut in_blocked = super::agent("a");
+    in_blocked.permissions.blocked.insert(path);
+    for record in [in_cwd, in_blocked] {
+        assert!(AgentRow::encode(&record).is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! The one thread that writes. It takes what is queued, runs it in one transaction and answers after the commit, so
+//! that a flush of the disk is shared by all who wait for one.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nexus_core::store::StoreError;
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::agent;
+use super::fault::Fault;
+use super::owner::Owner;
+
+/// Jobs in one transaction. Enough that the flush weighs little beside the work, few enough that the first of them is
+/// answered within some ten milliseconds.
+const GROUP_JOBS_MAX: usize = 256;
+
+/// Jobs that may wait. Some seconds of work on a slow disk; whoever comes later would not be answered in time, and is
+/// told so instead.
+const QUEUE_JOBS_MAX: usize = 16_384;
+
+/// Statements kept compiled. All that this directory has, with room.
+const STATEMENTS_MAX: usize = 64;
+
+pub(super) struct Writer {
+    // Declared, and so dropped, before the thread: that ends when its queue is closed, and is then waited for.
+    queue: mpsc::Sender<Order>,
+    _thread: Joined,
+}
+
+enum Order {
+    Write(Box<dyn Job>),
+    Close(oneshot::Sender<Result<(), StoreError>>),
+}
+
+impl Writer {
+    pub(super) fn start(db: Connection, me: Owner) -> io::Result<Self> {
+        db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        let (queue, orders) = mpsc::channel(QUEUE_JOBS_MAX);
+        let desk = Desk { db, me };
+        let thread =
+            thread::Builder::new().name("store-writer".into()).spawn(|| desk.run(orders))?;
+        Ok(Self { queue, _thread: Joined(Some(thread)) })
+    }
+
+    /// Queues `work`, now and in order; the future resolves when its commit is on disk. Work that fails leaves nothing
+    /// behind and does not touch its neighbours.
+    pub(super) fn submit<T, W>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Connection, &mut Owner) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Pending { work: Some(work), outcome: None, reply });
+        let queued = self.queue.try_send(Order::Write(job)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                StoreError::Failed(format!("{QUEUE_JOBS_MAX} writes are waiting already"))
+            }
+            mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
+        });
+        async move {
+            queued?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        }
+    }
+
+    /// Lets the queue run empty, gives the leases back and ends the thread.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(Order::Close(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Waits for the thread when dropped: whoever opens the home next should find it free.
+struct Joined(Option<JoinHandle<()>>);
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if self.0.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the store's writer thread panicked");
+        }
+    }
+}
+
+/// A queued write. `run` happens inside the transaction, `answer` after it, with what became of the commit.
+trait Job: Send {
+    /// The error is a copy of what `answer` will tell.
+    fn run(&mut self, db: &Connection, me: &mut Owner) -> Result<(), StoreError>;
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct Pending<T, W> {
+    work: Option<W>,
+    outcome: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, W> Job for Pending<T, W>
+where
+    T: Send,
+    W: FnOnce(&Connection, &mut Owner) -> Result<T, Fault> + Send,
+{
+    fn run(&mut self, db: &Connection, me: &mut Owner) -> Result<(), StoreError> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        let outcome = isolated(db, |db| work(db, me)).map_err(StoreError::from);
+        let copy = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.outcome = Some(outcome);
+        copy
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { outcome, reply, .. } = *self;
+        let outcome = committed.and_then(|()| outcome.unwrap_or(Err(StoreError::Closed)));
+        // Nobody listens when the caller went away; the write stands all the same.
+        reply.send(outcome).ok();
+    }
+}
+
+/// Runs `work` so that it happens whole or not at all, inside the transaction of its group. When it cannot be undone
+/// alone the whole transaction is undone, which the caller sees by `is_autocommit`.
+fn isolated<T>(
+    db: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    execute(db, "SAVEPOINT job")?;
+    let outcome = work(db).and_then(|value| {
+        execute(db, "RELEASE job")?;
+        Ok(value)
+    });
+    // On a full disk and some other failures SQLite undoes the whole transaction by itself.
+    if outcome.is_err() && !db.is_autocommit() {
+        let undone = execute(db, "ROLLBACK TO job").and_then(|()| execute(db, "RELEASE job"));
+        if undone.is_err() {
+            roll_back(db);
+        }
+    }
+    outcome
+}
+
+/// What the thread works with.
+struct Desk {
+    db: Connection,
+    me: Owner,
+}
+
+impl Desk {
+    fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        let mut batch = Vec::with_capacity(GROUP_JOBS_MAX);
+        while orders.blocking_recv_many(&mut batch, GROUP_JOBS_MAX) > 0 {
+            let mut group = Vec::with_capacity(batch.len());
+            let mut closing = None;
+            for order in batch.drain(..) {
+                match order {
+                    Order::Write(job) if closing.is_none() => group.push(job),
+                    // Dropped unanswered, which its caller reads as `Closed`.
+                    Order::Write(_) => {}
+                    Order::Close(reply) => closing = closing.or(Some(reply)),
+                }
+            }
+            if !group.is_empty() {
+                self.write(group);
+            }
+            if let Some(reply) = closing {
+                let outcome = self.finish();
+                drop(self);
+                reply.send(outcome).ok();
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, mut group: Vec<Box<dyn Job>>) {
+        let committed = self.commit(&mut group);
+        if let Err(error) = &committed {
+            tracing::error!(?error, jobs = group.len(), "a group of writes was not committed");
+            roll_back(&self.db);
+        }
+        for job in group {
+            job.answer(committed.clone());
+        }
+    }
+
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+        execute(&self.db, "BEGIN IMMEDIATE")?;
+        for job in group {
+            if let Err(error) = job.run(&self.db, &mut self.me)
+                && self.db.is_autocommit()
+            {
+                // The transaction is gone, and with it what the earlier jobs wrote.
+                return Err(error);
+            }
+        }
+        Ok(execute(&self.db, "COMMIT")?)
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        let Self { db, me } = self;
+        execute(db, "BEGIN IMMEDIATE")?;
+        let released = agent::release_all(db, me).and_then(|()| execute(db, "COMMIT"));
+        if let Err(fault) = released {
+            roll_back(db);
+            return Err(fault.into());
+        }
+        me.retire();
+        tidy(db);
+        Ok(())
+    }
+}
+
+/// Moves the log into the database. Another process may be reading or writing; then this is left to it.
+fn tidy(db: &Connection) {
+    let moved = db
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+    if let Err(error) = moved {
+        tracing::debug!(%error, "the write-ahead log was not moved into the database");
+    }
+}
+
+fn roll_back(db: &Connection) {
+    if !db.is_autocommit()
+        && let Err(fault) = execute(db, "ROLLBACK")
+    {
+        tracing::error!(?fault, "a transaction was not rolled back");
+    }
+}
+
+fn execute(db: &Connection, sql: &str) -> Result<(), Fault> {
+    db.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! The client over HTTP.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use nexus_protocol::envelope::Call;
+use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::{Api, CallError, Method, Target};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::retry::{retrying, timeout_for};
+use crate::stream::SendStream;
+use crate::token::{self, Environment, Token};
+use crate::{PORT_DEFAULT, answer};
+
+/// Largest answer that is read. A page of 2,000 long messages fits; a stranger's endless body does not fill the memory.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A server on this machine accepts at once or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Says on whose behalf a call is made; lowers the caller to that agent's rights.
+const AGENT_HEADER: &str = "x-nexus-agent";
+
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Calls a server over HTTP. Connections are kept and shared; calls may be made side by side.
+pub struct NexusClient {
+    http: Client<HttpConnector, Full<Bytes>>,
+    /// `http://host:port`, without a path.
+    origin: String,
+    authorization: Option<HeaderValue>,
+    identity: Option<HeaderValue>,
+    timeout: Option<Duration>,
+    id_last: AtomicU64,
+    warnings: Vec<String>,
+}
+
+/// Options of a [`NexusClient`].
+#[derive(Debug)]
+pub struct Builder {
+    url: String,
+    credentials: Credentials,
+    identity: Option<String>,
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum Credentials {
+    /// Looked up, and only for this machine: a token file's secret is not sent elsewhere.
+    Found(Environment),
+    Given(String),
+    None,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error("not the URL of a server: {url}: {problem}")]
+    Url { url: String, problem: String },
+    #[error(transparent)]
+    Token(#[from] token::Error),
+    #[error("not the name of an agent: {0:?}")]
+    Identity(String),
+}
+
+impl NexusClient {
+    /// A client for `http://127.0.0.1:8765` with the token that is found for it, until told otherwise.
+    pub fn builder() -> Builder {
+        Builder {
+            url: format!("http://127.0.0.1:{PORT_DEFAULT}"),
+            credentials: Credentials::Found(Environment::of_process()),
+            identity: None,
+            timeout: None,
+        }
+    }
+
+    /// What a person should be told about the search for the token.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Calls a method known by name only.
+    pub async fn call_value(
+        &self,
+        target: &Target,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, CallError> {
+        let call = self.prepare(target, method, params)?;
+        self.exchange(call, self.timeout).await
+    }
+
+    /// Sends a message and returns its answer as it is made.
+    pub async fn send_stream(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> Result<SendStream, CallError> {
+        let params = SendParams { stream: Some(true), ..params };
+        let target = Target::Agent(agent_id.into());
+        let call = self.prepare(&target, SendMessage::NAME, &params)?;
+        let opening = retrying(self.timeout, || async {
+            let response = self.post(&call, EVENT_STREAM).await?;
+            if is_event_stream(&response) {
+                return Ok(SendStream::new(call.id, response.into_body(), self.timeout));
+            }
+            let body = read_body(response).await?;
+            Ok(SendStream::answered(answer::result(answer::envelope(&body)?, call.id)?))
+        });
+        opening.await
+    }
+
+    fn prepare<P: Serialize>(
+        &self,
+        target: &Target,
+        method: &str,
+        params: &P,
+    ) -> Result<Prepared, CallError> {
+        let path = match target {
+            Target::Server => "/rpc".to_string(),
+            Target::Agent(agent_id) => format!("/agent/{}", escape(agent_id)),
+        };
+        let uri = format!("{}{path}", self.origin).parse();
+        let uri: Uri = uri.map_err(|error| CallError::Call(format!("{path}: {error}")))?;
+        let id = self.id_last.fetch_add(1, Ordering::Relaxed) + 1;
+        let body = serde_json::to_vec(&Call::new(id, method, params))
+            .map_err(|error| CallError::Call(error.to_string()))?;
+        Ok(Prepared { id, uri, body: body.into() })
+    }
+
+    async fn exchange<R: DeserializeOwned>(
+        &self,
+        call: Prepared,
+        timeout: Option<Duration>,
+    ) -> Result<R, CallError> {
+        retrying(timeout, || async {
+            let body = read_body(self.post(&call, JSON).await?).await?;
+            answer::result(answer::envelope(&body)?, call.id)
+        })
+        .await
+    }
+
+    async fn post(
+        &self,
+        call: &Prepared,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>, CallError> {
+        let mut request = Request::new(Full::new(call.body.clone()));
+        *request.method_mut() = hyper::Method::POST;
+        *request.uri_mut() = call.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(identity) = &self.identity {
+            headers.insert(AGENT_HEADER, identity.clone());
+        }
+        self.http.request(request).await.map_err(|error| match error.is_connect() {
+            true => CallError::Connect(answer::cause(&error)),
+            false => CallError::Transport(answer::cause(&error)),
+        })
+    }
+}
+
+impl Api for NexusClient {
+    async fn call<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> Result<M::Result, CallError> {
+        let call = self.prepare(target, M::NAME, &params)?;
+        self.exchange(call, timeout_for(M::KIND, self.timeout)).await
+    }
+}
+
+/// A call that is ready to be sent, more than once if need be.
+struct Prepared {
+    id: u64,
+    uri: Uri,
+    body: Bytes,
+}
+
+impl Builder {
+    /// `http://host:port`. The server speaks plain HTTP on loopback, so there is no `https`.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = url.into();
+        self
+    }
+
+    /// The token to send, whatever the URL.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.credentials = Credentials::Given(token.into());
+        self
+    }
+
+    /// Sends no token, and looks for none.
+    pub fn without_token(mut self) -> Self {
+        self.credentials = Credentials::None;
+        self
+    }
+
+    /// Where to look for the token; the process's own environment unless told otherwise.
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.credentials = Credentials::Found(environment);
+        self
+    }
+
+    /// Makes every call with the rights of this agent only (`X-Nexus-Agent`).
+    pub fn agent_identity(mut self, agent_id: impl Into<String>) -> Self {
+        self.identity = Some(agent_id.into());
+        self
+    }
+
+    /// How long a call may take, its retries included. Without it a read has 30 s and all else no limit, since it may
+    /// wait for a turn.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    pub fn build(self) -> Result<NexusClient, BuildError> {
+        let server = Server::parse(&self.url)
+            .map_err(|problem| BuildError::Url { url: self.url.clone(), problem })?;
+        let mut warnings = Vec::new();
+        let token = match self.credentials {
+            Credentials::Given(text) => Token::read(&text, "the caller")?,
+            Credentials::Found(environment) if server.is_loopback => {
+                let lookup = token::find(&environment, server.port)?;
+                warnings = lookup.warnings;
+                lookup.token
+            }
+            Credentials::Found(_) | Credentials::None => None,
+        };
+        let identity = self.identity.map(|name| match HeaderValue::from_str(&name) {
+            Ok(value) => Ok(value),
+            Err(_) => Err(BuildError::Identity(name)),
+        });
+        Ok(NexusClient {
+            http: http_client(),
+            origin: server.origin,
+            authorization: token.as_ref().and_then(bearer),
+            identity: identity.transpose()?,
+            timeout: self.timeout,
+            id_last: AtomicU64::new(0),
+            warnings,
+        })
+    }
+}
+
+struct Server {
+    origin: String,
+    port: u16,
+    is_loopback: bool,
+}
+
+impl Server {
+    fn parse(url: &str) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err("it must start with http://".into());
+        }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err("it must not have a path".into());
+        }
+        let authority = uri.authority().ok_or("it has no host")?;
+        if authority.as_str().contains('@') {
+            return Err("it must not have a user; the token goes apart".into());
+        }
+        let host = authority.host();
+        Ok(Self {
+            origin: format!("http://{authority}"),
+            port: authority.port_u16().unwrap_or(80),
+            is_loopback: is_loopback(host.trim_start_matches('[').trim_end_matches(']')),
+        })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn http_client() -> Client<HttpConnector, Full<Bytes>> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+}
+
+/// The header's value, marked so that nothing prints it. A [`Token`] always fits into a header.
+fn bearer(token: &Token) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.as_str())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn is_event_stream(response: &Response<Incoming>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENT_STREAM.as_bytes()))
+}
+
+async fn read_body(response: Response<Incoming>) -> Result<Bytes, CallError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => CallError::Answer(format!("it is over {ANSWER_BYTES_MAX} bytes")),
+        false => CallError::Transport(answer::cause(&*error)),
+    })?;
+    let body = body.to_bytes();
+    if body.is_empty() {
+        return Err(CallError::Answer(format!("HTTP {status} without a body")));
+    }
+    Ok(body)
+}
+
+/// An agent's name as one segment of a path. Names that are right have nothing to escape; a wrong one must reach the
+/// server as a wrong name, not as another path.
+fn escape(segment: &str) -> String {
+    let escaped = segment.bytes().map(|byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    escaped.collect()
+}
+
+#[cfg(test)]
+mod tests;

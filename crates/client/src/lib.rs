@@ -1,0 +1,28 @@
+//! The typed client: [`NexusClient`] over HTTP and [`UnixClient`] over the framed socket, both behind
+//! [`Api`](nexus_protocol::Api), which the in-process interface has too. Around them: finding the token, finding out
+//! whether a server is there, and finding all that are.
+
+mod answer;
+pub mod detection;
+pub mod discovery;
+mod http;
+mod retry;
+mod sse;
+mod stream;
+#[cfg(test)]
+mod testing;
+pub mod token;
+mod unix;
+
+pub use detection::{Detection, detect_server, wait_for_server};
+pub use discovery::{
+    Auth, DiscoveredServer, discover_servers, discover_token_ports, parse_port_spec, probe_server,
+};
+pub use http::{BuildError, Builder, NexusClient};
+pub use nexus_protocol::{AgentScopedApi, Api, CallError, Target};
+pub use stream::{SendStream, StreamItem};
+pub use token::{Environment, Token};
+pub use unix::UnixClient;
+
+/// Where a server listens unless told otherwise.
+pub const PORT_DEFAULT: u16 = 8765;

@@ -1,0 +1,170 @@
+//! The client over the framed Unix socket.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{SinkExt, StreamExt};
+use nexus_protocol::envelope::Call;
+use nexus_protocol::{Api, CallError, Method, Target};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+
+use crate::answer;
+use crate::retry::{retrying, timeout_for};
+
+/// Largest frame, both ways; the server's own limit.
+const FRAME_BYTES_MAX: usize = 10 << 20;
+
+/// Connections kept for the next call. More calls at once than this are rare on one machine.
+const IDLE_MAX: usize = 8;
+
+/// Calls a server over its Unix socket: the peer's user is the credential. A connection answers one call at a time,
+/// so calls made side by side each have their own, and a `cancel` does not wait behind its `send`.
+pub struct UnixClient {
+    path: PathBuf,
+    timeout: Option<Duration>,
+    id_last: AtomicU64,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// The codec writes a frame's header and body in one piece, as the framing asks.
+type Connection = Framed<UnixStream, LengthDelimitedCodec>;
+
+impl UnixClient {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let (id_last, idle) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+        Self { path: path.into(), timeout: None, id_last, idle }
+    }
+
+    /// How long a call may take, its retries included. Without it a read has 30 s and all else no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Calls a method known by name only.
+    pub async fn call_value(
+        &self,
+        target: &Target,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, CallError> {
+        let (id, body) = self.prepare(target, method, params)?;
+        self.exchange(id, body, self.timeout).await
+    }
+
+    fn prepare<P: Serialize>(
+        &self,
+        target: &Target,
+        method: &str,
+        params: &P,
+    ) -> Result<(u64, Bytes), CallError> {
+        let id = self.id_last.fetch_add(1, Ordering::Relaxed) + 1;
+        let body = match target {
+            Target::Server => serde_json::to_vec(&Call::new(id, method, params)),
+            Target::Agent(agent_id) => addressed(params, agent_id)
+                .and_then(|params| serde_json::to_vec(&Call::new(id, method, &params))),
+        };
+        let body = body.map_err(|error| CallError::Call(error.to_string()))?;
+        if body.len() > FRAME_BYTES_MAX {
+            return Err(CallError::Call(format!("it is over {FRAME_BYTES_MAX} bytes")));
+        }
+        Ok((id, body.into()))
+    }
+
+    async fn exchange<R: DeserializeOwned>(
+        &self,
+        id: u64,
+        body: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<R, CallError> {
+        retrying(timeout, || async {
+            let mut connection = self.connection().await?;
+            let answer = roundtrip(&mut connection, body.clone()).await?;
+            // Only a connection with nothing under way goes back; one whose call was dropped is closed with it.
+            self.keep(connection);
+            answer::result(answer::envelope(&answer)?, id)
+        })
+        .await
+    }
+
+    async fn connection(&self) -> Result<Connection, CallError> {
+        while let Some(connection) = self.take_idle() {
+            if is_quiet(&connection) {
+                return Ok(connection);
+            }
+        }
+        let stream = UnixStream::connect(&self.path).await;
+        let stream = stream
+            .map_err(|error| CallError::Connect(format!("{}: {error}", self.path.display())))?;
+        let codec = LengthDelimitedCodec::builder()
+            .length_field_length(4)
+            .big_endian()
+            .max_frame_length(FRAME_BYTES_MAX)
+            .new_codec();
+        Ok(Framed::new(stream, codec))
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+impl Api for UnixClient {
+    async fn call<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> Result<M::Result, CallError> {
+        let (id, body) = self.prepare(target, M::NAME, &params)?;
+        self.exchange(id, body, timeout_for(M::KIND, self.timeout)).await
+    }
+}
+
+/// The socket has one endpoint; an agent's method names its agent in the parameters.
+fn addressed<P: Serialize>(params: &P, agent_id: &str) -> Result<Value, serde_json::Error> {
+    let mut params = serde_json::to_value(params)?;
+    if params.is_null() {
+        params = Value::Object(serde_json::Map::new());
+    }
+    if let Some(members) = params.as_object_mut() {
+        members.insert("agent_id".into(), agent_id.into());
+    }
+    Ok(params)
+}
+
+/// Sends one call and returns its answer, passing over the notifications of a stream.
+async fn roundtrip(connection: &mut Connection, body: Bytes) -> Result<BytesMut, CallError> {
+    let lost = |error: io::Error| CallError::Transport(error.to_string());
+    connection.send(body).await.map_err(lost)?;
+    loop {
+        let closed = || CallError::Transport("the server closed it before the answer".into());
+        let message = connection.next().await.ok_or_else(closed)?.map_err(lost)?;
+        if answer::envelope(&message)?.method.is_none() {
+            return Ok(message);
+        }
+    }
+}
+
+/// Whether the peer neither closed the connection nor said anything unasked.
+fn is_quiet(connection: &Connection) -> bool {
+    let read = connection.get_ref().try_read(&mut [0]);
+    matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests;

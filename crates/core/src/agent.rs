@@ -1,0 +1,220 @@
+//! A live agent: one conversation, one permission set, at most one running turn.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Conversation;
+use crate::lock;
+use crate::logs::AgentLogs;
+use crate::message::SharedMessage;
+use crate::name::{AgentId, TurnId};
+use crate::permission::Permissions;
+use crate::prompt::Prompt;
+use crate::store::{AgentRecord, Append, Fence, Progress, Store, StoreError, StoredAgent};
+
+pub struct Agent {
+    pub id: AgentId,
+    pub created_at: Timestamp,
+    pub parent: Option<AgentId>,
+    pub depth: u32,
+    /// Proof that this process may write the agent; a temporary agent is not stored and has none.
+    fence: Option<Fence>,
+    settings: RwLock<Settings>,
+    conversation: Mutex<Conversation>,
+    progress: Mutex<Progress>,
+    /// Turns that run or wait, by name.
+    turns: Mutex<HashMap<TurnId, CancellationToken>>,
+    /// Held by the one turn that runs. Fair: turns run in the order they came.
+    pub(crate) turn_lock: tokio::sync::Mutex<()>,
+    /// Built on first use: most agents of a large pool are idle.
+    prompt: Mutex<Option<Prompt>>,
+    /// Cancelled when the agent is destroyed; every turn's token is a child of it.
+    pub(crate) ended: CancellationToken,
+}
+
+/// What can be changed on a living agent.
+#[derive(Clone)]
+struct Settings {
+    permissions: Permissions,
+    ceiling: Option<Permissions>,
+    model: Option<String>,
+    cwd: PathBuf,
+    system_prompt: Option<String>,
+}
+
+impl Agent {
+    pub(crate) fn new(
+        record: AgentRecord,
+        fence: Option<Fence>,
+        messages: Vec<SharedMessage>,
+    ) -> Arc<Self> {
+        let AgentRecord { permissions, ceiling, model, cwd, system_prompt, .. } = record;
+        Arc::new(Self {
+            id: record.id,
+            created_at: record.created_at,
+            parent: record.parent,
+            depth: record.depth,
+            fence,
+            settings: RwLock::new(Settings { permissions, ceiling, model, cwd, system_prompt }),
+            conversation: Mutex::new(Conversation::from_history(messages)),
+            progress: Mutex::new(record.progress),
+            turns: Mutex::default(),
+            turn_lock: tokio::sync::Mutex::new(()),
+            prompt: Mutex::new(None),
+            ended: CancellationToken::new(),
+        })
+    }
+
+    pub(crate) fn restored(stored: StoredAgent) -> Arc<Self> {
+        Self::new(stored.record, Some(stored.fence), stored.messages)
+    }
+
+    /// The agent as the store would keep it.
+    pub fn record(&self) -> AgentRecord {
+        let Settings { permissions, ceiling, model, cwd, system_prompt } = self.settings();
+        AgentRecord {
+            id: self.id.clone(),
+            created_at: self.created_at,
+            parent: self.parent.clone(),
+            depth: self.depth,
+            permissions,
+            ceiling,
+            model,
+            cwd,
+            system_prompt,
+            progress: self.progress(),
+            message_count: self.message_count(),
+        }
+    }
+
+    pub fn permissions(&self) -> Permissions {
+        self.read_settings(|settings| settings.permissions.clone())
+    }
+
+    /// The most a child of this agent may hold.
+    pub fn ceiling_for_children(&self) -> Permissions {
+        self.read_settings(|settings| match &settings.ceiling {
+            Some(ceiling) => settings.permissions.meet(ceiling),
+            None => settings.permissions.clone(),
+        })
+    }
+
+    pub fn model(&self) -> Option<String> {
+        self.read_settings(|settings| settings.model.clone())
+    }
+
+    pub fn cwd(&self) -> PathBuf {
+        self.read_settings(|settings| settings.cwd.clone())
+    }
+
+    pub fn system_prompt_override(&self) -> Option<String> {
+        self.read_settings(|settings| settings.system_prompt.clone())
+    }
+
+    /// Layered prompts are never empty; one that was given may be.
+    pub fn has_system_prompt(&self) -> bool {
+        self.read_settings(|settings| {
+            settings.system_prompt.as_ref().is_none_or(|prompt| !prompt.is_empty())
+        })
+    }
+
+    pub fn progress(&self) -> Progress {
+        *lock(&self.progress)
+    }
+
+    pub fn message_count(&self) -> u64 {
+        self.with_conversation(|conversation| conversation.history().len() as u64)
+    }
+
+    /// Reads the conversation. The lock is held for `read` only, so a read never waits for a turn.
+    pub fn with_conversation<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
+        read(&lock(&self.conversation))
+    }
+
+    /// How many turns run or wait.
+    pub fn turns_in_flight(&self) -> usize {
+        lock(&self.turns).len()
+    }
+
+    /// Cancels the turn of that name, running or waiting. False when there is none.
+    pub fn cancel(&self, turn: &TurnId) -> bool {
+        let token = lock(&self.turns).get(turn).cloned();
+        token.is_some_and(|token| {
+            token.cancel();
+            true
+        })
+    }
+
+    /// Names a turn and makes its cancel token. `None` when one of that name is in flight.
+    pub(crate) fn enter_turn(self: &Arc<Self>, turn: &TurnId) -> Option<TurnPlace> {
+        let mut turns = lock(&self.turns);
+        if turns.contains_key(turn) {
+            return None;
+        }
+        let cancel = self.ended.child_token();
+        turns.insert(turn.clone(), cancel.clone());
+        Some(TurnPlace { agent: self.clone(), turn: turn.clone(), cancel })
+    }
+
+    /// Writes messages down: to the store, then to memory and the log. Called only by the holder of the turn lock, so
+    /// that the next index is known. Until the store has them nobody is shown them.
+    pub(crate) async fn append(
+        &self,
+        store: &dyn Store,
+        logs: &dyn AgentLogs,
+        messages: Vec<SharedMessage>,
+        progress: Progress,
+    ) -> Result<(), StoreError> {
+        if let Some(fence) = self.fence {
+            let append =
+                Append { first_index: self.message_count(), messages: messages.clone(), progress };
+            store.append(&self.id, fence, append).await?;
+        }
+        *lock(&self.progress) = progress;
+        logs.messages(&self.id, &messages);
+        let mut conversation = lock(&self.conversation);
+        for message in messages {
+            conversation.push(message);
+        }
+        Ok(())
+    }
+
+    /// The cached prompt, or what `load` makes of the working directory.
+    pub(crate) fn prompt_or(&self, load: impl FnOnce() -> Prompt) -> Prompt {
+        lock(&self.prompt).get_or_insert_with(load).clone()
+    }
+
+    pub(crate) fn cached_prompt(&self) -> Option<Prompt> {
+        lock(&self.prompt).clone()
+    }
+
+    /// Lets the next turn read the prompt's files again.
+    pub(crate) fn forget_prompt(&self) {
+        *lock(&self.prompt) = None;
+    }
+
+    fn settings(&self) -> Settings {
+        self.read_settings(Settings::clone)
+    }
+
+    fn read_settings<T>(&self, read: impl FnOnce(&Settings) -> T) -> T {
+        read(&self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// A turn's place among those in flight; leaves it when dropped.
+pub(crate) struct TurnPlace {
+    agent: Arc<Agent>,
+    turn: TurnId,
+    pub cancel: CancellationToken,
+}
+
+impl Drop for TurnPlace {
+    fn drop(&mut self) {
+        lock(&self.agent.turns).remove(&self.turn);
+    }
+}

@@ -1,0 +1,113 @@
+//! Who may do what to which agent. Decided here for every way in: RPC, the in-process API and an agent's own tools.
+
+use thiserror::Error;
+
+use crate::name::AgentId;
+
+/// On whose behalf an operation runs. The server says who that is, never the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// Whoever holds the server token, or runs the server in process.
+    Administrator,
+    Agent(AgentId),
+}
+
+/// What is to be done to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// See its conversation and state.
+    Read,
+    /// Give it a message.
+    Send,
+    /// Cancel, compact, mark, end it, or act in its name.
+    Manage,
+}
+
+/// A refusal that names its rule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Denied {
+    #[error("agent {requester} may not {} agent {target}: {}", verb(*.action), rule(*.action))]
+    Action { requester: AgentId, target: AgentId, action: Action },
+    #[error("agent {0} may not make agents: its permissions exclude agent management")]
+    Create(AgentId),
+    #[error("agent {0} may make agents only beneath itself")]
+    Parent(AgentId),
+    #[error("only the administrator may {0}")]
+    AdministratorOnly(&'static str),
+}
+
+fn verb(action: Action) -> &'static str {
+    match action {
+        Action::Read => "read",
+        Action::Send => "message",
+        Action::Manage => "manage",
+    }
+}
+
+fn rule(action: Action) -> &'static str {
+    match action {
+        Action::Read | Action::Manage => {
+            "only the agent itself, its ancestors and the administrator may"
+        }
+        Action::Send => {
+            "only the agent itself, its ancestors, its children and the administrator may"
+        }
+    }
+}
+
+/// Decides whether `requester` may do `action` to `target`, whose ancestors are `ancestors`, nearest first.
+/// `own_parent` is the requester's parent.
+pub fn authorize(
+    requester: &Requester,
+    action: Action,
+    target: &AgentId,
+    ancestors: &[AgentId],
+    own_parent: Option<&AgentId>,
+) -> Result<(), Denied> {
+    let Requester::Agent(agent) = requester else { return Ok(()) };
+    let above = agent == target || ancestors.contains(agent);
+    if above || (action == Action::Send && own_parent == Some(target)) {
+        return Ok(());
+    }
+    Err(Denied::Action { requester: agent.clone(), target: target.clone(), action })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_follow_the_line_of_descent() {
+        // root → parent → {child, sibling}
+        let id = |name: &str| AgentId::parse(name).unwrap();
+        let parent_of = |name: &str| match name {
+            "child" | "sibling" => Some("parent"),
+            "parent" => Some("root"),
+            _ => None,
+        };
+        let may = |who: &str, action, target: &str| {
+            let ancestors: Vec<_> =
+                std::iter::successors(parent_of(target), |n| parent_of(n)).map(id).collect();
+            let own_parent = parent_of(who).map(id);
+            authorize(
+                &Requester::Agent(id(who)),
+                action,
+                &id(target),
+                &ancestors,
+                own_parent.as_ref(),
+            )
+            .is_ok()
+        };
+        for action in [Action::Read, Action::Send, Action::Manage] {
+            assert!(may("child", action, "child"));
+            assert!(may("parent", action, "child"));
+            assert!(may("root", action, "child"));
+            assert!(!may("sibling", action, "child"));
+            assert!(!may("child", action, "root"));
+            assert!(!may("child", action, "stranger"));
+        }
+        assert!(may("child", Action::Send, "parent"));
+        assert!(!may("child", Action::Read, "parent"));
+        assert!(!may("child", Action::Manage, "parent"));
+    }
+}

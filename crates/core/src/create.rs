@@ -1,0 +1,239 @@
+//! Making an agent: what was asked for, held against what its parent has.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::agent::Agent;
+use crate::authority::{Action, Denied, Requester};
+use crate::engine::{AccessError, Engine};
+use crate::name::{AgentId, NameError};
+use crate::paths::{self, PathError};
+use crate::permission::{DEPTH_MAX, Exceeds, Level, Permissions, Preset};
+use crate::provider::ModelError;
+use crate::store::{AgentRecord, Progress, StoreError};
+
+/// What is asked for. Everything absent has a default.
+#[derive(Clone, Debug, Default)]
+pub struct AgentSpec {
+    /// `.` asks for a generated temporary name.
+    pub name: Option<String>,
+    pub preset: Option<String>,
+    pub cwd: Option<String>,
+    pub write_paths: Vec<String>,
+    pub model: Option<String>,
+    pub system_prompt: Option<String>,
+    pub disable_tools: Vec<String>,
+    pub parent: Option<AgentId>,
+}
+
+#[derive(Debug, Clone, Error)]
+pub enum CreateError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("an agent named {0} exists already")]
+    Exists(AgentId),
+    #[error("unknown parent agent: {0}")]
+    UnknownParent(AgentId),
+    #[error("unknown preset: {name} (known: {known})")]
+    UnknownPreset { name: String, known: String },
+    #[error("preset yolo is given only from the interactive terminal")]
+    Yolo,
+    #[error("cwd: {0}")]
+    Cwd(PathError),
+    #[error("allowed_write_paths: {0}")]
+    WritePath(PathError),
+    #[error("agents nest at most {DEPTH_MAX} deep")]
+    TooDeep,
+    #[error("the parent's ceiling is exceeded: {0}")]
+    Ceiling(#[from] Exceeds),
+    #[error("the parent's ceiling is exceeded: a child's level must be below its parent's ({})", .0.name())]
+    LevelNotBelow(Level),
+    #[error("the parent's ceiling is exceeded: {0} lies outside what the parent may use")]
+    PathOutside(String),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Denied> for CreateError {
+    fn from(denied: Denied) -> Self {
+        Self::Access(denied.into())
+    }
+}
+
+impl Engine {
+    /// Makes an agent. A permanent one is on disk when this returns.
+    pub async fn create_agent(
+        &self,
+        requester: &Requester,
+        spec: AgentSpec,
+    ) -> Result<Arc<Agent>, CreateError> {
+        let parent = self.parent_for(requester, spec.parent.as_ref()).await?;
+        if let Some(model) = &spec.model {
+            self.parts.models.resolve(Some(model))?;
+        }
+        let _lifecycle = self.lifecycle.read().await;
+        if let Some(parent) = &parent
+            && parent.ended.is_cancelled()
+        {
+            return Err(CreateError::UnknownParent(parent.id.clone()));
+        }
+        let id = self.free_name(spec.name.as_deref())?;
+        let _name = self.name_lock(&id).await;
+        if self.pool.contains(&id) {
+            return Err(CreateError::Exists(id));
+        }
+        let record = self.draft(id, spec, parent.as_deref()).await?;
+        let fence = match record.id.is_temp() {
+            true => None,
+            false => Some(self.parts.store.create(record.clone()).await.map_err(
+                |error| match error {
+                    StoreError::Exists(id) => CreateError::Exists(id),
+                    error => error.into(),
+                },
+            )?),
+        };
+        let agent = Agent::new(record, fence, Vec::new());
+        self.pool.insert(agent.clone());
+        Ok(agent)
+    }
+
+    /// An agent makes children of its own only; the administrator may put a child under any agent.
+    async fn parent_for(
+        &self,
+        requester: &Requester,
+        asked: Option<&AgentId>,
+    ) -> Result<Option<Arc<Agent>>, CreateError> {
+        let parent = match requester {
+            Requester::Administrator => asked,
+            Requester::Agent(own) if asked.is_none_or(|asked| asked == own) => Some(own),
+            Requester::Agent(own) => return Err(Denied::Parent(own.clone()).into()),
+        };
+        let Some(id) = parent else { return Ok(None) };
+        let parent =
+            self.agent(requester, id, Action::Manage).await.map_err(|error| match error {
+                AccessError::Unknown(id) => CreateError::UnknownParent(id),
+                error => error.into(),
+            })?;
+        if *requester != Requester::Administrator && !parent.permissions().agents {
+            return Err(Denied::Create(id.clone()).into());
+        }
+        Ok(Some(parent))
+    }
+
+    fn free_name(&self, asked: Option<&str>) -> Result<AgentId, CreateError> {
+        match asked {
+            None => Ok(AgentId::random()),
+            Some(".") => {
+                let mut numbers = (1..).map(AgentId::temporary);
+                Ok(numbers.find(|id| !self.pool.contains(id)).unwrap_or_else(AgentId::random))
+            }
+            Some(name) => Ok(AgentId::parse(name)?),
+        }
+    }
+
+    async fn draft(
+        &self,
+        id: AgentId,
+        spec: AgentSpec,
+        parent: Option<&Agent>,
+    ) -> Result<AgentRecord, CreateError> {
+        let preset = self.preset(spec.preset.as_deref())?;
+        let depth = parent.map_or(0, |parent| parent.depth + 1);
+        if depth > DEPTH_MAX {
+            return Err(CreateError::TooDeep);
+        }
+        let base = parent.map_or_else(|| self.settings.cwd.clone(), Agent::cwd);
+        let (cwd, write_paths) = resolve_paths(base, spec.cwd, spec.write_paths).await?;
+        let mut asked = preset.apply(&cwd, &write_paths);
+        asked.disabled_tools.extend(spec.disable_tools);
+        let (permissions, ceiling) = match parent {
+            None => (asked, None),
+            Some(parent) => {
+                let ceiling = parent.ceiling_for_children();
+                check_asked(&asked, &cwd, &write_paths, &ceiling)?;
+                let permissions = asked.meet(&ceiling);
+                permissions.within(&ceiling)?;
+                (permissions, Some(ceiling))
+            }
+        };
+        Ok(AgentRecord {
+            id,
+            created_at: Timestamp::now(),
+            parent: parent.map(|parent| parent.id.clone()),
+            depth,
+            permissions,
+            ceiling,
+            model: spec.model,
+            cwd,
+            system_prompt: spec.system_prompt,
+            progress: Progress::default(),
+            message_count: 0,
+        })
+    }
+
+    fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
+        let name = name.unwrap_or(&self.settings.default_preset);
+        let preset = self
+            .settings
+            .presets
+            .get(name)
+            .cloned()
+            .or_else(|| Preset::built_in(name))
+            .ok_or_else(|| {
+                let mut known = vec!["sandboxed", "worker", "trusted"];
+                known.extend(self.settings.presets.keys().map(String::as_str));
+                CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
+            })?;
+        if preset.level == Level::Yolo { Err(CreateError::Yolo) } else { Ok(preset) }
+    }
+}
+
+/// What was asked for in so many words is refused when the parent lacks it, rather than quietly made smaller.
+fn check_asked(
+    asked: &Permissions,
+    cwd: &PathBuf,
+    write_paths: &[PathBuf],
+    ceiling: &Permissions,
+) -> Result<(), CreateError> {
+    if asked.level >= ceiling.level {
+        return Err(CreateError::LevelNotBelow(ceiling.level));
+    }
+    let outside = |path: &PathBuf| CreateError::PathOutside(path.display().to_string());
+    if !ceiling.read.contains(cwd) || ceiling.blocked.iter().any(|blocked| cwd.starts_with(blocked))
+    {
+        return Err(outside(cwd));
+    }
+    match write_paths.iter().find(|path| !ceiling.write.contains(path)) {
+        Some(path) => Err(outside(path)),
+        None => Ok(()),
+    }
+}
+
+async fn resolve_paths(
+    base: PathBuf,
+    cwd: Option<String>,
+    write_paths: Vec<String>,
+) -> Result<(PathBuf, Vec<PathBuf>), CreateError> {
+    if cwd.is_none() && write_paths.is_empty() {
+        return Ok((base, Vec::new()));
+    }
+    let resolve = move || {
+        let cwd = match cwd {
+            Some(cwd) => paths::directory(&base, &cwd).map_err(CreateError::Cwd)?,
+            None => base,
+        };
+        let places: Result<_, _> =
+            write_paths.iter().map(|path| paths::place(&cwd, path)).collect();
+        Ok((cwd, places.map_err(CreateError::WritePath)?))
+    };
+    tokio::task::spawn_blocking(resolve)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}

@@ -1,0 +1,41 @@
+//! What an agent is. The core owns the pool, the turns and the permissions, and names the traits it needs filled
+//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`). It knows no JSON-RPC, no HTTP and
+//! no SQL.
+
+pub mod agent;
+pub mod authority;
+pub mod compact;
+pub mod context;
+pub mod create;
+pub mod engine;
+pub mod logs;
+pub mod message;
+pub mod name;
+pub mod paths;
+pub mod permission;
+pub mod pool;
+pub mod prompt;
+pub mod provider;
+pub mod redact;
+pub mod store;
+pub mod tokens;
+pub mod tool;
+pub mod turn;
+
+pub use agent::Agent;
+pub use authority::Requester;
+pub use engine::Engine;
+pub use message::{Message, Meta, Role, ToolCall};
+pub use name::{AgentId, TurnId};
+
+/// Bytes nobody can guess. The operating system's generator does not fail on a machine that is able to run us.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        panic!("the operating system gives no random bytes: {error}");
+    }
+}
+
+/// Locks a mutex whose data stays whole even if a holder panicked: every holder in this crate only swaps or pushes.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

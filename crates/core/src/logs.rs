@@ -1,0 +1,25 @@
+//! The readable log of each agent.
+
+use crate::message::SharedMessage;
+use crate::name::AgentId;
+
+/// Where what agents say is written down for people. Never slow and never failing for the caller: a log that cannot
+/// be written must not stop a turn.
+///
+/// Provider traffic reaches the same place another way: providers emit tracing events with the target
+/// [`RAW_TARGET`], and the turn's span (named [`TURN_SPAN`], with the field `agent_id`) says whose they are.
+pub trait AgentLogs: Send + Sync {
+    fn messages(&self, agent: &AgentId, messages: &[SharedMessage]);
+}
+
+/// For who wants no log.
+impl AgentLogs for () {
+    fn messages(&self, _: &AgentId, _: &[SharedMessage]) {}
+}
+
+/// Name of the tracing span around everything a turn does.
+pub const TURN_SPAN: &str = "turn";
+
+/// Target of the events that carry raw provider traffic: fields `kind` (`request`, `response` or `chunk`),
+/// `endpoint`, `status` and `body`.
+pub const RAW_TARGET: &str = "nexus3::provider::raw";

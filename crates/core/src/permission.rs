@@ -1,0 +1,305 @@
+//! What an agent may do, as one value.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// How much an agent is trusted, from least to most. The order is the order of rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Sandboxed,
+    Trusted,
+    Yolo,
+}
+
+/// Deepest nesting of agents: an agent without a parent has depth 0, its child 1. Five levels are more than people
+/// use and stop a model that delegates for ever.
+pub const DEPTH_MAX: u32 = 5;
+
+/// What an agent may do. Two of these are compared and met, never merged: there is no operation that widens one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    pub level: Level,
+    /// The preset this came from, for people.
+    pub preset: String,
+    /// Where it may read.
+    pub read: Reach,
+    /// Where it may write without asking.
+    pub write: Reach,
+    /// Never readable or writable, whatever `read` and `write` say.
+    pub blocked: BTreeSet<PathBuf>,
+    /// Tools that are switched off.
+    pub disabled_tools: BTreeSet<String>,
+    pub network: bool,
+    pub commands: bool,
+    pub agents: bool,
+}
+
+/// A set of places in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Anywhere,
+    /// These directories (or files) and what lies beneath them. Empty: nowhere.
+    Beneath(BTreeSet<PathBuf>),
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sandboxed => "sandboxed",
+            Self::Trusted => "trusted",
+            Self::Yolo => "yolo",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Sandboxed, Self::Trusted, Self::Yolo].into_iter().find(|level| level.name() == name)
+    }
+}
+
+impl Reach {
+    pub fn nowhere() -> Self {
+        Self::Beneath(BTreeSet::new())
+    }
+
+    pub fn beneath(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self::Beneath(paths.into_iter().collect())
+    }
+
+    /// Whether `path`, absolute and without `..`, lies in this reach.
+    pub fn contains(&self, path: &Path) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Beneath(roots) => roots.iter().any(|root| path.starts_with(root)),
+        }
+    }
+
+    /// Whether everything in `self` lies in `other`.
+    pub fn within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Anywhere) => true,
+            (Self::Anywhere, Self::Beneath(_)) => false,
+            (Self::Beneath(roots), other) => roots.iter().all(|root| other.contains(root)),
+        }
+    }
+
+    /// What lies in both: of two roots, one beneath the other, the deeper one.
+    pub fn meet(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Anywhere, reach) | (reach, Self::Anywhere) => reach.clone(),
+            (Self::Beneath(a), Self::Beneath(b)) => {
+                let inside_b = a.iter().filter(|root| other.contains(root));
+                let inside_a = b.iter().filter(|root| self.contains(root));
+                Self::Beneath(inside_b.chain(inside_a).cloned().collect())
+            }
+        }
+    }
+}
+
+impl Permissions {
+    /// The widest value that is within both. The result keeps `self`'s preset name.
+    pub fn meet(&self, other: &Self) -> Self {
+        Self {
+            level: self.level.min(other.level),
+            preset: self.preset.clone(),
+            read: self.read.meet(&other.read),
+            write: self.write.meet(&other.write),
+            blocked: self.blocked.union(&other.blocked).cloned().collect(),
+            disabled_tools: self.disabled_tools.union(&other.disabled_tools).cloned().collect(),
+            network: self.network && other.network,
+            commands: self.commands && other.commands,
+            agents: self.agents && other.agents,
+        }
+    }
+
+    /// Whether this value allows nothing that `ceiling` does not; if it does, the first rule that it breaks.
+    pub fn within(&self, ceiling: &Self) -> Result<(), Exceeds> {
+        let held = |ok: bool, rule: Exceeds| if ok { Ok(()) } else { Err(rule) };
+        held(
+            self.level <= ceiling.level,
+            Exceeds::Level { asked: self.level, ceiling: ceiling.level },
+        )?;
+        held(self.read.within(&ceiling.read), Exceeds::Read)?;
+        held(self.write.within(&ceiling.write), Exceeds::Write)?;
+        held(self.blocked.is_superset(&ceiling.blocked), Exceeds::Blocked)?;
+        held(self.disabled_tools.is_superset(&ceiling.disabled_tools), Exceeds::Tools)?;
+        held(ceiling.network || !self.network, Exceeds::Network)?;
+        held(ceiling.commands || !self.commands, Exceeds::Commands)?;
+        held(ceiling.agents || !self.agents, Exceeds::Agents)
+    }
+}
+
+/// Which rule of the ceiling a set of permissions breaks.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Exceeds {
+    #[error("level {} is above the ceiling's {}", .asked.name(), .ceiling.name())]
+    Level { asked: Level, ceiling: Level },
+    #[error("a readable path lies outside the ceiling's")]
+    Read,
+    #[error("a writable path lies outside the ceiling's")]
+    Write,
+    #[error("a path the ceiling blocks is not blocked")]
+    Blocked,
+    #[error("a tool the ceiling disables is enabled")]
+    Tools,
+    #[error("the ceiling has no network")]
+    Network,
+    #[error("the ceiling allows no commands")]
+    Commands,
+    #[error("the ceiling allows no agent management")]
+    Agents,
+}
+
+/// A named starting set, before it is applied to a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preset {
+    pub name: String,
+    pub level: Level,
+    /// Replaces the level's readable paths.
+    pub allowed_paths: Option<BTreeSet<PathBuf>>,
+    pub blocked_paths: BTreeSet<PathBuf>,
+    pub disabled_tools: BTreeSet<String>,
+}
+
+/// Tools that can change a file, however they are called. The `worker` preset has none of them.
+pub const WRITE_TOOLS: [&str; 9] = [
+    "write_file",
+    "edit_file",
+    "edit_lines",
+    "append_file",
+    "regex_replace",
+    "patch",
+    "copy_file",
+    "rename",
+    "mkdir",
+];
+
+impl Preset {
+    /// The preset a name means without any configuration.
+    pub fn built_in(name: &str) -> Option<Self> {
+        let (level, disabled_tools) = match name {
+            "yolo" => (Level::Yolo, BTreeSet::new()),
+            "trusted" => (Level::Trusted, BTreeSet::new()),
+            "sandboxed" => (Level::Sandboxed, BTreeSet::new()),
+            "worker" => (Level::Sandboxed, WRITE_TOOLS.iter().map(ToString::to_string).collect()),
+            _ => return None,
+        };
+        Some(Self {
+            name: name.into(),
+            level,
+            allowed_paths: None,
+            blocked_paths: BTreeSet::new(),
+            disabled_tools,
+        })
+    }
+
+    /// The permissions this preset gives an agent that works in `cwd` and was given `write_paths`.
+    pub fn apply(&self, cwd: &Path, write_paths: &[PathBuf]) -> Permissions {
+        let trusted = self.level >= Level::Trusted;
+        let read = match (&self.allowed_paths, trusted) {
+            (Some(paths), _) => Reach::Beneath(paths.clone()),
+            (None, true) => Reach::Anywhere,
+            (None, false) => Reach::beneath([cwd.to_path_buf()]),
+        };
+        let write = match self.level {
+            Level::Yolo => Reach::Anywhere,
+            Level::Trusted => {
+                Reach::beneath(write_paths.iter().cloned().chain([cwd.to_path_buf()]))
+            }
+            Level::Sandboxed => Reach::beneath(write_paths.iter().cloned()),
+        };
+        Permissions {
+            level: self.level,
+            preset: self.name.clone(),
+            read,
+            write,
+            blocked: self.blocked_paths.clone(),
+            disabled_tools: self.disabled_tools.clone(),
+            network: trusted,
+            commands: trusted,
+            agents: trusted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reach() -> impl Strategy<Value = Reach> {
+        let path = prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..4)
+            .prop_map(|parts| parts.iter().fold(PathBuf::from("/"), |path, part| path.join(part)));
+        prop_oneof![
+            Just(Reach::Anywhere),
+            prop::collection::btree_set(path, 0..4).prop_map(Reach::Beneath),
+        ]
+    }
+
+    fn permissions() -> impl Strategy<Value = Permissions> {
+        let level = prop::sample::select(vec![Level::Sandboxed, Level::Trusted, Level::Yolo]);
+        let tools = prop::collection::btree_set(
+            prop::sample::select(vec!["x".to_string(), "y".into()]),
+            0..2,
+        );
+        let blocked = prop::collection::btree_set(
+            prop::sample::select(vec![PathBuf::from("/e"), "/p".into()]),
+            0..2,
+        );
+        (level, reach(), reach(), blocked, tools, any::<[bool; 3]>()).prop_map(
+            |(level, read, write, blocked, disabled_tools, [network, commands, agents])| {
+                Permissions {
+                    level,
+                    preset: "p".into(),
+                    read,
+                    write,
+                    blocked,
+                    disabled_tools,
+                    network,
+                    commands,
+                    agents,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_meet_is_within_both_sides(a in permissions(), b in permissions()) {
+            let met = a.meet(&b);
+            prop_assert_eq!(met.within(&a), Ok(()));
+            prop_assert_eq!(met.within(&b), Ok(()));
+        }
+
+        #[test]
+        fn what_is_within_both_sides_is_within_the_meet(a in permissions(), b in permissions(), c in permissions()) {
+            if c.within(&a).is_ok() && c.within(&b).is_ok() {
+                prop_assert_eq!(c.within(&a.meet(&b)), Ok(()));
+            }
+        }
+
+        #[test]
+        fn a_path_in_the_meet_is_in_both_reaches(a in reach(), b in reach(), probe in "(/[abc]){1,5}") {
+            let probe = Path::new(&probe);
+            prop_assert_eq!(a.meet(&b).contains(probe), a.contains(probe) && b.contains(probe));
+        }
+    }
+
+    #[test]
+    fn a_sibling_directory_with_the_same_start_is_outside() {
+        let reach = Reach::beneath([PathBuf::from("/srv/app")]);
+        assert!(reach.contains(Path::new("/srv/app/x")));
+        assert!(!reach.contains(Path::new("/srv/apple")));
+    }
+
+    #[test]
+    fn a_sandboxed_agent_reads_its_directory_and_writes_nowhere() {
+        let preset = Preset::built_in("sandboxed").unwrap();
+        let permissions = preset.apply(Path::new("/w"), &[]);
+        assert_eq!(permissions.read, Reach::beneath([PathBuf::from("/w")]));
+        assert_eq!(permissions.write, Reach::nowhere());
+        assert!(!permissions.network && !permissions.commands && !permissions.agents);
+    }
+}

@@ -1,0 +1,157 @@
+//! All agents of a server, in memory or on disk, and their lineage.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::agent::Agent;
+use crate::name::AgentId;
+use crate::store::AgentRecord;
+
+/// The agents this server knows. A stored agent becomes live when it is touched.
+#[derive(Default)]
+pub struct Pool {
+    entries: RwLock<HashMap<AgentId, Entry>>,
+}
+
+enum Entry {
+    Live(Arc<Agent>),
+    /// On disk. The record is what `list_agents` shows until somebody touches the agent.
+    Stored(Box<AgentRecord>),
+}
+
+/// An agent as a list shows it.
+pub struct Card {
+    pub record: AgentRecord,
+    pub status: Status,
+    pub child_count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Idle,
+    Running,
+    Stored,
+}
+
+impl Pool {
+    pub fn live(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        match self.read().get(id)? {
+            Entry::Live(agent) => Some(agent.clone()),
+            Entry::Stored(_) => None,
+        }
+    }
+
+    pub fn contains(&self, id: &AgentId) -> bool {
+        self.read().contains_key(id)
+    }
+
+    pub fn insert(&self, agent: Arc<Agent>) {
+        self.write().insert(agent.id.clone(), Entry::Live(agent));
+    }
+
+    /// Remembers agents that lie in the store. One that is live already stays live.
+    pub fn insert_stored(&self, records: Vec<AgentRecord>) {
+        let mut entries = self.write();
+        for record in records {
+            entries.entry(record.id.clone()).or_insert_with(|| Entry::Stored(Box::new(record)));
+        }
+    }
+
+    pub fn remove(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        match self.write().remove(id)? {
+            Entry::Live(agent) => Some(agent),
+            Entry::Stored(_) => None,
+        }
+    }
+
+    pub fn parent_of(&self, id: &AgentId) -> Option<AgentId> {
+        self.read().get(id)?.parent().cloned()
+    }
+
+    /// The agent's ancestors, nearest first.
+    pub fn ancestors(&self, id: &AgentId) -> Vec<AgentId> {
+        let entries = self.read();
+        let parent = |id: &AgentId| entries.get(id).and_then(Entry::parent).cloned();
+        std::iter::successors(parent(id), parent)
+            .take(crate::permission::DEPTH_MAX as usize + 1)
+            .collect()
+    }
+
+    /// The agent, if it is known, and all its descendants, parents before children.
+    pub fn family(&self, id: &AgentId) -> Vec<AgentId> {
+        let entries = self.read();
+        if !entries.contains_key(id) {
+            return Vec::new();
+        }
+        let mut family = vec![id.clone()];
+        let mut next = 0;
+        while next < family.len() {
+            let children =
+                entries.iter().filter(|(_, entry)| entry.parent() == Some(&family[next]));
+            let mut children: Vec<_> = children.map(|(id, _)| id.clone()).collect();
+            children.sort();
+            family.extend(children);
+            next += 1;
+        }
+        family
+    }
+
+    /// All agents, oldest first.
+    pub fn cards(&self) -> Vec<Card> {
+        let entries = self.read();
+        let mut children: HashMap<&AgentId, u64> = HashMap::new();
+        for parent in entries.values().filter_map(Entry::parent) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let mut cards: Vec<_> = entries
+            .iter()
+            .map(|(id, entry)| {
+                let child_count = children.get(id).copied().unwrap_or_default();
+                match entry {
+                    Entry::Live(agent) => {
+                        let status = if agent.turns_in_flight() > 0 {
+                            Status::Running
+                        } else {
+                            Status::Idle
+                        };
+                        Card { record: agent.record(), status, child_count }
+                    }
+                    Entry::Stored(record) => {
+                        Card { record: (**record).clone(), status: Status::Stored, child_count }
+                    }
+                }
+            })
+            .collect();
+        cards.sort_by(|a, b| {
+            (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id))
+        });
+        cards
+    }
+
+    /// Whether there is an agent and every one was told to shut down.
+    pub fn all_shut_down(&self) -> bool {
+        let entries = self.read();
+        let done = |entry: &Entry| match entry {
+            Entry::Live(agent) => agent.progress().should_shutdown,
+            Entry::Stored(record) => record.progress.should_shutdown,
+        };
+        !entries.is_empty() && entries.values().all(done)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<AgentId, Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<AgentId, Entry>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn parent(&self) -> Option<&AgentId> {
+        match self {
+            Self::Live(agent) => agent.parent.as_ref(),
+            Self::Stored(record) => record.parent.as_ref(),
+        }
+    }
+}

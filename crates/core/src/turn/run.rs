@@ -1,0 +1,290 @@
+//! The loop of a turn: context → model → tool calls through the gate → again, until the model is done.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::slots::Admission;
+use super::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
+use crate::agent::Agent;
+use crate::engine::Engine;
+use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
+use crate::name::TurnId;
+use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
+use crate::store::Progress;
+
+pub(super) struct Turn {
+    pub engine: Arc<Engine>,
+    pub agent: Arc<Agent>,
+    pub id: TurnId,
+    pub cancel: CancellationToken,
+}
+
+impl Turn {
+    pub async fn run(
+        &self,
+        mut input: TurnInput,
+        admission: &Admission,
+    ) -> Result<TurnOutcome, TurnError> {
+        let mut said = Said { text: String::new(), step_start: 0, sink: input.sink.take() };
+        // First the agent's lock, then a slot: a turn that waits for its agent must not hold a slot.
+        let waited = async {
+            let lock = self.agent.turn_lock.lock().await;
+            (lock, admission.slot().await)
+        };
+        let Some(_held) = self.unless_cancelled(waited).await else {
+            return Ok(TurnOutcome {
+                content: String::new(),
+                cancelled: true,
+                halted_at_iteration_limit: false,
+            });
+        };
+        self.steps(input, &mut said).await
+    }
+
+    async fn steps(&self, input: TurnInput, said: &mut Said) -> Result<TurnOutcome, TurnError> {
+        let model = self.engine.parts.models.resolve(self.agent.model().as_deref())?;
+        self.engine.make_room(&self.agent, &model, &input.content, &self.cancel).await?;
+        let user = Arc::new(Message::new(
+            Role::User,
+            input.content,
+            Meta { source: input.source, source_agent: input.source_agent, ..self.meta() },
+        ));
+        let mut call = self.model_call(&model, &user).await;
+        let mut unwritten = vec![user];
+        let steps_max = self.engine.settings.max_tool_iterations;
+        for count in 1..=steps_max {
+            let progress = Progress { last_iteration_count: count, ..self.progress() };
+            said.begin_step();
+            // What was said is written down while the model already works; its answer waits for both.
+            let opening = self.unless_cancelled(model.provider.stream(call.clone()));
+            let (written, opened) =
+                tokio::join!(self.write(std::mem::take(&mut unwritten), progress), opening);
+            written?;
+            let step = match opened {
+                None => Step::cut(End::Cancelled),
+                Some(Err(error)) => Step::cut(End::Failed(error)),
+                Some(Ok(events)) => self.listen(events, said).await,
+            };
+            let spoken = self.write_answer(said.step_text(), &step, progress).await?;
+            match step.end {
+                End::Cancelled => return Ok(self.outcome(said, true, false)),
+                End::Failed(error) => return Err(error.into()),
+                End::Done if step.tool_calls.is_empty() => {
+                    return Ok(self.outcome(said, false, false));
+                }
+                End::Done => {}
+            }
+            let results = self.call_tools(&step.tool_calls, said).await;
+            call.messages.extend(spoken);
+            call.messages.extend(results.iter().cloned());
+            unwritten = results;
+            if self.cancel.is_cancelled() {
+                self.write(unwritten, progress).await?;
+                return Ok(self.outcome(said, true, false));
+            }
+        }
+        let progress = Progress {
+            halted_at_iteration_limit: true,
+            last_iteration_count: steps_max,
+            ..self.progress()
+        };
+        self.write(unwritten, progress).await?;
+        Ok(self.outcome(said, false, true))
+    }
+
+    async fn model_call(&self, model: &Model, user: &SharedMessage) -> ModelCall {
+        ModelCall {
+            model_id: model.id.clone(),
+            reasoning: model.reasoning,
+            system: self.engine.prompt(&self.agent).await.text,
+            tools: self.engine.parts.toolbox.specs(&self.agent),
+            messages: self.agent.with_conversation(|conversation| conversation.context_with(user)),
+            volatile: Some(format!(
+                "Current time: {}",
+                Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
+            )),
+            max_tokens: None,
+        }
+    }
+
+    /// Takes in one model call's events until its end, a failure or a cancel.
+    async fn listen(&self, mut events: EventStream, said: &mut Said) -> Step {
+        let mut step = Step::cut(End::Done);
+        loop {
+            let Some(event) = self.unless_cancelled(events.next()).await else {
+                step.end = End::Cancelled;
+                return step;
+            };
+            match event {
+                Some(Ok(ProviderEvent::Text(piece))) => said.say(&piece),
+                Some(Ok(ProviderEvent::ToolCall(call))) => {
+                    said.tell(TurnEvent::ToolCall(&call));
+                    step.tool_calls.push(call);
+                }
+                Some(Ok(ProviderEvent::Done(usage))) => {
+                    if usage != Usage::default() {
+                        said.tell(TurnEvent::Usage(usage));
+                    }
+                    return step;
+                }
+                Some(Err(error)) => {
+                    step.end = End::Failed(error);
+                    return step;
+                }
+                None => {
+                    step.end =
+                        End::Failed(ProviderError::Broken("the stream ended too early".into()));
+                    return step;
+                }
+            }
+        }
+    }
+
+    /// Writes down what the model said in this step, whole or cut short. A step that was cut before the first word
+    /// leaves nothing; the calls of a step that did not end well were never begun, so they are not kept.
+    async fn write_answer(
+        &self,
+        text: &str,
+        step: &Step,
+        progress: Progress,
+    ) -> Result<Option<SharedMessage>, TurnError> {
+        let interrupted = !matches!(step.end, End::Done);
+        let calls = if interrupted { Vec::new() } else { step.tool_calls.clone() };
+        if text.is_empty() && interrupted {
+            return Ok(None);
+        }
+        let meta = Meta { interrupted, ..self.meta() };
+        let message = Arc::new(Message::new(Role::Assistant, text, meta).with_tool_calls(calls));
+        self.write(vec![message.clone()], progress).await?;
+        Ok(Some(message))
+    }
+
+    /// Runs the calls of one step side by side; the results keep the order of the calls.
+    async fn call_tools(&self, calls: &[ToolCall], said: &mut Said) -> Vec<SharedMessage> {
+        let toolbox = &self.engine.parts.toolbox;
+        let run = |call: ToolCall| async move {
+            let result = self
+                .unless_cancelled(toolbox.call(&self.agent, &call, self.cancel.child_token()))
+                .await;
+            (call, result.unwrap_or_else(|| "Interrupted: the turn was cancelled.".into()))
+        };
+        let mut results = stream::iter(calls.to_vec())
+            .map(run)
+            .buffered(self.engine.settings.max_concurrent_tools);
+        let mut messages = Vec::with_capacity(calls.len());
+        while let Some((call, content)) = results.next().await {
+            said.tell(TurnEvent::ToolResult { id: &call.id, content: &content });
+            messages.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+        }
+        messages
+    }
+
+    /// A destroyed agent has nowhere to be written to.
+    async fn write(
+        &self,
+        messages: Vec<SharedMessage>,
+        progress: Progress,
+    ) -> Result<(), TurnError> {
+        if messages.is_empty() || self.agent.ended.is_cancelled() {
+            return Ok(());
+        }
+        let parts = &self.engine.parts;
+        match self.agent.append(&*parts.store, &*parts.logs, messages, progress).await {
+            Err(_) if self.agent.ended.is_cancelled() => Ok(()),
+            written => Ok(written?),
+        }
+    }
+
+    /// `None` as soon as the turn is cancelled, by its name or because the server stops.
+    async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => None,
+            () = self.engine.slots.cancel_all.cancelled() => None,
+            done = work => Some(done),
+        }
+    }
+
+    fn outcome(
+        &self,
+        said: &mut Said,
+        cancelled: bool,
+        halted_at_iteration_limit: bool,
+    ) -> TurnOutcome {
+        TurnOutcome {
+            content: std::mem::take(&mut said.text),
+            cancelled,
+            halted_at_iteration_limit,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            last_action_at: Some(Timestamp::now()),
+            halted_at_iteration_limit: false,
+            ..self.agent.progress()
+        }
+    }
+
+    fn meta(&self) -> Meta {
+        Meta { at: Timestamp::now(), turn: Some(self.id.clone()), ..Meta::default() }
+    }
+}
+
+/// One model call's yield.
+struct Step {
+    tool_calls: Vec<ToolCall>,
+    end: End,
+}
+
+enum End {
+    Done,
+    Cancelled,
+    Failed(ProviderError),
+}
+
+impl Step {
+    fn cut(end: End) -> Self {
+        Self { tool_calls: Vec::new(), end }
+    }
+}
+
+/// The text of the turn so far, and who listens. The pieces told to the sink, joined, are the text.
+struct Said {
+    text: String,
+    step_start: usize,
+    sink: Option<Box<dyn EventSink>>,
+}
+
+impl Said {
+    fn begin_step(&mut self) {
+        self.step_start = self.text.len();
+    }
+
+    fn step_text(&self) -> &str {
+        &self.text[self.step_start..]
+    }
+
+    fn say(&mut self, piece: &str) {
+        // The words of two steps would run together without a break between them.
+        if self.step_start > 0 && self.step_start == self.text.len() {
+            self.text.push_str("\n\n");
+            self.step_start = self.text.len();
+            self.tell(TurnEvent::Text("\n\n"));
+        }
+        self.text.push_str(piece);
+        self.tell(TurnEvent::Text(piece));
+    }
+
+    fn tell(&mut self, event: TurnEvent<'_>) {
+        if let Some(sink) = &mut self.sink
+            && !sink.event(event)
+        {
+            self.sink = None;
+        }
+    }
+}

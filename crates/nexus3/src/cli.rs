@@ -1,0 +1,127 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::rpc::RpcArgs;
+
+/// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
+#[derive(Parser)]
+#[command(name = "nexus3", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Run the server without a terminal; as `nexus3 serve`
+    #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "stdio")]
+    pub serve: Option<Option<u16>>,
+    /// Serve the parent process: one JSON message per line on standard input and output
+    #[arg(long)]
+    pub stdio: bool,
+    #[command(flatten)]
+    pub options: ServeOptions,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the server: HTTP on loopback and a Unix socket
+    Serve(ServeArgs),
+    /// Run one turn without a server and print the answer
+    Exec(ExecArgs),
+    /// Call a running server; JSON on standard output
+    Rpc(RpcArgs),
+    /// Print the OpenRPC document of the interface
+    Schema(SchemaArgs),
+    /// Trust a directory's own configuration
+    Trust(TrustArgs),
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Args)]
+pub struct ServeArgs {
+    /// Port to listen on; 8765 unless configured, 0 for a free one
+    pub port: Option<u16>,
+    #[command(flatten)]
+    pub options: ServeOptions,
+}
+
+#[derive(Args, Clone)]
+pub struct ServeOptions {
+    /// Host to bind to: 127.0.0.1, localhost or ::1
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Model for agents that name none
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Path of the Unix socket
+    #[arg(long, value_name = "PATH", env = "ASH_RPC_SOCKET", conflicts_with = "no_socket")]
+    pub socket: Option<PathBuf>,
+    /// Open no Unix socket
+    #[arg(long)]
+    pub no_socket: bool,
+    /// Serve without a token; anyone on this machine can then do anything the server can
+    #[arg(long)]
+    pub no_auth: bool,
+    /// Directory of the agents' logs; .nexus3/logs when absent
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Log more, and keep a verbose log for each agent
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Keep each agent's raw provider traffic in raw.jsonl
+    #[arg(long)]
+    pub raw_log: bool,
+    /// Form of the server's log; json when standard error is no terminal
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Args)]
+pub struct ExecArgs {
+    /// What to say; - reads standard input
+    pub prompt: String,
+    /// Model to ask
+    #[arg(short, long)]
+    pub model: Option<String>,
+    /// Permission preset of the agent
+    #[arg(long)]
+    pub preset: Option<String>,
+    /// Working directory of the agent
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Go on with a durable agent of this name, or make it; without a name the agent is gone afterwards
+    #[arg(long, value_name = "ID")]
+    pub agent: Option<String>,
+    /// Give up after this many seconds
+    #[arg(short, long, value_name = "SECONDS")]
+    pub timeout: Option<std::num::NonZeroU64>,
+    /// Print every event as one line of JSON, the response last
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SchemaArgs {
+    /// Print the reference as Markdown instead
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+#[derive(Args)]
+pub struct TrustArgs {
+    /// The directory; the current one when absent
+    pub dir: Option<PathBuf>,
+    /// Trust it no longer
+    #[arg(long, conflicts_with = "list")]
+    pub remove: bool,
+    /// List the trusted directories
+    #[arg(long)]
+    pub list: bool,
+}

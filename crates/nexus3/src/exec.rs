@@ -1,0 +1,188 @@
+//! `nexus3 exec`: one turn without a server. It enters through the in-memory transport, as any other caller.
+
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use indicatif::ProgressBar;
+use nexus_core::Requester;
+use nexus_protocol::RpcError;
+use nexus_protocol::agent::CreateAgentParams;
+use nexus_protocol::api::{Api as _, CallError};
+use nexus_protocol::envelope::{Call, Outgoing};
+use nexus_protocol::error::FORBIDDEN;
+use nexus_protocol::stream::{STREAM_DATA, StreamData};
+use nexus_protocol::turn::{RequestId, SendResult};
+use nexus_server::DirectAgentApi;
+use nexus_server::transport::memory::MemoryConnection;
+use serde_json::json;
+
+use crate::cli::ExecArgs;
+use crate::serve::{self, Signals};
+use crate::wiring::{self, Wired};
+
+/// The agent was refused what it, or the caller, asked for.
+const DENIED: u8 = 3;
+
+/// As a shell reports a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Most that is read from standard input.
+const PROMPT_BYTES_MAX: u64 = 10 << 20;
+
+pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let prompt = read_prompt(&args.prompt)?;
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, args.model.clone())?;
+    let wired = wiring::wire(&home, &config, Arc::new(())).await?;
+    let outcome = turn(&wired, &args, &prompt, &mut signals).await;
+    wired.engine.stop_turns(Duration::ZERO).await;
+    serve::close(&wired, None).await?;
+    match outcome? {
+        Ok(result) if result.cancelled => Ok(ExitCode::from(INTERRUPTED)),
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("Error: {}", explain(&error));
+            Ok(if error.code == FORBIDDEN { ExitCode::from(DENIED) } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+/// The error's sentence and what it suggests.
+fn explain(error: &RpcError) -> String {
+    let suggestions = error.data.as_ref().and_then(|data| data["recovery_suggestions"].as_array());
+    let lines = suggestions.into_iter().flatten().filter_map(|line| line.as_str());
+    lines.fold(error.message.clone(), |text, line| format!("{text}\n  {line}"))
+}
+
+fn read_prompt(prompt: &str) -> anyhow::Result<String> {
+    if prompt != "-" {
+        return Ok(prompt.into());
+    }
+    let mut text = String::new();
+    io::stdin().take(PROMPT_BYTES_MAX).read_to_string(&mut text).context("standard input")?;
+    Ok(text)
+}
+
+/// Runs the turn, printing what arrives. The outer error is ours, the inner one the turn's.
+async fn turn(
+    wired: &Wired,
+    args: &ExecArgs,
+    prompt: &str,
+    signals: &mut Signals,
+) -> anyhow::Result<Result<SendResult, RpcError>> {
+    let agent_id = match agent(wired, args).await {
+        Ok(agent_id) => agent_id,
+        Err(CallError::Rpc(error)) => return Ok(Err(error)),
+        Err(error) => return Err(error.into()),
+    };
+    let (connection, mut notifications) =
+        MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
+    let mut params =
+        json!({"agent_id": agent_id, "content": prompt, "request_id": REQUEST_ID, "stream": true});
+    if let Some(seconds) = args.timeout {
+        params["timeout_ms"] = json!(seconds.get().saturating_mul(1000));
+    }
+    let call = connection.request(serde_json::to_vec(&Call::new(1, "send", &params))?);
+    tokio::pin!(call);
+    let mut printer = Printer::new(args.json);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            Some(notification) = notifications.recv() => printer.notification(&notification)?,
+            answer = &mut call => break answer.context("there was no answer")?,
+            () = signals.next() => {
+                let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+                api.for_agent(&agent_id).cancel(RequestId::Text(REQUEST_ID.into())).await?;
+            }
+        }
+    };
+    while let Ok(notification) = notifications.try_recv() {
+        printer.notification(&notification)?;
+    }
+    printer.answer(&answer)?;
+    let answer: Outgoing = serde_json::from_slice(&answer)?;
+    match (answer.error, answer.result) {
+        (Some(error), _) => Ok(Err(error)),
+        (None, result) => Ok(Ok(serde_json::from_str(result.context("an empty answer")?.get())?)),
+    }
+}
+
+/// Names the one turn of this process, so that a signal can cancel it.
+const REQUEST_ID: &str = "exec";
+
+/// The agent to ask: a durable one that exists already, or a new one.
+async fn agent(wired: &Wired, args: &ExecArgs) -> Result<String, CallError> {
+    let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+    if let Some(name) = &args.agent
+        && api.for_agent(name).get_context().await.is_ok()
+    {
+        return Ok(name.clone());
+    }
+    let params = CreateAgentParams {
+        agent_id: Some(args.agent.clone().unwrap_or_else(|| ".".into())),
+        preset: args.preset.clone(),
+        cwd: args.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        ..CreateAgentParams::default()
+    };
+    Ok(api.create_agent(params).await?.agent_id)
+}
+
+/// Shows a turn: its text as it comes, or every event as a line of JSON.
+struct Printer {
+    json: bool,
+    /// Until the first word, where a person watches.
+    spinner: Option<ProgressBar>,
+    ends_with_newline: bool,
+}
+
+impl Printer {
+    fn new(json: bool) -> Self {
+        let spinner = (!json && io::stderr().is_terminal()).then(|| {
+            let spinner = ProgressBar::new_spinner().with_message("thinking");
+            spinner.enable_steady_tick(Duration::from_millis(100));
+            spinner
+        });
+        Self { json, spinner, ends_with_newline: true }
+    }
+
+    fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
+        if self.json {
+            return self.line(message);
+        }
+        let notification: Outgoing = serde_json::from_slice(message)?;
+        if notification.method.as_deref() == Some(STREAM_DATA)
+            && let Some(params) = notification.params
+        {
+            let data: StreamData = serde_json::from_str(params.get())?;
+            self.text(&data.chunk)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, message: &[u8]) -> anyhow::Result<()> {
+        if self.json {
+            return self.line(message);
+        }
+        self.text(if self.ends_with_newline { "" } else { "\n" })
+    }
+
+    fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+        if !text.is_empty() {
+            self.ends_with_newline = text.ends_with('\n');
+        }
+        let mut out = io::stdout();
+        out.write_all(text.as_bytes())?;
+        Ok(out.flush()?)
+    }
+
+    fn line(&self, message: &[u8]) -> anyhow::Result<()> {
+        Ok(io::stdout().write_all(&[message, b"\n"].concat())?)
+    }
+}

@@ -1,0 +1,204 @@
+//! The server's log on standard error: one line per event, JSON unless a person watches.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nexus_adapters::agent_logs::AgentLogFiles;
+use nexus_core::logs::RAW_TARGET;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::cli::LogFormat;
+
+/// Starts logging. Drop what is returned last: it writes what is still waiting.
+pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: Option<&AgentLogFiles>) -> Flush {
+    let format = format.unwrap_or_else(|| match io::stderr().is_terminal() {
+        true => LogFormat::Text,
+        false => LogFormat::Json,
+    });
+    let queue = Arc::new(Queue::default());
+    let writer = queue.clone();
+    // Without the thread lines would pile up: then there is no log, and the server runs.
+    let thread = std::thread::Builder::new().name("log".into()).spawn(move || writer.run());
+    if thread.is_err() {
+        eprintln!("Warning: no thread for the log could be started; nothing is logged");
+        queue.state().closed = true;
+    }
+    let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    let ours = ["nexus3", "nexus_core", "nexus_adapters", "nexus_server", "rpc"]
+        .map(|target| (target, level));
+    let filter = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(ours)
+        .with_target(RAW_TARGET, LevelFilter::OFF);
+    let lines = Lines { format, queue: queue.clone() }.with_filter(filter);
+    let raw = agent_logs.and_then(AgentLogFiles::raw_layer);
+    tracing_subscriber::registry().with(lines).with(raw).init();
+    Flush(queue)
+}
+
+struct Lines {
+    format: LogFormat,
+    queue: Arc<Queue>,
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let (level, now) = (*event.metadata().level(), Timestamp::now());
+        self.queue.push(match self.format {
+            LogFormat::Json => fields.json(level, now),
+            LogFormat::Text => fields.text(level, now),
+        });
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    data: Map<String, Value>,
+}
+
+impl Fields {
+    fn json(self, level: Level, now: Timestamp) -> String {
+        let mut line = format!(r#"{{"timestamp":"{now:.3}","level":"{level}","message":"#);
+        line.push_str(&Value::from(self.message).to_string());
+        let _ = writeln!(line, r#","data":{}}}"#, Value::Object(self.data));
+        line
+    }
+
+    fn text(self, level: Level, now: Timestamp) -> String {
+        let mut line = format!("{} {level:5} {}", now.strftime("%H:%M:%S"), self.message);
+        for (name, value) in &self.data {
+            let _ = write!(line, " {name}={value}");
+        }
+        line.push('\n');
+        line
+    }
+
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.data.insert(field.name().into(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.message = value.into(),
+            // The id of a request is logged as its JSON text.
+            "id" => {
+                self.put(field, serde_json::from_str(value).unwrap_or_else(|_| Value::from(value)))
+            }
+            _ => self.put(field, value),
+        }
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            _ => self.put(field, format!("{value:?}")),
+        }
+    }
+}
+
+/// Lines on their way to standard error. Whoever logs only appends; one thread writes, many lines at a time.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<u8>,
+    dropped: u64,
+    /// The thread is writing what it took.
+    writing: bool,
+    closed: bool,
+}
+
+/// Bytes that may wait when standard error is not read. Further lines are dropped and counted: a full pipe must not
+/// stop the server.
+const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How long the thread gathers lines before it writes them.
+const GATHER: Duration = Duration::from_millis(2);
+
+impl Queue {
+    fn push(&self, line: String) {
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        if state.lines.len() > QUEUE_BYTES_MAX {
+            state.dropped += 1;
+            return;
+        }
+        if state.lines.is_empty() {
+            self.changed.notify_all();
+        }
+        state.lines.extend_from_slice(line.as_bytes());
+    }
+
+    fn run(&self) {
+        loop {
+            let mut state = self.state();
+            while state.lines.is_empty() {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            std::thread::sleep(GATHER);
+            let mut state = self.state();
+            let mut lines = std::mem::take(&mut state.lines);
+            if std::mem::take(&mut state.dropped) > 0 {
+                lines.extend_from_slice(
+                    b"{\"level\":\"WARN\",\"message\":\"log lines were dropped\"}\n",
+                );
+            }
+            state.writing = true;
+            drop(state);
+            let _ = io::stderr().write_all(&lines);
+            self.state().writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what waits when dropped, but does not wait for ever for a reader.
+pub struct Flush(Arc<Queue>);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        let busy = |state: &mut State| !state.closed && (state.writing || !state.lines.is_empty());
+        let _ = self.0.changed.wait_timeout_while(self.0.state(), Duration::from_secs(1), busy);
+    }
+}

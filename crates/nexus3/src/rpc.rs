@@ -1,0 +1,311 @@
+//! `nexus3 rpc`: a running server's methods from the shell. JSON on stdout, `Error: …` on stderr.
+
+mod args;
+mod output;
+
+use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use nexus_client::discovery::PROBE_TIMEOUT;
+use nexus_client::token::Environment;
+use nexus_client::{
+    Detection, NexusClient, StreamItem, Target, detect_server, discover_servers,
+    discover_token_ports,
+};
+use nexus_protocol::Method;
+use nexus_protocol::agent::{
+    CreateAgent, CreateAgentParams, CreateAgentToken, CreateAgentTokenParams, DestroyAgent,
+    DestroyAgentParams, ListAgents,
+};
+use nexus_protocol::conversation::{
+    Compact, CompactParams, GetContext, GetMessages, GetMessagesParams, GetTokens,
+};
+use nexus_protocol::params::{Bounded, NoParams};
+use nexus_protocol::server::ShutdownServer;
+use nexus_protocol::turn::{Cancel, CancelParams, RequestId, Send as SendMessage, SendParams};
+use serde_json::{Value, json};
+
+pub use args::RpcArgs;
+use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
+use output::{Output, Progress, report};
+
+/// For what is answered at once.
+const QUICK: Duration = Duration::from_secs(30);
+
+/// The server keeps the time limit of a turn and says how it ended; the client only steps in when the server does not.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(5);
+
+const DETECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most that is read from stdin: as much as the largest message of any transport.
+const STDIN_BYTES_MAX: u64 = 10 << 20;
+
+pub async fn run(args: RpcArgs) -> ExitCode {
+    let mut output = Output::stdout();
+    let done = execute(&args.server, args.command, &mut output).await;
+    done.unwrap_or_else(|error| {
+        report(&error, &args.server);
+        ExitCode::FAILURE
+    })
+}
+
+async fn execute<W: Write>(
+    server: &ServerArgs,
+    command: RpcCommand,
+    output: &mut Output<W>,
+) -> anyhow::Result<ExitCode> {
+    let agent = |id: String| Target::Agent(id);
+    let answer = match command {
+        RpcCommand::Detect => return detect(server, output).await,
+        RpcCommand::Scan(args) => scan(server, args).await?,
+        RpcCommand::Send(args) if args.stream => return send_stream(server, args, output).await,
+        RpcCommand::Send(args) => send(server, args).await?,
+        RpcCommand::Create(args) => create(server, args).await?,
+        RpcCommand::Call(args) => call(server, args).await?,
+        RpcCommand::Status { id } => status(server, id).await?,
+        RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
+        RpcCommand::Destroy { id } => return destroy(server, id, output).await,
+        RpcCommand::List => ask::<ListAgents>(server, &Target::Server, NoParams {}).await?,
+        RpcCommand::Shutdown => ask::<ShutdownServer>(server, &Target::Server, NoParams {}).await?,
+        RpcCommand::Token { id } => {
+            let params = CreateAgentTokenParams { agent_id: id };
+            ask::<CreateAgentToken>(server, &Target::Server, params).await?
+        }
+        RpcCommand::Messages { id, offset, limit } => {
+            let params = GetMessagesParams { offset, limit: limit.and_then(Bounded::new) };
+            ask::<GetMessages>(server, &agent(id), params).await?
+        }
+        RpcCommand::Compact { id, if_needed, timeout } => {
+            let client = client(server, timeout.map(Duration::from_secs))?;
+            let _progress = Progress::start("compacting");
+            let params = CompactParams { force: if_needed.then_some(false) };
+            ask_on::<Compact>(&client, &agent(id), params).await?
+        }
+    };
+    output.json(&answer)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn detect<W: Write>(server: &ServerArgs, output: &mut Output<W>) -> anyhow::Result<ExitCode> {
+    let detection = detect_server(&server.host, server.port, DETECT_TIMEOUT).await;
+    output.json(&json!({"host": server.host, "port": server.port, "result": detection}))?;
+    Ok(match detection {
+        Detection::NexusServer => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+async fn scan(server: &ServerArgs, args: ScanArgs) -> anyhow::Result<Value> {
+    let mut environment = Environment::of_process();
+    if let Some(key) = &server.api_key {
+        environment.api_key = Some(key.into());
+    }
+    let ports = match args.ports {
+        Some(ports) => ports.0,
+        None => {
+            let home = environment.home.as_deref().context("there is no home directory")?;
+            match discover_token_ports(home) {
+                Ok(ports) => ports.into_keys().collect(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(error).context(format!("reading {}", home.display())),
+            }
+        }
+    };
+    let _progress = Progress::start(format!("asking {} ports", ports.len()));
+    let mut found = discover_servers(&server.host, &ports, PROBE_TIMEOUT, &environment).await;
+    if !args.all {
+        found.retain(|server| server.detection == Detection::NexusServer);
+    }
+    Ok(json!({"servers": serde_json::to_value(found)?}))
+}
+
+async fn create(server: &ServerArgs, args: CreateArgs) -> anyhow::Result<Value> {
+    let write_paths: Vec<_> =
+        args.write_paths.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
+    let params = CreateAgentParams {
+        agent_id: args.id,
+        preset: args.preset,
+        cwd: args.cwd.as_deref().map(absolute).transpose()?,
+        allowed_write_paths: (!write_paths.is_empty()).then_some(write_paths),
+        model: args.model,
+        parent_agent_id: args.parent,
+        initial_message: args.message.map(text_or_stdin).transpose()?,
+        wait_for_initial_response: args.wait.then_some(true),
+        ..CreateAgentParams::default()
+    };
+    let asked = args.timeout.map(Duration::from_secs);
+    let client = client(server, asked.or((!args.wait).then_some(QUICK)))?;
+    let _progress = args.wait.then(|| Progress::start("waiting for the answer"));
+    ask_on::<CreateAgent>(&client, &Target::Server, params).await
+}
+
+async fn send(server: &ServerArgs, args: SendArgs) -> anyhow::Result<Value> {
+    let client = client(server, args.client_timeout())?;
+    let target = Target::Agent(args.id.clone());
+    let params = args.params()?;
+    let _progress = Progress::start("waiting for the answer");
+    ask_on::<SendMessage>(&client, &target, params).await
+}
+
+/// Prints the answer's text as it comes, and a newline after it.
+async fn send_stream<W: Write>(
+    server: &ServerArgs,
+    args: SendArgs,
+    output: &mut Output<W>,
+) -> anyhow::Result<ExitCode> {
+    let client = client(server, args.client_timeout())?;
+    let id = args.id.clone();
+    let params = args.params()?;
+    let mut progress = Some(Progress::start("waiting for the answer"));
+    let mut stream = client.send_stream(&id, params).await?;
+    let mut streamed = false;
+    while let Some(item) = stream.next().await {
+        match item? {
+            StreamItem::Text(text) => {
+                progress = None;
+                streamed = true;
+                output.text(&text)?;
+            }
+            StreamItem::Done(result) => {
+                progress = None;
+                // A server that does not stream has said nothing yet.
+                let rest = if streamed { "" } else { &result.content };
+                output.text(&format!("{rest}\n"))?;
+                if result.cancelled {
+                    eprintln!("The turn was cancelled.");
+                }
+                if result.halted_at_iteration_limit {
+                    eprintln!("The turn was halted at the iteration limit.");
+                }
+            }
+            StreamItem::Start { .. }
+            | StreamItem::Event(_)
+            | StreamItem::Unknown(_)
+            | StreamItem::End { .. } => {}
+        }
+    }
+    drop(progress);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn status(server: &ServerArgs, id: String) -> anyhow::Result<Value> {
+    let client = client(server, Some(QUICK))?;
+    let target = Target::Agent(id.clone());
+    let context = ask_on::<GetContext>(&client, &target, NoParams {}).await?;
+    let tokens = ask_on::<GetTokens>(&client, &target, NoParams {}).await?;
+    Ok(json!({"agent_id": id, "context": context, "tokens": tokens}))
+}
+
+/// On the wire the request id 7 is not the request id "7", but in a shell they look the same: both are tried.
+async fn cancel(server: &ServerArgs, target: Target, request_id: &str) -> anyhow::Result<Value> {
+    let client = client(server, Some(QUICK))?;
+    if let Ok(number) = request_id.parse() {
+        let params = CancelParams { request_id: RequestId::Number(number) };
+        let answer = ask_on::<Cancel>(&client, &target, params).await?;
+        if answer["cancelled"] == true {
+            return Ok(answer);
+        }
+    }
+    let params = CancelParams { request_id: RequestId::Text(request_id.into()) };
+    ask_on::<Cancel>(&client, &target, params).await
+}
+
+async fn destroy<W: Write>(
+    server: &ServerArgs,
+    id: String,
+    output: &mut Output<W>,
+) -> anyhow::Result<ExitCode> {
+    let params = DestroyAgentParams { agent_id: id.clone() };
+    let answer = ask::<DestroyAgent>(server, &Target::Server, params).await?;
+    output.json(&answer)?;
+    ensure!(answer["success"] == true, "there is no agent {id}");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn call(server: &ServerArgs, args: CallArgs) -> anyhow::Result<Value> {
+    let params = match args.params {
+        Some(text) => {
+            serde_json::from_str(&text_or_stdin(text)?).context("the parameters are not JSON")?
+        }
+        None => json!({}),
+    };
+    let target = args.agent.map_or(Target::Server, Target::Agent);
+    let client = client(server, args.timeout.map(Duration::from_secs))?;
+    let _progress = Progress::start("waiting for the answer");
+    Ok(client.call_value(&target, &args.method, &params).await?)
+}
+
+/// Calls what is answered at once.
+async fn ask<M: Method>(
+    server: &ServerArgs,
+    target: &Target,
+    params: M::Params,
+) -> anyhow::Result<Value> {
+    ask_on::<M>(&client(server, Some(QUICK))?, target, params).await
+}
+
+/// The result as the server wrote it, members included that this program does not know.
+async fn ask_on<M: Method>(
+    client: &NexusClient,
+    target: &Target,
+    params: M::Params,
+) -> anyhow::Result<Value> {
+    Ok(client.call_value(target, M::NAME, &serde_json::to_value(params)?).await?)
+}
+
+fn client(server: &ServerArgs, timeout: Option<Duration>) -> anyhow::Result<NexusClient> {
+    let mut builder = NexusClient::builder().url(server.url());
+    if let Some(key) = &server.api_key {
+        builder = builder.token(key);
+    }
+    if let Some(timeout) = timeout {
+        builder = builder.timeout(timeout);
+    }
+    let client = builder.build()?;
+    for warning in client.warnings() {
+        eprintln!("Warning: {warning}");
+    }
+    Ok(client)
+}
+
+impl SendArgs {
+    fn client_timeout(&self) -> Option<Duration> {
+        self.timeout.map(|seconds| Duration::from_secs(seconds).saturating_add(TIMEOUT_GRACE))
+    }
+
+    fn params(self) -> anyhow::Result<SendParams> {
+        Ok(SendParams {
+            content: text_or_stdin(self.text)?,
+            request_id: self.request_id.map(RequestId::Text),
+            timeout_ms: self.timeout.and_then(|seconds| NonZeroU64::new(seconds * 1000)),
+            ..SendParams::default()
+        })
+    }
+}
+
+/// The server has another working directory, so a relative path would mean something else there.
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(path).with_context(|| format!("{}", path.display()))?;
+    match path.into_os_string().into_string() {
+        Ok(path) => Ok(path),
+        Err(path) => bail!("{} is not UTF-8, which JSON needs", path.display()),
+    }
+}
+
+fn text_or_stdin(text: String) -> anyhow::Result<String> {
+    if text != "-" {
+        return Ok(text);
+    }
+    let mut text = String::new();
+    let length = io::stdin().take(STDIN_BYTES_MAX + 1).read_to_string(&mut text);
+    let length = length.context("reading stdin")?;
+    ensure!(length as u64 <= STDIN_BYTES_MAX, "stdin has more than {STDIN_BYTES_MAX} bytes");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

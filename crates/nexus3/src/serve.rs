@@ -1,0 +1,256 @@
+//! `nexus3 serve` and `nexus3 --stdio`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use nexus_adapters::agent_logs::{AgentLogFiles, Options as LogOptions};
+use nexus_adapters::config::Config;
+use nexus_server::auth::{self, Auth, TokenFile};
+use nexus_server::transport::http::{self, HttpServer, Limits};
+use nexus_server::transport::stdio;
+use nexus_server::transport::unix::{BindError, UnixServer};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::ServeOptions;
+use crate::logging;
+use crate::wiring::{self, Wired};
+
+/// Where sandboxed programs look for the socket.
+const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
+
+/// Connections that do not end after the turns' grace period are left behind after this long.
+const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
+
+pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, options.model.clone())?;
+    let agent_logs = agent_logs(&options)?;
+    let _flush = logging::init(options.log_format, options.verbose, Some(&agent_logs));
+    // The port first: a second server on it must fail before it touches anything.
+    let listener = bind(&config, port, &options).await?;
+    let address = listener.local_addr()?;
+    let socket = open_socket(&config, &options)?;
+    let wired = wiring::wire(&home, &config, Arc::new(agent_logs.clone())).await?;
+    let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
+    let token_file =
+        token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
+    let token_file = token_file
+        .with_context(|| format!("the token file in {} cannot be written", home.display()))?;
+    announce(
+        address,
+        token_file.as_ref().map(TokenFile::path),
+        socket.as_ref().map(UnixServer::path),
+        &wired.models,
+    );
+
+    let stop = CancellationToken::new();
+    let server = HttpServer::new(
+        listener,
+        wired.dispatcher.clone(),
+        Auth::new(token, wired.agent_tokens.clone()),
+        limits(&config),
+    );
+    let http = tokio::spawn(server.run(stop.clone()));
+    let unix = socket.map(|socket| {
+        tokio::spawn(socket.run(
+            wired.dispatcher.clone(),
+            config.server.socket_idle_timeout,
+            stop.clone(),
+        ))
+    });
+    tokio::select! {
+        () = signals.next() => {}
+        () = wired.engine.stop_requested().cancelled() => {}
+    }
+    tracing::info!("stopping");
+    stop.cancel();
+    let ending = async {
+        wired.engine.stop_turns(config.server.shutdown_grace).await;
+        let connections = async {
+            let _ = http.await;
+            if let Some(unix) = unix {
+                let _ = unix.await;
+            }
+        };
+        let _ = tokio::time::timeout(CONNECTIONS_GRACE, connections).await;
+        drop(token_file);
+        close(&wired, Some(&agent_logs)).await
+    };
+    tokio::select! {
+        ended = ending => ended.map(|()| ExitCode::SUCCESS),
+        () = signals.next() => bail!("stopped at once, on a second signal"),
+    }
+}
+
+pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, options.model.clone())?;
+    let agent_logs = agent_logs(&options)?;
+    let _flush = logging::init(options.log_format, options.verbose, Some(&agent_logs));
+    let socket = match &options.socket {
+        Some(_) => open_socket(&config, &options)?,
+        None => None,
+    };
+    let wired = wiring::wire(&home, &config, Arc::new(agent_logs.clone())).await?;
+    tracing::info!(models = wired.models, "serving standard input");
+    let stop = CancellationToken::new();
+    let unix = socket.map(|socket| {
+        tokio::spawn(socket.run(
+            wired.dispatcher.clone(),
+            config.server.socket_idle_timeout,
+            stop.clone(),
+        ))
+    });
+    let serving = stdio::serve(
+        wired.dispatcher.clone(),
+        tokio::io::stdin(),
+        tokio::io::stdout(),
+        stop.clone(),
+    );
+    tokio::pin!(serving);
+    let (writer, grace) = tokio::select! {
+        // The parent is gone or wants no more: nobody waits for what still runs.
+        writer = &mut serving => (writer?, Duration::ZERO),
+        () = async { tokio::select! {
+            () = signals.next() => {}
+            () = wired.engine.stop_requested().cancelled() => {}
+        } } => {
+            stop.cancel();
+            (serving.await?, config.server.shutdown_grace)
+        }
+    };
+    stop.cancel();
+    wired.engine.stop_turns(grace).await;
+    let answered = async {
+        if let Some(writer) = writer {
+            let _ = writer.await;
+        }
+        if let Some(unix) = unix {
+            let _ = unix.await;
+        }
+    };
+    let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
+    close(&wired, Some(&agent_logs)).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything on disk, then the logs.
+pub async fn close(wired: &Wired, agent_logs: Option<&AgentLogFiles>) -> anyhow::Result<()> {
+    let closed = wired.engine.close().await;
+    if let Some(logs) = agent_logs.cloned() {
+        let _ = tokio::task::spawn_blocking(move || logs.flush()).await;
+    }
+    closed.context("the store could not be closed")
+}
+
+fn agent_logs(options: &ServeOptions) -> anyhow::Result<AgentLogFiles> {
+    let dir = match &options.log_dir {
+        Some(dir) => dir.clone(),
+        None => std::env::current_dir()?.join(".nexus3").join("logs"),
+    };
+    let logs = LogOptions { dir, verbose: options.verbose, raw: options.raw_log };
+    AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")
+}
+
+async fn bind(
+    config: &Config,
+    port: Option<u16>,
+    options: &ServeOptions,
+) -> anyhow::Result<TcpListener> {
+    let host = options.host.as_deref().unwrap_or(&config.server.host);
+    let Some(address) = http::loopback(host) else {
+        bail!("host {host} is refused: this server binds only to 127.0.0.1, localhost or ::1");
+    };
+    let address = SocketAddr::new(address, port.unwrap_or(config.server.port));
+    match TcpListener::bind(address).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!(
+                "port {0} is in use; see who has it with: nexus3 rpc detect -p {0}",
+                address.port()
+            )
+        }
+        bound => bound.with_context(|| format!("{address} cannot be bound")),
+    }
+}
+
+/// The Unix socket. One that was asked for must be had; the default one is a courtesy.
+fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option<UnixServer>> {
+    if options.no_socket {
+        return Ok(None);
+    }
+    if let Some(path) = options.socket.as_ref().or(config.server.socket.as_ref()) {
+        return Ok(Some(UnixServer::bind(path)?));
+    }
+    let fallback = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(|dir| PathBuf::from(dir).join("ash").join("rpc.sock"));
+    for path in [Some(PathBuf::from(DEFAULT_SOCKET)), fallback].into_iter().flatten() {
+        match UnixServer::bind(&path) {
+            Ok(server) => return Ok(Some(server)),
+            Err(error @ BindError::Io { .. }) => {
+                tracing::warn!("no socket at the default place: {error}")
+            }
+            Err(error) => {
+                tracing::warn!("running without a socket: {error}");
+                return Ok(None);
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn announce(address: SocketAddr, token_file: Option<&Path>, socket: Option<&Path>, models: &str) {
+    let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
+    if token_file.is_none() {
+        tracing::warn!(
+            "running WITHOUT A TOKEN (--no-auth): anyone on this machine can drive this server"
+        );
+    }
+    tracing::info!(
+        url = format!("http://{address}"),
+        token_file = text(token_file),
+        socket = text(socket),
+        models,
+        "listening"
+    );
+}
+
+fn limits(config: &Config) -> Limits {
+    let server = &config.server;
+    Limits {
+        body_bytes_max: server.body_bytes_max,
+        header_bytes_max: server.header_bytes_max,
+        header_count_max: server.header_count_max,
+        read_timeout: server.request_read_timeout,
+        connections_max: server.max_connections,
+    }
+}
+
+/// SIGINT and SIGTERM.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    pub fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Puts the parts together: configuration, store, models, prompts and logs into one engine with its dispatcher.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use nexus_adapters::config::{Config, ModelCatalog};
+use nexus_adapters::prompts::PromptFiles;
+use nexus_adapters::store::SqliteStore;
+use nexus_adapters::tokenizer::Tokenizer;
+use nexus_core::compact::CompactionSettings;
+use nexus_core::engine::{Engine, Parts, Settings};
+use nexus_core::logs::AgentLogs;
+use nexus_core::tool::Toolbox;
+use nexus_server::auth::AgentTokens;
+use nexus_server::{Dispatcher, Services};
+
+/// Where the program keeps its own files.
+pub fn home() -> anyhow::Result<PathBuf> {
+    if let Some(home) = std::env::var_os("NEXUS3_HOME").filter(|home| !home.is_empty()) {
+        return std::path::absolute(home).context("NEXUS3_HOME");
+    }
+    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+    Ok(home.context("there is no home directory: set HOME or NEXUS3_HOME")?.join(".nexus3"))
+}
+
+pub fn load_config(home: &Path, model: Option<String>) -> anyhow::Result<Config> {
+    let cwd = std::env::current_dir().context("the current directory is gone")?;
+    let mut config = Config::load(home, &cwd, &|name| std::env::var(name).ok())?;
+    config.default_model = model.or(config.default_model);
+    Ok(config)
+}
+
+/// A running engine and the door to it.
+pub struct Wired {
+    pub engine: Arc<Engine>,
+    pub dispatcher: Arc<Dispatcher>,
+    pub agent_tokens: AgentTokens,
+    /// Which model answers, for the start of the program.
+    pub models: String,
+}
+
+pub async fn wire(home: &Path, config: &Config, logs: Arc<dyn AgentLogs>) -> anyhow::Result<Wired> {
+    let cwd = std::env::current_dir()?.canonicalize()?;
+    let store = SqliteStore::open(home)?;
+    let catalog = ModelCatalog::new(config, Arc::new(|name| std::env::var(name).ok()));
+    if let Some(name) = &config.default_model {
+        nexus_core::provider::Models::resolve(&catalog, Some(name))?;
+    }
+    let models = catalog.describe(home);
+    let parts = Parts {
+        store: Arc::new(store),
+        models: Arc::new(catalog),
+        prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
+        logs,
+        counter: Arc::new(Tokenizer),
+        toolbox: Toolbox::default(),
+    };
+    let settings = Settings {
+        cwd,
+        default_preset: config.permissions.default_preset.clone(),
+        presets: config.permissions.presets.clone().into_iter().collect(),
+        max_tool_iterations: config.max_tool_iterations,
+        max_concurrent_tools: config.max_concurrent_tools,
+        compaction: CompactionSettings {
+            enabled: config.compaction.enabled,
+            model: config.compaction.model.clone(),
+            trigger_threshold: config.compaction.trigger_threshold,
+            recent_preserve_ratio: config.compaction.recent_preserve_ratio,
+        },
+        max_concurrent: config.server.max_concurrent,
+        max_queued: config.server.max_queued,
+    };
+    let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
+    let agent_tokens = AgentTokens::new()?;
+    let dispatcher =
+        nexus_server::dispatcher(Services { engine: engine.clone(), tokens: agent_tokens.clone() });
+    Ok(Wired { engine, dispatcher, agent_tokens, models })
+}

@@ -1,0 +1,146 @@
+//! Methods that make, end and list agents.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::method;
+use crate::params::NoParams;
+use crate::turn::RequestId;
+
+method! {
+    /// Makes an agent. It is on disk when this answers, unless its name starts with `.` (temporary).
+    CreateAgent = "create_agent", Server Control, CreateAgentParams => CreateAgentResult
+}
+
+method! {
+    /// Ends an agent and its descendants for good. Allowed to the agent itself, its ancestors and the administrator.
+    DestroyAgent = "destroy_agent", Server Control, DestroyAgentParams => DestroyAgentResult
+}
+
+method! {
+    /// Lists the agents the caller may see, those of earlier runs included.
+    ListAgents = "list_agents", Server Read, NoParams => ListAgentsResult
+}
+
+method! {
+    /// Returns a token that can act only as this agent, for a program that works on the agent's behalf. It is valid
+    /// until the server stops or the agent is destroyed.
+    CreateAgentToken = "create_agent_token", Server Control, CreateAgentTokenParams => CreateAgentTokenResult
+}
+
+method! {
+    /// Marks the agent as done; when all agents are marked, the server stops. At server scope without `agent_id` it
+    /// stops the server.
+    Shutdown = "shutdown", Agent Control, NoParams => ShutdownResult
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CreateAgentParams {
+    /// Name of the agent; generated when absent. A name that starts with `.` is temporary; `.` alone asks for a
+    /// generated temporary name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// `sandboxed` (default), `worker`, `trusted`, or one from the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Working directory; the parent's or the server's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Where it may write without asking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_write_paths: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Replaces the layered system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// Tools to switch off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disable_tools: Option<Vec<String>>,
+    /// The agent it belongs to; it can never do more than that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_agent_id: Option<String>,
+    /// Sent to the agent at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_message: Option<String>,
+    /// Answer only when the initial message was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_for_initial_response: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CreateAgentResult {
+    pub agent_id: String,
+    pub url: String,
+    /// With an initial message: the turn it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_request_id: Option<RequestId>,
+    /// `queued`, when the answer was not waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_status: Option<String>,
+    /// The answer, when it was waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<crate::turn::SendResult>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DestroyAgentParams {
+    pub agent_id: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestroyAgentResult {
+    /// False when there was no such agent.
+    pub success: bool,
+    pub agent_id: String,
+    /// The agent and its descendants.
+    pub destroyed: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListAgentsResult {
+    pub agents: Vec<AgentEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AgentEntry {
+    pub agent_id: String,
+    pub is_temp: bool,
+    /// ISO 8601.
+    pub created_at: String,
+    pub message_count: u64,
+    pub should_shutdown: bool,
+    pub parent_agent_id: Option<String>,
+    pub child_count: u64,
+    pub halted_at_iteration_limit: bool,
+    /// Null when no provider is configured.
+    pub model: Option<String>,
+    /// ISO 8601; null before the first turn.
+    pub last_action_at: Option<String>,
+    /// Upper case: `SANDBOXED`, `TRUSTED`.
+    pub permission_level: String,
+    pub cwd: String,
+    /// Null when it may write anywhere.
+    pub write_paths: Option<Vec<String>>,
+    /// `idle`, `running`, or `stored` (on disk, not in memory).
+    pub status: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateAgentTokenParams {
+    pub agent_id: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CreateAgentTokenResult {
+    pub agent_id: String,
+    pub token: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ShutdownResult {
+    pub success: bool,
+}

@@ -1,0 +1,135 @@
+//! The interface as Rust code calls it: one trait for every way in, so that what is written against it runs in the
+//! server's own process as well as over HTTP or a socket.
+
+use crate::agent::{
+    CreateAgent, CreateAgentParams, CreateAgentResult, DestroyAgent, DestroyAgentParams,
+    DestroyAgentResult, ListAgents, ListAgentsResult, Shutdown, ShutdownResult,
+};
+use crate::conversation::{
+    Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
+    GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult,
+};
+use crate::error::RpcError;
+use crate::method::Method;
+use crate::params::NoParams;
+use crate::server::{ShutdownServer, ShutdownServerResult};
+use crate::turn::{Cancel, CancelParams, CancelResult, RequestId, Send as SendMessage};
+use crate::turn::{SendParams, SendResult};
+
+/// Whoever can be asked to run a method. An implementation writes `call`; the rest reads well.
+pub trait Api: Sync {
+    fn call<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> impl Future<Output = Result<M::Result, CallError>> + Send;
+
+    fn create_agent(
+        &self,
+        params: CreateAgentParams,
+    ) -> impl Future<Output = Result<CreateAgentResult, CallError>> + Send {
+        self.call::<CreateAgent>(&Target::Server, params)
+    }
+
+    fn destroy_agent(
+        &self,
+        agent_id: impl Into<String>,
+    ) -> impl Future<Output = Result<DestroyAgentResult, CallError>> + Send {
+        self.call::<DestroyAgent>(&Target::Server, DestroyAgentParams { agent_id: agent_id.into() })
+    }
+
+    fn list_agents(&self) -> impl Future<Output = Result<ListAgentsResult, CallError>> + Send {
+        self.call::<ListAgents>(&Target::Server, NoParams {})
+    }
+
+    fn shutdown_server(
+        &self,
+    ) -> impl Future<Output = Result<ShutdownServerResult, CallError>> + Send {
+        self.call::<ShutdownServer>(&Target::Server, NoParams {})
+    }
+
+    /// The same interface, seen from one agent.
+    fn for_agent(&self, agent_id: impl Into<String>) -> AgentScopedApi<'_, Self>
+    where
+        Self: Sized,
+    {
+        AgentScopedApi { api: self, target: Target::Agent(agent_id.into()) }
+    }
+}
+
+/// Which endpoint is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Server,
+    /// The agent of this name.
+    Agent(String),
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// Nobody was reached, so nothing has run.
+    #[error("no connection: {0}")]
+    Connect(String),
+    /// The connection broke after the call may have been read; whether it ran is not known.
+    #[error("connection lost: {0}")]
+    Transport(String),
+    #[error("no answer within {0:?}")]
+    Timeout(std::time::Duration),
+    /// What came back is not an answer to this call.
+    #[error("not an answer: {0}")]
+    Answer(String),
+    /// The call cannot be sent at all.
+    #[error("not a call: {0}")]
+    Call(String),
+}
+
+/// One agent's methods.
+pub struct AgentScopedApi<'a, A> {
+    api: &'a A,
+    target: Target,
+}
+
+impl<A: Api> AgentScopedApi<'_, A> {
+    pub async fn call<M: Method>(&self, params: M::Params) -> Result<M::Result, CallError> {
+        self.api.call::<M>(&self.target, params).await
+    }
+
+    /// Sends `content` and waits for the answer. For more than the text, `call::<Send>`.
+    pub async fn send(&self, content: impl Into<String>) -> Result<SendResult, CallError> {
+        let params = SendParams { content: content.into(), ..SendParams::default() };
+        self.call::<SendMessage>(params).await
+    }
+
+    pub async fn cancel(&self, request_id: RequestId) -> Result<CancelResult, CallError> {
+        self.call::<Cancel>(CancelParams { request_id }).await
+    }
+
+    pub async fn get_tokens(&self) -> Result<GetTokensResult, CallError> {
+        self.call::<GetTokens>(NoParams {}).await
+    }
+
+    pub async fn get_context(&self) -> Result<GetContextResult, CallError> {
+        self.call::<GetContext>(NoParams {}).await
+    }
+
+    pub async fn get_messages(
+        &self,
+        page: GetMessagesParams,
+    ) -> Result<GetMessagesResult, CallError> {
+        self.call::<GetMessages>(page).await
+    }
+
+    /// Compacts now; `call::<Compact>` can leave it to the context's size.
+    pub async fn compact(&self) -> Result<CompactResult, CallError> {
+        self.call::<Compact>(CompactParams::default()).await
+    }
+
+    /// Marks the agent as done.
+    pub async fn shutdown(&self) -> Result<ShutdownResult, CallError> {
+        self.call::<Shutdown>(NoParams {}).await
+    }
+}

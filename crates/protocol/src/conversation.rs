@@ -1,0 +1,130 @@
+//! Methods that read and shorten an agent's conversation.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::method;
+use crate::params::{Bounded, NoParams};
+
+method! {
+    /// Counts the tokens of the agent's context.
+    GetTokens = "get_tokens", Agent Read, NoParams => GetTokensResult
+}
+
+method! {
+    /// Returns the state of the agent's context.
+    GetContext = "get_context", Agent Read, NoParams => GetContextResult
+}
+
+method! {
+    /// Returns a page of the conversation, oldest first.
+    GetMessages = "get_messages", Agent Read, GetMessagesParams => GetMessagesResult
+}
+
+method! {
+    /// Summarises the older part of the conversation so that the context gets shorter. The history itself is kept.
+    Compact = "compact", Agent Turn, CompactParams => CompactResult
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GetTokensResult {
+    pub system: u64,
+    pub tools: u64,
+    pub messages: u64,
+    pub total: u64,
+    /// The model's window.
+    pub budget: u64,
+    pub available: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GetContextResult {
+    pub message_count: u64,
+    /// Whether there is a system prompt.
+    pub system_prompt: bool,
+    pub halted_at_iteration_limit: bool,
+    pub last_iteration_count: u32,
+    pub max_tool_iterations: u32,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GetMessagesParams {
+    /// Index of the first message, 0 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Most messages to return, 200 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bounded<1, 2000>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GetMessagesResult {
+    pub agent_id: String,
+    pub total: u64,
+    pub offset: u64,
+    pub limit: u32,
+    pub messages: Vec<MessageEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MessageEntry {
+    pub index: u64,
+    /// `user`, `assistant`, `tool`, or `system` (a summary).
+    pub role: String,
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCallEntry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<MessageMeta>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ToolCallEntry {
+    pub id: String,
+    pub name: String,
+    pub arguments: Value,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MessageMeta {
+    /// ISO 8601.
+    pub at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<crate::turn::RequestId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_agent_id: Option<String>,
+    /// True when the text was cut short by a cancel, a failure or a restart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// On a summary: how many messages, from the first, it stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers: Option<u64>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompactParams {
+    /// Compact even when the context is not near its limit; true when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub force: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CompactResult {
+    pub compacted: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_before: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_after: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_saved: Option<u64>,
+    /// Why nothing was compacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

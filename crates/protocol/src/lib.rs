@@ -1,0 +1,18 @@
+//! What travels: the envelope, the error codes, and the parameters and result of every method, one file per resource.
+//! No I/O and no domain type. Changing this crate is changing the product.
+
+pub mod agent;
+pub mod api;
+pub mod conversation;
+pub mod envelope;
+pub mod error;
+pub mod method;
+pub mod params;
+pub mod server;
+pub mod stream;
+pub mod turn;
+
+pub use api::{AgentScopedApi, Api, CallError, Target};
+pub use envelope::{Id, Incoming, Request};
+pub use error::RpcError;
+pub use method::{Kind, Method, Scope};

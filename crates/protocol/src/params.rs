@@ -1,0 +1,291 @@
+//! Reading parameters: typed on the good path; on the bad one, a walk along the JSON Schema that names the parameter.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::error::RpcError;
+
+/// The parameters of a method that has none. Refuses every member.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoParams {}
+
+/// An integer within bounds, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Bounded<const MIN: u32, const MAX: u32>(u32);
+
+impl<const MIN: u32, const MAX: u32> Bounded<MIN, MAX> {
+    pub fn new(value: u32) -> Option<Self> {
+        (MIN..=MAX).contains(&value).then_some(Self(value))
+    }
+
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(u32::deserialize(deserializer)?)
+            .ok_or_else(|| D::Error::custom(format_args!("not in {MIN}..={MAX}")))
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> JsonSchema for Bounded<MIN, MAX> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Bounded_{MIN}_to_{MAX}").into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "integer", "minimum": MIN, "maximum": MAX})
+    }
+}
+
+/// Reads `raw` as `P`. Only objects are parameters: serde would fill a struct from an array too.
+pub fn decode<P: DeserializeOwned + JsonSchema>(raw: Option<&RawValue>) -> Result<P, RpcError> {
+    let text = raw.map_or("{}", RawValue::get);
+    if text.starts_with('[') {
+        return Err(RpcError::invalid_params(
+            "Positional params (array) not supported, use named params (object)",
+        ));
+    }
+    serde_json::from_str(text).map_err(|error| match serde_json::from_str::<Value>(text) {
+        Ok(value) => explain::<P>(&value)
+            .unwrap_or_else(|| RpcError::invalid_params(format!("Invalid params: {error}"))),
+        Err(error) => RpcError::invalid_params(format!("Invalid params: {error}")),
+    })
+}
+
+/// What is wrong with `value` as `P`: the first thing a person would have to mend.
+fn explain<P: JsonSchema>(value: &Value) -> Option<RpcError> {
+    let schema = schemars::schema_for!(P).to_value();
+    Walk { root: &schema }.check(&schema, value, "")
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+}
+
+impl Walk<'_> {
+    fn check(&self, schema: &Value, value: &Value, path: &str) -> Option<RpcError> {
+        let schema = self.resolve(schema);
+        let branches = self.branches(schema);
+        let types = if branches.is_empty() {
+            types_of(schema)
+        } else {
+            branches.iter().flat_map(|s| types_of(s)).collect()
+        };
+        if !types.is_empty() && !types.iter().any(|name| is_type(name, value)) {
+            let wanted: Vec<_> = types.iter().filter(|name| **name != "null").copied().collect();
+            return Some(bad(
+                path,
+                format!("must be {}, got: {}", wanted.join(" or "), type_name(value)),
+            ));
+        }
+        if branches.is_empty() {
+            return self.check_inside(schema, value, path);
+        }
+        let failures: Vec<_> =
+            branches.iter().map(|branch| self.check(branch, value, path)).collect();
+        // A value that fits one branch is right; else the branch of its own type says best what is wrong.
+        if failures.iter().any(Option::is_none) {
+            return None;
+        }
+        let own_type = branches
+            .iter()
+            .position(|branch| types_of(branch).iter().any(|name| is_type(name, value)));
+        failures.into_iter().nth(own_type.unwrap_or(0)).flatten()
+    }
+
+    fn check_inside(&self, schema: &Value, value: &Value, path: &str) -> Option<RpcError> {
+        match value {
+            Value::Object(members) => {
+                let properties = schema["properties"].as_object();
+                let known =
+                    |name: &str| properties.is_some_and(|properties| properties.contains_key(name));
+                if schema["additionalProperties"] == json!(false)
+                    && let Some(name) = members.keys().find(|name| !known(name))
+                {
+                    let path = format!("{path}/{}", escape(name));
+                    return Some(RpcError::invalid_param(
+                        path,
+                        format!("Unknown parameter: {name}"),
+                    ));
+                }
+                let required =
+                    schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                if let Some(name) = required.into_iter().find(|name| !members.contains_key(*name)) {
+                    let path = format!("{path}/{}", escape(name));
+                    return Some(RpcError::invalid_param(
+                        path,
+                        format!("Missing required parameter: {name}"),
+                    ));
+                }
+                let mut checks = members
+                    .iter()
+                    .filter_map(|(name, value)| Some((name, value, properties?.get(name)?)));
+                checks.find_map(|(name, value, schema)| {
+                    self.check(schema, value, &format!("{path}/{}", escape(name)))
+                })
+            }
+            Value::Array(items) => {
+                let schema = schema.get("items")?;
+                items
+                    .iter()
+                    .enumerate()
+                    .find_map(|(n, item)| self.check(schema, item, &format!("{path}/{n}")))
+            }
+            Value::Number(number) => check_range(schema, number.as_f64()?, path),
+            _ => None,
+        }
+    }
+
+    /// The alternatives of a schema, nested ones included; none when it has no alternatives.
+    fn branches<'s>(&'s self, schema: &'s Value) -> Vec<&'s Value> {
+        let own =
+            schema["anyOf"].as_array().into_iter().flatten().map(|branch| self.resolve(branch));
+        own.flat_map(|branch| match self.branches(branch) {
+            nested if nested.is_empty() => vec![branch],
+            nested => nested,
+        })
+        .collect()
+    }
+
+    fn resolve<'s>(&'s self, schema: &'s Value) -> &'s Value {
+        let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+        target.and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema)
+    }
+}
+
+fn check_range(schema: &Value, number: f64, path: &str) -> Option<RpcError> {
+    let (min, max) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
+    if min.is_none_or(|min| number >= min) && max.is_none_or(|max| number <= max) {
+        return None;
+    }
+    let range = match (min, max) {
+        (Some(min), Some(max)) => format!("between {min} and {max}"),
+        (Some(min), None) => format!("at least {min}"),
+        (_, max) => format!("at most {}", max.unwrap_or_default()),
+    };
+    Some(bad(path, format!("must be {range}, got: {number}")))
+}
+
+fn bad(path: &str, complaint: String) -> RpcError {
+    let name = if path.is_empty() { "params".into() } else { path[1..].replace('/', ".") };
+    RpcError::invalid_param(path, format!("{name} {complaint}"))
+}
+
+fn types_of(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::String(name) => vec![name],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_type(name: &str, value: &Value) -> bool {
+    name == type_name(value) || (name == "number" && value.is_number())
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A member's name as a part of a JSON pointer.
+fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::CreateAgentParams;
+    use crate::conversation::GetMessagesParams;
+    use crate::turn::{CancelParams, SendParams};
+
+    fn check<P: DeserializeOwned + JsonSchema>(params: &str, expected: &str) {
+        let raw = RawValue::from_string(params.into()).unwrap();
+        let got = match decode::<P>(Some(&raw)) {
+            Ok(_) => "ok".to_string(),
+            Err(error) => {
+                let path =
+                    error.data.as_ref().map_or("", |data| data["path"].as_str().unwrap_or(""));
+                format!("{} @{path}", error.message)
+            }
+        };
+        assert_eq!(got, expected, "{params}");
+    }
+
+    #[test]
+    fn the_message_names_the_parameter() {
+        check::<SendParams>("{}", "Missing required parameter: content @/content");
+        check::<SendParams>(r#"{"content":5}"#, "content must be string, got: integer @/content");
+        check::<SendParams>(r#"{"content":null}"#, "content must be string, got: null @/content");
+        check::<SendParams>(r#"{"contnt":"x"}"#, "Unknown parameter: contnt @/contnt");
+        check::<SendParams>(r#"{"content":"x","a/b":1}"#, "Unknown parameter: a/b @/a~1b");
+        check::<SendParams>(
+            r#"{"content":"x","stream":"yes"}"#,
+            "stream must be boolean, got: string @/stream",
+        );
+        check::<SendParams>(
+            r#"{"content":"x","timeout_ms":0}"#,
+            "timeout_ms must be at least 1, got: 0 @/timeout_ms",
+        );
+        check::<SendParams>(
+            r#"{"content":"x","request_id":[]}"#,
+            "request_id must be integer or string, got: array @/request_id",
+        );
+        check::<SendParams>(
+            r#"{"content":"x","request_id":1.5}"#,
+            "request_id must be integer or string, got: number @/request_id",
+        );
+        check::<SendParams>(r#"{"content":"x","request_id":null,"stream":null}"#, "ok");
+        check::<CancelParams>(r#"{"request_id":7}"#, "ok");
+        check::<CreateAgentParams>(
+            r#"{"allowed_write_paths":["/a",1]}"#,
+            "allowed_write_paths.1 must be string, got: integer @/allowed_write_paths/1",
+        );
+        check::<NoParams>("{}", "ok");
+        check::<NoParams>(r#"{"x":1}"#, "Unknown parameter: x @/x");
+        check::<NoParams>(
+            "[]",
+            "Positional params (array) not supported, use named params (object) @",
+        );
+    }
+
+    #[test]
+    fn ranges_just_under_and_just_over() {
+        check::<GetMessagesParams>(r#"{"limit":1}"#, "ok");
+        check::<GetMessagesParams>(r#"{"limit":2000}"#, "ok");
+        check::<GetMessagesParams>(
+            r#"{"limit":0}"#,
+            "limit must be between 1 and 2000, got: 0 @/limit",
+        );
+        check::<GetMessagesParams>(
+            r#"{"limit":2001}"#,
+            "limit must be between 1 and 2000, got: 2001 @/limit",
+        );
+        check::<GetMessagesParams>(
+            r#"{"offset":-1}"#,
+            "offset must be at least 0, got: -1 @/offset",
+        );
+    }
+}

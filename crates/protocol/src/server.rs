@@ -1,0 +1,43 @@
+//! Methods about the server itself.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::method;
+use crate::params::NoParams;
+
+/// Changes when a client written for the older revision would no longer be served rightly.
+pub const PROTOCOL_REVISION: &str = "1";
+
+method! {
+    /// Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits.
+    ShutdownServer = "shutdown_server", Server Control, NoParams => ShutdownServerResult
+}
+
+method! {
+    /// Returns the OpenRPC document of this interface.
+    Discover = "rpc.discover", Server Read, NoParams => Value
+}
+
+method! {
+    /// Returns the server's name, version, protocol revision and features.
+    Version = "rpc.version", Server Read, NoParams => VersionResult
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ShutdownServerResult {
+    pub success: bool,
+    pub message: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct VersionResult {
+    pub name: String,
+    pub version: String,
+    /// Protocol revision.
+    pub protocol: String,
+    pub features: Vec<String>,
+    /// The model an agent gets when none is named; null when no provider is configured.
+    pub default_model: Option<String>,
+}

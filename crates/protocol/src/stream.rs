@@ -1,0 +1,53 @@
+//! The notifications of a stream, in the order they are sent.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub const STREAM_START: &str = "stream_start";
+pub const STREAM_DATA: &str = "stream_data";
+pub const STREAM_EVENT: &str = "stream_event";
+pub const STREAM_END: &str = "stream_end";
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StreamStart<'a> {
+    #[serde(borrow)]
+    pub stream_id: Cow<'a, str>,
+    /// The id of the request that opened the stream.
+    pub task_id: Value,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StreamData<'a> {
+    #[serde(borrow)]
+    pub stream_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub chunk: Cow<'a, str>,
+    /// From 1, without gaps.
+    pub sequence: u64,
+}
+
+/// What is not text.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StreamEvent<'a> {
+    #[serde(borrow)]
+    pub stream_id: Cow<'a, str>,
+    pub event: Event,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    ToolCall { id: String, name: String, arguments: Value },
+    ToolResult { id: String, content: String },
+    Usage { input_tokens: u64, output_tokens: u64, cached_tokens: u64 },
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StreamEnd<'a> {
+    #[serde(borrow)]
+    pub stream_id: Cow<'a, str>,
+    pub total_chunks: u64,
+}

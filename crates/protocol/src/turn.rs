@@ -1,0 +1,70 @@
+//! Methods that start and stop turns.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::method;
+
+method! {
+    /// Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
+    /// `stream: true` (over HTTP also `Accept: text/event-stream`) the answer arrives in pieces before the response.
+    Send = "send", Agent Turn, SendParams => SendResult
+}
+
+method! {
+    /// Cancels a turn that runs or waits. The turn's own call answers with what had been generated.
+    Cancel = "cancel", Agent Control, CancelParams => CancelResult
+}
+
+/// Names a turn: a string or an integer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RequestId {
+    Number(i64),
+    Text(String),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendParams {
+    pub content: String,
+    /// Names the turn for `cancel`; generated when absent. Refused while a turn of this name is in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// Where the message comes from, for the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_agent_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// Cancels the turn and answers -32000 when it takes longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout_ms: Option<std::num::NonZeroU64>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SendResult {
+    pub content: String,
+    pub request_id: RequestId,
+    pub halted_at_iteration_limit: bool,
+    /// Present and true when the turn was cancelled; `content` is what had been generated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelled: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelParams {
+    pub request_id: RequestId,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CancelResult {
+    pub cancelled: bool,
+    pub request_id: RequestId,
+    /// `not_found_or_completed` when nothing was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,133 @@
+//! The one place where errors of the domain learn their wire code.
+
+use nexus_core::authority::Denied;
+use nexus_core::create::CreateError;
+use nexus_core::engine::AccessError;
+use nexus_core::provider::{ModelError, ProviderError};
+use nexus_core::store::StoreError;
+use nexus_core::turn::TurnError;
+use nexus_protocol::RpcError;
+
+/// How long a caller should wait before it tries again when the server is full. Turns take seconds.
+const OVERLOAD_RETRY_MS: u64 = 1_000;
+
+/// The error that travels for an error of the domain. What only the log should know is logged here.
+pub fn wire(error: impl WireError) -> RpcError {
+    error.to_rpc()
+}
+
+pub trait WireError {
+    fn to_rpc(&self) -> RpcError;
+}
+
+impl WireError for Denied {
+    fn to_rpc(&self) -> RpcError {
+        RpcError::not_allowed(self.to_string())
+    }
+}
+
+impl WireError for AccessError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Unknown(id) => {
+                RpcError::invalid_param("/agent_id", format!("Unknown agent: {id}"))
+            }
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for CreateError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |path: &str| RpcError::invalid_param(path, sentence(self));
+        match self {
+            Self::Name(_) | Self::Exists(_) => at("/agent_id"),
+            Self::UnknownParent(_) | Self::TooDeep => at("/parent_agent_id"),
+            Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
+            Self::Cwd(_) => at("/cwd"),
+            Self::WritePath(_) => at("/allowed_write_paths"),
+            Self::Ceiling(_) | Self::PathOutside(_) => RpcError::invalid_params(sentence(self)),
+            Self::Model(_) => at("/model"),
+            Self::Access(error) => error.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for ModelError {
+    fn to_rpc(&self) -> RpcError {
+        let suggestions: &[&str] = match self {
+            Self::NoneConfigured => &[
+                "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start the server again.",
+                "Or name a provider in ~/.nexus3/config.json (docs/configuration.md).",
+            ],
+            Self::Unknown { .. } => &["Name one of the known models, or provider/model-id."],
+            Self::Unusable { .. } => &["Mend the provider's settings in ~/.nexus3/config.json."],
+        };
+        RpcError::unavailable(sentence(self), sentence(self), suggestions)
+    }
+}
+
+impl WireError for ProviderError {
+    fn to_rpc(&self) -> RpcError {
+        tracing::warn!(error = %self, "a model call failed");
+        match self {
+            Self::RateLimited { retry_after, .. } => {
+                let wait = retry_after.map_or(OVERLOAD_RETRY_MS, |wait| wait.as_millis() as u64);
+                RpcError::rate_limited(sentence(self), "upstream", wait)
+            }
+            _ => RpcError::internal(sentence(self)),
+        }
+    }
+}
+
+impl WireError for StoreError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Exists(_) => RpcError::invalid_param("/agent_id", sentence(self)),
+            Self::HeldElsewhere { .. } | Self::LeaseLost(_) => RpcError::unavailable(
+                "The agent is live elsewhere",
+                sentence(self),
+                &["Call the process that has it."],
+            ),
+            Self::Closed => stopping(),
+            Self::DiskFull | Self::ReadOnly => RpcError::internal(sentence(self)),
+            Self::Failed(detail) => {
+                tracing::error!(detail, "the store failed");
+                RpcError::internal(sentence(self))
+            }
+        }
+    }
+}
+
+impl WireError for TurnError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Duplicate(_) => RpcError::invalid_param("/request_id", sentence(self)),
+            Self::Overloaded => RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS),
+            Self::Stopping => stopping(),
+            Self::Timeout => RpcError::timeout(sentence(self)),
+            Self::ContextTooLong { .. } => RpcError::invalid_param("/content", sentence(self)),
+            Self::Model(error) => error.to_rpc(),
+            Self::Provider(error) => error.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+            Self::Panicked => RpcError::internal(sentence(self)),
+        }
+    }
+}
+
+fn stopping() -> RpcError {
+    RpcError::unavailable(
+        "The server is stopping",
+        "No new work is taken.",
+        &["Start the server again."],
+    )
+}
+
+/// An error's own sentence, with a capital.
+fn sentence(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}

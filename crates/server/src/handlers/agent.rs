@@ -1,0 +1,137 @@
+//! Making, ending and listing agents.
+
+use nexus_core::authority::Action;
+use nexus_core::create::AgentSpec;
+use nexus_core::permission::Reach;
+use nexus_core::pool::{Card, Status};
+use nexus_core::turn::TurnInput;
+use nexus_protocol::RpcError;
+use nexus_protocol::agent::{
+    AgentEntry, CreateAgent, CreateAgentParams, CreateAgentResult, CreateAgentToken,
+    CreateAgentTokenParams, CreateAgentTokenResult, DestroyAgent, DestroyAgentParams,
+    DestroyAgentResult, ListAgents, ListAgentsResult, Shutdown, ShutdownResult,
+};
+use nexus_protocol::params::NoParams;
+
+use super::{agent_id, request_id};
+use crate::dispatcher::{Cx, Registry};
+use crate::errors::wire;
+
+pub fn register(registry: &mut impl Registry) {
+    registry.on::<CreateAgent, _, _>(create);
+    registry.on::<DestroyAgent, _, _>(destroy);
+    registry.on::<ListAgents, _, _>(list);
+    registry.on::<CreateAgentToken, _, _>(create_token);
+    registry.on::<Shutdown, _, _>(shutdown);
+}
+
+async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, RpcError> {
+    let engine = &cx.services.engine;
+    let spec = AgentSpec {
+        name: params.agent_id,
+        preset: params.preset,
+        cwd: params.cwd,
+        write_paths: params.allowed_write_paths.unwrap_or_default(),
+        model: params.model,
+        system_prompt: params.system_prompt,
+        disable_tools: params.disable_tools.unwrap_or_default(),
+        parent: params
+            .parent_agent_id
+            .map(|name| agent_id("parent_agent_id", &name))
+            .transpose()?,
+    };
+    let agent = engine.create_agent(&cx.caller.requester, spec).await.map_err(wire)?;
+    let mut result = CreateAgentResult {
+        agent_id: agent.id.to_string(),
+        url: format!("/agent/{}", agent.id),
+        initial_request_id: None,
+        initial_status: None,
+        response: None,
+    };
+    if let Some(content) = params.initial_message {
+        let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
+        let input = TurnInput { content, source_agent, ..TurnInput::default() };
+        let turn = engine.start_turn(&agent, input).map_err(wire)?;
+        result.initial_request_id = Some(request_id(&turn.id));
+        if params.wait_for_initial_response == Some(true) {
+            let id = turn.id.clone();
+            result.response =
+                Some(super::turn::send_result(id, turn.wait(None).await.map_err(wire)?));
+        } else {
+            result.initial_status = Some("queued".into());
+        }
+    }
+    Ok(result)
+}
+
+async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResult, RpcError> {
+    let id = agent_id("agent_id", &params.agent_id)?;
+    let destroyed =
+        cx.services.engine.destroy_agent(&cx.caller.requester, &id).await.map_err(wire)?;
+    Ok(DestroyAgentResult {
+        success: !destroyed.is_empty(),
+        agent_id: params.agent_id,
+        destroyed: destroyed.iter().map(ToString::to_string).collect(),
+    })
+}
+
+async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
+    let engine = &cx.services.engine;
+    let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
+    let cards = engine.list_agents(&cx.caller.requester);
+    Ok(ListAgentsResult {
+        agents: cards.into_iter().map(|card| entry(card, default_model.as_ref())).collect(),
+    })
+}
+
+fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
+    let Card { record, status, child_count } = card;
+    AgentEntry {
+        is_temp: record.id.is_temp(),
+        agent_id: record.id.to_string(),
+        created_at: record.created_at.to_string(),
+        message_count: record.message_count,
+        should_shutdown: record.progress.should_shutdown,
+        parent_agent_id: record.parent.map(|id| id.to_string()),
+        child_count,
+        halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
+        model: record.model.or_else(|| default_model.cloned()),
+        last_action_at: record.progress.last_action_at.map(|at| at.to_string()),
+        permission_level: record.permissions.level.name().to_uppercase(),
+        cwd: record.cwd.display().to_string(),
+        write_paths: match record.permissions.write {
+            Reach::Anywhere => None,
+            Reach::Beneath(paths) => {
+                Some(paths.iter().map(|path| path.display().to_string()).collect())
+            }
+        },
+        status: match status {
+            Status::Idle => "idle",
+            Status::Running => "running",
+            Status::Stored => "stored",
+        }
+        .into(),
+    }
+}
+
+async fn create_token(
+    cx: Cx,
+    params: CreateAgentTokenParams,
+) -> Result<CreateAgentTokenResult, RpcError> {
+    let id = agent_id("agent_id", &params.agent_id)?;
+    let agent =
+        cx.services.engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
+    Ok(CreateAgentTokenResult {
+        agent_id: params.agent_id,
+        token: cx.services.tokens.mint(&agent.id),
+    })
+}
+
+async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownResult, RpcError> {
+    let (engine, requester) = (&cx.services.engine, &cx.caller.requester);
+    match &cx.agent_id {
+        Some(id) => engine.shut_down_agent(requester, id).await.map_err(wire)?,
+        None => engine.request_stop(requester).map_err(wire)?,
+    }
+    Ok(ShutdownResult { success: true })
+}

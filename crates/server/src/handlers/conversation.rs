@@ -1,0 +1,116 @@
+//! Reading and shortening conversations.
+
+use nexus_core::authority::Action;
+use nexus_core::compact::Compaction;
+use nexus_core::{Message, Role};
+use nexus_protocol::RpcError;
+use nexus_protocol::conversation::{
+    Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
+    GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult, MessageEntry, MessageMeta,
+    ToolCallEntry,
+};
+use nexus_protocol::params::NoParams;
+
+use super::request_id;
+use crate::dispatcher::{Cx, Registry};
+use crate::errors::wire;
+
+/// Messages on a page when the caller names no number.
+const PAGE_MESSAGES: u32 = 200;
+
+pub fn register(registry: &mut impl Registry) {
+    registry.on::<GetContext, _, _>(context);
+    registry.on::<GetMessages, _, _>(messages);
+    registry.on::<GetTokens, _, _>(tokens);
+    registry.on::<Compact, _, _>(compact);
+}
+
+async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let progress = agent.progress();
+    Ok(GetContextResult {
+        message_count: agent.message_count(),
+        system_prompt: agent.has_system_prompt(),
+        halted_at_iteration_limit: progress.halted_at_iteration_limit,
+        last_iteration_count: progress.last_iteration_count,
+        max_tool_iterations: cx.services.engine.max_tool_iterations(),
+    })
+}
+
+async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let offset = params.offset.unwrap_or(0);
+    let limit = params.limit.map_or(PAGE_MESSAGES, |limit| limit.get());
+    let (total, page) = agent.with_conversation(|conversation| {
+        let history = conversation.history();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(history.len());
+        let end = start.saturating_add(limit as usize).min(history.len());
+        (history.len() as u64, history[start..end].to_vec())
+    });
+    let messages =
+        page.iter().zip(offset..).map(|(message, index)| entry(index, message)).collect();
+    Ok(GetMessagesResult { agent_id: agent.id.to_string(), total, offset, limit, messages })
+}
+
+fn entry(index: u64, message: &Message) -> MessageEntry {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Summary => "system",
+    };
+    let meta = &message.meta;
+    let calls = message.tool_calls.iter().cloned();
+    MessageEntry {
+        index,
+        role: role.into(),
+        content: message.content.clone(),
+        tool_calls: calls
+            .map(|call| ToolCallEntry { id: call.id, name: call.name, arguments: call.arguments })
+            .collect(),
+        tool_call_id: message.tool_call_id.clone(),
+        meta: Some(MessageMeta {
+            at: meta.at.to_string(),
+            request_id: meta.turn.as_ref().map(request_id),
+            source: meta.source.clone(),
+            source_agent_id: meta.source_agent.as_ref().map(ToString::to_string),
+            interrupted: meta.interrupted,
+            covers: meta.covers.map(|covers| covers as u64),
+        }),
+    }
+}
+
+async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let count = cx.services.engine.count_tokens(&agent).await;
+    Ok(GetTokensResult {
+        system: count.system,
+        tools: count.tools,
+        messages: count.messages,
+        total: count.total(),
+        budget: count.budget,
+        available: count.budget.saturating_sub(count.total()),
+    })
+}
+
+async fn compact(cx: Cx, params: CompactParams) -> Result<CompactResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let compaction =
+        cx.services.engine.compact(&agent, params.force.unwrap_or(true)).await.map_err(wire)?;
+    Ok(match compaction {
+        Compaction::Done { before, after } => CompactResult {
+            compacted: true,
+            tokens_before: Some(before),
+            tokens_after: Some(after),
+            tokens_saved: Some(before.saturating_sub(after)),
+            reason: None,
+        },
+        Compaction::Skipped(reason) => CompactResult {
+            compacted: false,
+            tokens_before: None,
+            tokens_after: None,
+            tokens_saved: None,
+            reason: Some(reason.into()),
+        },
+    })
+}

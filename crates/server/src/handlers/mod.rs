@@ -1,0 +1,40 @@
+//! One file per resource. A handler decodes nothing and frames nothing: wire types in, domain call, wire types out.
+
+mod agent;
+mod conversation;
+mod server;
+mod turn;
+
+use nexus_core::{AgentId, TurnId};
+use nexus_protocol::RpcError;
+use nexus_protocol::turn::RequestId;
+
+use crate::dispatcher::Registry;
+
+pub fn register(registry: &mut impl Registry) {
+    agent::register(registry);
+    conversation::register(registry);
+    server::register(registry);
+    turn::register(registry);
+}
+
+/// A name in the parameter `parameter`.
+fn agent_id(parameter: &str, name: &str) -> Result<AgentId, RpcError> {
+    AgentId::parse(name).map_err(|error| {
+        RpcError::invalid_param(format!("/{parameter}"), format!("{parameter}: {error}"))
+    })
+}
+
+fn turn_id(id: RequestId) -> TurnId {
+    match id {
+        RequestId::Number(number) => TurnId::Number(number),
+        RequestId::Text(text) => TurnId::Text(text.into()),
+    }
+}
+
+fn request_id(id: &TurnId) -> RequestId {
+    match id {
+        TurnId::Number(number) => RequestId::Number(*number),
+        TurnId::Text(text) => RequestId::Text(text.to_string()),
+    }
+}

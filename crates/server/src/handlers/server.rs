@@ -1,0 +1,40 @@
+//! The server itself.
+
+use nexus_protocol::RpcError;
+use nexus_protocol::params::NoParams;
+use nexus_protocol::server::{
+    Discover, PROTOCOL_REVISION, ShutdownServer, ShutdownServerResult, Version, VersionResult,
+};
+use serde_json::Value;
+
+use crate::dispatcher::{Cx, Registry};
+use crate::errors::wire;
+use crate::openrpc;
+
+/// What a client may rely on beside the methods themselves.
+const FEATURES: [&str; 4] = ["batch", "streaming", "durable-agents", "agent-tokens"];
+
+pub fn register(registry: &mut impl Registry) {
+    registry.on::<ShutdownServer, _, _>(shutdown);
+    registry.on::<Discover, _, _>(discover);
+    registry.on::<Version, _, _>(version);
+}
+
+async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownServerResult, RpcError> {
+    cx.services.engine.request_stop(&cx.caller.requester).map_err(wire)?;
+    Ok(ShutdownServerResult { success: true, message: "The server is stopping".into() })
+}
+
+async fn discover(_: Cx, _: NoParams) -> Result<Value, RpcError> {
+    Ok(openrpc::document(&crate::methods()))
+}
+
+async fn version(cx: Cx, _: NoParams) -> Result<VersionResult, RpcError> {
+    Ok(VersionResult {
+        name: "nexus3".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        protocol: PROTOCOL_REVISION.into(),
+        features: FEATURES.map(Into::into).to_vec(),
+        default_model: cx.services.engine.models().resolve(None).ok().map(|model| model.alias),
+    })
+}

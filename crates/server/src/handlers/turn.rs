@@ -1,0 +1,99 @@
+//! Starting and stopping turns.
+
+use std::time::Duration;
+
+use nexus_core::authority::Action;
+use nexus_core::turn::{EventSink, TurnHandle, TurnInput, TurnOutcome};
+use nexus_core::{AgentId, Requester, TurnId};
+use nexus_protocol::RpcError;
+use nexus_protocol::turn::{Cancel, CancelParams, CancelResult, Send, SendParams, SendResult};
+
+use super::{agent_id, request_id, turn_id};
+use crate::dispatcher::{Cx, Registry};
+use crate::errors::wire;
+use crate::stream::Stream;
+
+pub fn register(registry: &mut impl Registry) {
+    registry.on::<Send, _, _>(send);
+    registry.on::<Cancel, _, _>(cancel);
+}
+
+async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
+    let agent = cx.agent(Action::Send).await?;
+    let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
+    let stream = if params.stream == Some(true) { Stream::open(&cx).await } else { None };
+    let input = TurnInput {
+        content: params.content,
+        id: params.request_id.map(turn_id),
+        source: params.source,
+        source_agent,
+        sink: stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>),
+    };
+    let timeout = params.timeout_ms.map(|ms| Duration::from_millis(ms.get()));
+    let answer = match cx.services.engine.start_turn(&agent, input) {
+        Err(error) => Err(wire(error)),
+        Ok(turn) => match &stream {
+            None => finish(turn, timeout).await,
+            Some(stream) => follow(&cx, stream, turn, timeout).await,
+        },
+    };
+    if let Some(stream) = stream {
+        stream.end().await;
+    }
+    answer
+}
+
+async fn finish(turn: TurnHandle, timeout: Option<Duration>) -> Result<SendResult, RpcError> {
+    let id = turn.id.clone();
+    Ok(send_result(id, turn.wait(timeout).await.map_err(wire)?))
+}
+
+/// Waits for a streamed turn. A peer that goes away takes it along; one that reads too slowly loses only its stream.
+async fn follow(
+    cx: &Cx,
+    stream: &Stream,
+    turn: TurnHandle,
+    timeout: Option<Duration>,
+) -> Result<SendResult, RpcError> {
+    let cancel = turn.cancel.clone();
+    let finished = finish(turn, timeout);
+    tokio::pin!(finished);
+    tokio::select! {
+        biased;
+        answer = &mut finished => answer,
+        () = stream.overrun() => Err(stream.overrun_error()),
+        () = cx.caller.closed.cancelled() => {
+            cancel.cancel();
+            finished.await
+        }
+    }
+}
+
+async fn cancel(cx: Cx, params: CancelParams) -> Result<CancelResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let cancelled = agent.cancel(&turn_id(params.request_id.clone()));
+    let reason = (!cancelled).then(|| "not_found_or_completed".into());
+    Ok(CancelResult { cancelled, request_id: params.request_id, reason })
+}
+
+pub fn send_result(id: TurnId, outcome: TurnOutcome) -> SendResult {
+    SendResult {
+        content: outcome.content,
+        request_id: request_id(&id),
+        halted_at_iteration_limit: outcome.halted_at_iteration_limit,
+        cancelled: outcome.cancelled,
+    }
+}
+
+/// Which agent a message is from. An agent cannot speak in another's name.
+pub fn source_agent(
+    requester: &Requester,
+    claimed: Option<&str>,
+) -> Result<Option<AgentId>, RpcError> {
+    match requester {
+        Requester::Agent(id) => Ok(Some(id.clone())),
+        Requester::Administrator => {
+            claimed.map(|name| agent_id("source_agent_id", name)).transpose()
+        }
+    }
+}

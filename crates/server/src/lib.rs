@@ -1,0 +1,37 @@
+//! The JSON-RPC face of the core: the dispatcher and its method table, the handlers, the transports, authentication.
+
+pub mod auth;
+pub mod direct;
+pub mod dispatcher;
+mod errors;
+mod handlers;
+pub mod openrpc;
+mod stream;
+pub mod transport;
+
+pub use direct::DirectAgentApi;
+pub use dispatcher::{Caller, Dispatcher, Outbox, Reply, Target};
+
+use std::sync::Arc;
+
+use nexus_core::Engine;
+
+/// What handlers can use beside the parameters of their call.
+pub struct Services {
+    pub engine: Arc<Engine>,
+    pub tokens: auth::AgentTokens,
+}
+
+/// The dispatcher with every method of this server.
+pub fn dispatcher(services: Services) -> Arc<Dispatcher> {
+    let mut dispatcher = Dispatcher::new(services);
+    handlers::register(&mut dispatcher);
+    Arc::new(dispatcher)
+}
+
+/// The method table alone, for the documents that are made from it.
+pub fn methods() -> Vec<dispatcher::MethodInfo> {
+    let mut table = dispatcher::Table::default();
+    handlers::register(&mut table);
+    table.infos()
+}

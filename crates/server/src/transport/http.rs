@@ -1,0 +1,454 @@
+//! HTTP on loopback: `POST /` and `/rpc` for the server, `POST /agent/{id}` for one agent.
+
+use std::convert::Infallible;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nexus_core::AgentId;
+use nexus_protocol::RpcError;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::sse::{Events, Progress};
+use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
+use crate::auth::{Auth, AuthError};
+use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Target};
+
+/// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
+const GZIP_BYTES_MIN: usize = 8 * 1024;
+
+/// Bodies larger than this are compressed and inflated off the async threads.
+const GZIP_INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// What one request may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// After decompression.
+    pub body_bytes_max: usize,
+    pub header_bytes_max: usize,
+    pub header_count_max: usize,
+    /// To deliver a request, headers and body.
+    pub read_timeout: Duration,
+    pub connections_max: usize,
+}
+
+/// A bound port, not yet served.
+pub struct HttpServer {
+    listener: TcpListener,
+    context: Arc<Context>,
+}
+
+struct Context {
+    dispatcher: Arc<Dispatcher>,
+    auth: Auth,
+    limits: Limits,
+}
+
+type Body = Either<Full<Bytes>, Events>;
+
+/// The address a host name of ours means. Other hosts are refused: this server is for its own machine.
+pub fn loopback(host: &str) -> Option<IpAddr> {
+    match host {
+        "localhost" | "127.0.0.1" => Some(Ipv4Addr::LOCALHOST.into()),
+        "::1" | "[::1]" => Some(Ipv6Addr::LOCALHOST.into()),
+        _ => None,
+    }
+}
+
+impl HttpServer {
+    pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+        TcpListener::bind(address).await
+    }
+
+    pub fn new(
+        listener: TcpListener,
+        dispatcher: Arc<Dispatcher>,
+        auth: Auth,
+        limits: Limits,
+    ) -> Self {
+        Self { listener, context: Arc::new(Context { dispatcher, auth, limits }) }
+    }
+
+    /// Serves until `stop`, then lets running calls finish and closes idle connections.
+    pub async fn run(self, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        let free = Arc::new(Semaphore::new(self.context.limits.connections_max));
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: give connections time to end.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let _ = stream.set_nodelay(true);
+            let (context, stop) = (self.context.clone(), stop.clone());
+            match free.clone().try_acquire_owned() {
+                Ok(place) => connections.spawn(async move {
+                    serve(context, stream, stop).await;
+                    drop(place);
+                }),
+                Err(_) => connections.spawn(turn_away(stream)),
+            };
+        }
+        drop(self.listener);
+        connections.close();
+        connections.wait().await;
+    }
+}
+
+async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken) {
+    let limits = context.limits;
+    let service = service_fn(move |request| {
+        let context = context.clone();
+        async move { Ok::<_, Infallible>(answer(&context, request).await) }
+    });
+    // hyper's own limits stand a little above ours, so that ours answer with JSON-RPC.
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.read_timeout)
+        .max_headers(limits.header_count_max * 2)
+        .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
+        .pipeline_flush(true)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+/// Tells one connection too many that it is one too many.
+async fn turn_away(mut stream: TcpStream) {
+    let body = error_message(&RpcError::overloaded("Too many connections are open.", 1_000));
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn answer(context: &Context, request: Request<Incoming>) -> Response<Body> {
+    match prepare(context, &request) {
+        Err(refusal) => refusal.into(),
+        Ok(prepared) => match read(request, prepared.coding, &context.limits).await {
+            Err(refusal) => refusal.into(),
+            Ok(message) => carry_out(context, prepared, message).await,
+        },
+    }
+}
+
+/// What the head of a request says.
+struct Prepared {
+    caller: Caller,
+    coding: Coding,
+    wants_events: bool,
+    takes_gzip: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Identity,
+    Gzip,
+}
+
+/// An answer that comes before any method runs. Closes the connection where the body was not read.
+struct Refusal {
+    status: StatusCode,
+    error: RpcError,
+}
+
+fn refuse(status: StatusCode, error: RpcError) -> Refusal {
+    Refusal { status, error }
+}
+
+fn prepare(context: &Context, request: &Request<Incoming>) -> Result<Prepared, Refusal> {
+    let invalid = RpcError::invalid_request;
+    let target = route(request.uri().path())?;
+    if request.method() != Method::POST {
+        return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, invalid("only POST is served here")));
+    }
+    let headers = request.headers();
+    check_size(headers, &context.limits)?;
+    check_origin(headers)?;
+    let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+    let requester = context
+        .auth
+        .identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT))
+        .map_err(|error| {
+        let status = match error {
+            AuthError::Missing => StatusCode::UNAUTHORIZED,
+            AuthError::Wrong => StatusCode::FORBIDDEN,
+        };
+        refuse(status, RpcError::authentication_failed())
+    })?;
+    let coding = match header(&header::CONTENT_ENCODING).map(<[u8]>::to_ascii_lowercase).as_deref()
+    {
+        None | Some(b"identity" | b"") => Coding::Identity,
+        Some(b"gzip" | b"x-gzip") => Coding::Gzip,
+        Some(_) => {
+            return Err(refuse(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                invalid("content coding must be gzip or identity"),
+            ));
+        }
+    };
+    Ok(Prepared {
+        caller: Caller {
+            requester,
+            target,
+            outbox: None,
+            closed: CancellationToken::new(),
+            answer_bytes_max: usize::MAX,
+        },
+        coding,
+        wants_events: mentions(headers, &header::ACCEPT, "text/event-stream"),
+        takes_gzip: mentions(headers, &header::ACCEPT_ENCODING, "gzip"),
+    })
+}
+
+static X_NEXUS_AGENT: HeaderName = HeaderName::from_static("x-nexus-agent");
+
+fn route(path: &str) -> Result<Target, Refusal> {
+    let unknown = |error| refuse(StatusCode::NOT_FOUND, error);
+    match path.strip_prefix("/agent/") {
+        Some(name) => match AgentId::parse(name) {
+            Ok(id) => Ok(Target::Agent(id)),
+            Err(error) => Err(unknown(RpcError::invalid_param("/agent_id", error.to_string()))),
+        },
+        None if path == "/" || path == "/rpc" => Ok(Target::Server),
+        None => Err(unknown(RpcError::invalid_request("POST to /, /rpc or /agent/{agent_id}"))),
+    }
+}
+
+fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
+    let too_much = |what: String| {
+        Err(refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, RpcError::invalid_request(what)))
+    };
+    if headers.len() > limits.header_count_max {
+        return too_much(format!("more than {} headers", limits.header_count_max));
+    }
+    // The separators of a header line are four bytes: `: ` and the line end.
+    let bytes: usize =
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if bytes > limits.header_bytes_max {
+        return too_much(format!("headers are larger than {} bytes", limits.header_bytes_max));
+    }
+    Ok(())
+}
+
+/// A web page must not reach this server: browsers send `Origin`, and a rebound name shows in `Host`.
+fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    let forbidden = |why| Err(refuse(StatusCode::FORBIDDEN, RpcError::invalid_request(why)));
+    if headers.contains_key(header::ORIGIN) {
+        return forbidden(
+            "requests with an Origin header are refused: web pages may not call this server",
+        );
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if is_loopback_host(host) {
+        Ok(())
+    } else {
+        forbidden("the Host header must name a loopback address")
+    }
+}
+
+fn is_loopback_host(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port))
+            if !name.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            name
+        }
+        _ => host,
+    };
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn mentions(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    let mut values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| {
+        value.split(',').any(|part| {
+            let (kind, parameters) = part.split_once(';').unwrap_or((part, ""));
+            let quality = parameters
+                .split_once("q=")
+                .and_then(|(_, quality)| quality.trim().parse::<f32>().ok());
+            kind.trim().eq_ignore_ascii_case(wanted) && quality.unwrap_or(1.0) > 0.0
+        })
+    })
+}
+
+/// Reads the body within its limits. The limit holds while inflating, so a bomb is never unpacked.
+async fn read(
+    request: Request<Incoming>,
+    coding: Coding,
+    limits: &Limits,
+) -> Result<Bytes, Refusal> {
+    let bytes_max = limits.body_bytes_max;
+    let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
+    let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
+    let body = request.into_body();
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let collected =
+        tokio::time::timeout(limits.read_timeout, Limited::new(body, bytes_max).collect()).await;
+    let packed = match collected {
+        Err(_) => {
+            return Err(refuse(
+                StatusCode::REQUEST_TIMEOUT,
+                RpcError::invalid_request("the body took too long"),
+            ));
+        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+        Ok(Err(_)) => return Err(invalid("the body could not be read")),
+        Ok(Ok(body)) => body.to_bytes(),
+    };
+    if coding == Coding::Identity {
+        return Ok(packed);
+    }
+    match off_thread(packed.len(), move || inflate(&packed, bytes_max)).await {
+        Ok(Some(message)) => Ok(message.into()),
+        Ok(None) => Err(too_large()),
+        Err(_) => Err(invalid("the body is not valid gzip")),
+    }
+}
+
+/// The unpacked bytes; `None` when they are more than `bytes_max`.
+fn inflate(packed: &[u8], bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut unpacked = Vec::new();
+    GzDecoder::new(packed).take(bytes_max as u64 + 1).read_to_end(&mut unpacked)?;
+    Ok((unpacked.len() <= bytes_max).then_some(unpacked))
+}
+
+/// Runs `work` where `bytes` of input make it too long for an async thread.
+async fn off_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes <= GZIP_INLINE_BYTES_MAX {
+        return work();
+    }
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Response<Body> {
+    let Prepared { mut caller, wants_events, takes_gzip, .. } = prepared;
+    if !wants_events {
+        return respond(begin(&context.dispatcher, caller, message).reply().await, takes_gzip)
+            .await;
+    }
+    let (outbox, mut notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
+    caller.outbox = Some(outbox);
+    let closed = caller.closed.clone().drop_guard();
+    // Wait until there is something to stream or the call is over: only then is it clear which answer this is.
+    let (first, progress) = match begin(&context.dispatcher, caller, message) {
+        Begun::Done(reply) => (notifications.try_recv().ok(), Progress::Replied(reply)),
+        Begun::Running(mut worker) => tokio::select! {
+            biased;
+            first = notifications.recv() => (first, Progress::Running(worker)),
+            joined = &mut worker => (notifications.try_recv().ok(), Progress::Replied(finished(joined))),
+        },
+    };
+    match (first, progress) {
+        (None, Progress::Replied(reply))
+            if reply.class != Class::Answered || reply.body.is_none() =>
+        {
+            respond(reply, takes_gzip).await
+        }
+        (first, progress) => {
+            let mut response =
+                Response::new(Either::Right(Events::new(first, notifications, progress, closed)));
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+    }
+}
+
+async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
+    let status = match reply.class {
+        Class::Answered if reply.body.is_none() => StatusCode::ACCEPTED,
+        Class::Answered => StatusCode::OK,
+        Class::Malformed => StatusCode::BAD_REQUEST,
+        Class::UnknownAgent => StatusCode::NOT_FOUND,
+        Class::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Class::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = reply.body.unwrap_or_default();
+    let gzip = takes_gzip && body.len() > GZIP_BYTES_MIN;
+    let body = if gzip { off_thread(body.len(), move || deflate(body)).await } else { body };
+    let mut response = json_response(status, body);
+    let headers = response.headers_mut();
+    if gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    if let Class::RateLimited { retry_after_ms } = reply.class {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_ms.div_ceil(1000)));
+    }
+    response
+}
+
+fn deflate(body: Vec<u8>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(&body);
+    encoder.finish().unwrap_or_default()
+}
+
+fn json_response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+impl From<Refusal> for Response<Body> {
+    fn from(refusal: Refusal) -> Self {
+        let mut response = json_response(refusal.status, error_message(&refusal.error));
+        let headers = response.headers_mut();
+        if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+        }
+        if refusal.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,99 @@
+//! An answer that arrives in pieces: server-sent events whose last one is the response.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
+
+use super::finished;
+use crate::dispatcher::Reply;
+
+/// Messages put into one write when several are waiting.
+const FRAME_MESSAGES_MAX: usize = 64;
+
+pub struct Events {
+    /// A notification that was taken out of the queue already.
+    first: Option<Vec<u8>>,
+    notifications: mpsc::Receiver<Vec<u8>>,
+    progress: Progress,
+    /// Tells the call that its peer is gone when hyper drops this body.
+    _closed: DropGuard,
+}
+
+/// How far the call is.
+pub enum Progress {
+    Running(JoinHandle<Reply>),
+    /// The reply, which waits until all notifications are out.
+    Replied(Reply),
+    Ended,
+}
+
+impl Events {
+    pub fn new(
+        first: Option<Vec<u8>>,
+        notifications: mpsc::Receiver<Vec<u8>>,
+        progress: Progress,
+        closed: DropGuard,
+    ) -> Self {
+        Self { first, notifications, progress, _closed: closed }
+    }
+
+    /// The frame of what is waiting, if anything is.
+    fn poll_notifications(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut messages: Vec<_> = self.first.take().into_iter().collect();
+        let received = self.notifications.poll_recv_many(cx, &mut messages, FRAME_MESSAGES_MAX);
+        if messages.is_empty() {
+            return received.map(|_| None);
+        }
+        let mut frame = Vec::with_capacity(messages.iter().map(|message| message.len() + 8).sum());
+        for message in &messages {
+            write_event(&mut frame, message);
+        }
+        Poll::Ready(Some(frame.into()))
+    }
+}
+
+/// One event holding `message`, which is compact JSON and so has no line breaks.
+fn write_event(out: &mut Vec<u8>, message: &[u8]) {
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(message);
+    out.extend_from_slice(b"\n\n");
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            if let Poll::Ready(Some(frame)) = self.poll_notifications(cx) {
+                return Poll::Ready(Some(Ok(Frame::data(frame))));
+            }
+            match &mut self.progress {
+                // Look at the queue once more: the call may have filled it just before it ended.
+                Progress::Running(worker) => {
+                    let reply = finished(ready!(Pin::new(worker).poll(cx)));
+                    self.progress = Progress::Replied(reply);
+                }
+                Progress::Replied(reply) => {
+                    let body = reply.body.take();
+                    self.progress = Progress::Ended;
+                    let mut frame = Vec::new();
+                    if let Some(body) = body {
+                        write_event(&mut frame, &body);
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(frame.into()))));
+                }
+                Progress::Ended => return Poll::Ready(None),
+            }
+        }
+    }
+}
