@@ -145,8 +145,8 @@ fn is_ours(error: &RpcError) -> bool {
     matches!(kind, Some("AUTHENTICATION_FAILED" | "RATE_LIMITED" | "RESOURCE_UNAVAILABLE"))
 }
 
-/// `host:port` as it stands in a URL.
-pub(crate) fn authority(host: &str, port: u16) -> String {
+/// `host:port` as it stands in a URL, an IPv6 address in brackets.
+pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]:{port}")
     } else {

@@ -6,10 +6,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use nexus_protocol::CallError;
 use nexus_protocol::envelope::Outgoing;
-use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START};
+use nexus_protocol::stream::{
+    Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamStart,
+};
 use nexus_protocol::turn::SendResult;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -108,11 +109,16 @@ fn item(message: &[u8], id: u64) -> Result<StreamItem, CallError> {
     match message.method.as_deref() {
         None => answer::result(message, id).map(StreamItem::Done),
         Some(STREAM_START) => {
-            params(&message).map(|StartParams { stream_id }| StreamItem::Start { stream_id })
+            let start: StreamStart = params(&message)?;
+            Ok(StreamItem::Start { stream_id: start.stream_id.into_owned() })
         }
-        Some(STREAM_DATA) => params(&message).map(|DataParams { chunk }| StreamItem::Text(chunk)),
+        Some(STREAM_DATA) => {
+            let data: StreamData = params(&message)?;
+            Ok(StreamItem::Text(data.chunk.into_owned()))
+        }
         Some(STREAM_END) => {
-            params(&message).map(|EndParams { total_chunks }| StreamItem::End { total_chunks })
+            let end: StreamEnd = params(&message)?;
+            Ok(StreamItem::End { total_chunks: end.total_chunks })
         }
         Some(STREAM_EVENT) => {
             let EventParams { event } = params(&message)?;
@@ -125,27 +131,13 @@ fn item(message: &[u8], id: u64) -> Result<StreamItem, CallError> {
     }
 }
 
-fn params<P: DeserializeOwned>(message: &Outgoing<'_>) -> Result<P, CallError> {
+fn params<'a, P: Deserialize<'a>>(message: &Outgoing<'a>) -> Result<P, CallError> {
     serde_json::from_str(message.params.map_or("{}", RawValue::get))
         .map_err(|error| CallError::Answer(format!("a stream's notification: {error}")))
 }
 
-#[derive(Deserialize)]
-struct StartParams {
-    stream_id: String,
-}
-
-#[derive(Deserialize)]
-struct DataParams {
-    chunk: String,
-}
-
+/// The event is read by itself, so that one of a kind from a newer server is passed on.
 #[derive(Deserialize)]
 struct EventParams {
     event: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct EndParams {
-    total_chunks: u64,
 }

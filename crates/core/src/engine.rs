@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -236,6 +237,11 @@ impl Engine {
     /// Flushes the store and gives its leases back. Comes last, when nobody calls any more.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.parts.store.close().await
+    }
+
+    /// When the agent was made; `None` when there is none of that name.
+    pub fn born(&self, id: &AgentId) -> Option<Timestamp> {
+        self.pool.created_at(id)
     }
 
     pub fn max_tool_iterations(&self) -> u32 {

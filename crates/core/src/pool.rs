@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use jiff::Timestamp;
+
 use crate::agent::Agent;
 use crate::name::AgentId;
 use crate::store::AgentRecord;
@@ -61,6 +63,13 @@ impl Pool {
         match self.write().remove(id)? {
             Entry::Live(agent) => Some(agent),
             Entry::Stored(_) => None,
+        }
+    }
+
+    pub fn created_at(&self, id: &AgentId) -> Option<Timestamp> {
+        match self.read().get(id)? {
+            Entry::Live(agent) => Some(agent.created_at),
+            Entry::Stored(record) => Some(record.created_at),
         }
     }
 

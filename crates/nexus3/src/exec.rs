@@ -37,7 +37,7 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let prompt = read_prompt(&args.prompt)?;
     let home = wiring::home()?;
     let config = wiring::load_config(&home, args.model.clone())?;
-    let wired = wiring::wire(&home, &config, Arc::new(())).await?;
+    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(())).await?;
     let outcome = turn(&wired, &args, &prompt, &mut signals).await;
     wired.engine.stop_turns(Duration::ZERO).await;
     serve::close(&wired, None).await?;

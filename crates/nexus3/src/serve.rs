@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nexus_adapters::agent_logs::{AgentLogFiles, Options as LogOptions};
 use nexus_adapters::config::Config;
+use nexus_core::AgentId;
 use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::transport::http::{self, HttpServer, Limits};
 use nexus_server::transport::stdio;
@@ -37,7 +38,7 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     let listener = bind(&config, port, &options).await?;
     let address = listener.local_addr()?;
     let socket = open_socket(&config, &options)?;
-    let wired = wiring::wire(&home, &config, Arc::new(agent_logs.clone())).await?;
+    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(agent_logs.clone())).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
@@ -51,10 +52,12 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     );
 
     let stop = CancellationToken::new();
+    let engine = wired.engine.clone();
+    let born = move |id: &AgentId| engine.born(id);
     let server = HttpServer::new(
         listener,
         wired.dispatcher.clone(),
-        Auth::new(token, wired.agent_tokens.clone()),
+        Auth::new(token, wired.agent_tokens.clone(), born),
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));
@@ -99,7 +102,7 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
-    let wired = wiring::wire(&home, &config, Arc::new(agent_logs.clone())).await?;
+    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(agent_logs.clone())).await?;
     tracing::info!(models = wired.models, "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| {

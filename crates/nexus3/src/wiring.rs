@@ -24,9 +24,12 @@ pub fn home() -> anyhow::Result<PathBuf> {
     Ok(home.context("there is no home directory: set HOME or NEXUS3_HOME")?.join(".nexus3"))
 }
 
+pub fn cwd() -> anyhow::Result<PathBuf> {
+    std::env::current_dir().context("the current directory is gone")
+}
+
 pub fn load_config(home: &Path, model: Option<String>) -> anyhow::Result<Config> {
-    let cwd = std::env::current_dir().context("the current directory is gone")?;
-    let mut config = Config::load(home, &cwd, &|name| std::env::var(name).ok())?;
+    let mut config = Config::load(home, &cwd()?, &|name| std::env::var(name).ok())?;
     config.default_model = model.or(config.default_model);
     Ok(config)
 }
@@ -40,8 +43,14 @@ pub struct Wired {
     pub models: String,
 }
 
-pub async fn wire(home: &Path, config: &Config, logs: Arc<dyn AgentLogs>) -> anyhow::Result<Wired> {
-    let cwd = std::env::current_dir()?.canonicalize()?;
+/// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise.
+pub async fn wire(
+    home: &Path,
+    cwd: &Path,
+    config: &Config,
+    logs: Arc<dyn AgentLogs>,
+) -> anyhow::Result<Wired> {
+    let cwd = cwd.canonicalize().context("the working directory")?;
     let store = SqliteStore::open(home)?;
     let catalog = ModelCatalog::new(config, Arc::new(|name| std::env::var(name).ok()));
     if let Some(name) = &config.default_model {

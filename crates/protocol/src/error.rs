@@ -95,7 +95,7 @@ impl RpcError {
     /// One text for every reason of failed authentication: a guesser learns nothing from it.
     pub fn authentication_failed() -> Self {
         let suggestions =
-            ["Send the token of ~/.nexus3/rpc.token as 'Authorization: Bearer TOKEN'."];
+            ["Send 'Authorization: Bearer TOKEN'; the server's start names the file of its token."];
         let data = details_data(
             "AUTHENTICATION_FAILED",
             "The token is missing or wrong.".into(),

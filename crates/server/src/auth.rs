@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::Timestamp;
 use nexus_core::{AgentId, Requester};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
@@ -20,7 +21,11 @@ pub struct Auth {
     /// `None` with `--no-auth`.
     server_token: Option<String>,
     agent_tokens: AgentTokens,
+    /// When an agent was made, if it exists.
+    born: Born,
 }
+
+type Born = Box<dyn Fn(&AgentId) -> Option<Timestamp> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
@@ -31,8 +36,12 @@ pub enum AuthError {
 }
 
 impl Auth {
-    pub fn new(server_token: Option<String>, agent_tokens: AgentTokens) -> Self {
-        Self { server_token, agent_tokens }
+    pub fn new(
+        server_token: Option<String>,
+        agent_tokens: AgentTokens,
+        born: impl Fn(&AgentId) -> Option<Timestamp> + Send + Sync + 'static,
+    ) -> Self {
+        Self { server_token, agent_tokens, born: Box::new(born) }
     }
 
     /// Who a caller with this `Authorization` header is. `acting_as` (the `X-Nexus-Agent` header) beside the server
@@ -50,7 +59,9 @@ impl Auth {
                 if bool::from(token.ct_eq(server_token.as_bytes())) {
                     Requester::Administrator
                 } else {
-                    Requester::Agent(self.agent_tokens.verify(token).ok_or(AuthError::Wrong)?)
+                    Requester::Agent(
+                        self.agent_tokens.verify(token, &self.born).ok_or(AuthError::Wrong)?,
+                    )
                 }
             }
         };
@@ -68,8 +79,8 @@ impl Auth {
     }
 }
 
-/// Makes and checks tokens that can act only as one agent: `nxa_NAME~MAC`. The key lives as long as the server, so
-/// nothing needs to be stored and nothing outlives a restart.
+/// Makes and checks tokens that can act only as one agent: `nxa_NAME~MAC`. The key lives as long as the server and the
+/// MAC covers when the agent was made, so a token dies with the server and with its agent, and nothing is stored.
 #[derive(Clone)]
 pub struct AgentTokens {
     key: [u8; 64],
@@ -82,24 +93,24 @@ impl AgentTokens {
         Ok(Self { key: random()? })
     }
 
-    pub fn mint(&self, agent: &AgentId) -> String {
-        format!(
-            "{AGENT_TOKEN_PREFIX}{agent}~{}",
-            URL_SAFE_NO_PAD.encode(self.mac(agent).finalize().into_bytes())
-        )
+    pub fn mint(&self, agent: &AgentId, born: Timestamp) -> String {
+        let mac = self.mac(agent, born).finalize().into_bytes();
+        format!("{AGENT_TOKEN_PREFIX}{agent}~{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    fn verify(&self, token: &[u8]) -> Option<AgentId> {
+    fn verify(&self, token: &[u8], born: &Born) -> Option<AgentId> {
         let token = str::from_utf8(token).ok()?.strip_prefix(AGENT_TOKEN_PREFIX)?;
         let (name, mac) = token.split_once('~')?;
         let agent = AgentId::parse(name).ok()?;
         let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
-        self.mac(&agent).verify_slice(&mac).ok()?;
+        self.mac(&agent, born(&agent)?).verify_slice(&mac).ok()?;
         Some(agent)
     }
 
-    fn mac(&self, agent: &AgentId) -> Hmac<Sha256> {
+    fn mac(&self, agent: &AgentId, born: Timestamp) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new(&self.key.into());
+        // A store may keep times to the microsecond only.
+        mac.update(&born.as_microsecond().to_be_bytes());
         mac.update(agent.as_str().as_bytes());
         mac
     }
@@ -166,7 +177,9 @@ mod tests {
     #[test]
     fn callers_are_who_their_token_says() {
         let tokens = AgentTokens::new().unwrap();
-        let auth = Auth::new(Some("nxk_secret".into()), tokens.clone());
+        let (born, reborn) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let living = move |id: &AgentId| (id.as_str() == "w").then_some(born);
+        let auth = Auth::new(Some("nxk_secret".into()), tokens.clone(), living);
         let bearer = |token: &str| format!("Bearer {token}").into_bytes();
         let identify = |header: Option<&[u8]>, acting_as: Option<&str>| {
             auth.identify(header, acting_as.map(str::as_bytes))
@@ -187,14 +200,17 @@ mod tests {
         assert_eq!(identify(Some(b"Basic nxk_secret"), None), Err(AuthError::Wrong));
         assert_eq!(identify(Some(b"Bearer \xff\xfe"), None), Err(AuthError::Wrong));
 
-        let own = bearer(&tokens.mint(&id("w")));
+        let own = bearer(&tokens.mint(&id("w"), born));
         assert_eq!(identify(Some(&own), None), agent("w"));
         assert_eq!(identify(Some(&own), Some("w")), agent("w"));
         assert_eq!(identify(Some(&own), Some("other")), Err(AuthError::Wrong));
         let forged = String::from_utf8(own).unwrap().replace("nxa_w", "nxa_v");
         assert_eq!(identify(Some(forged.as_bytes()), None), Err(AuthError::Wrong));
-        let elsewhere = bearer(&AgentTokens::new().unwrap().mint(&id("w")));
+        let elsewhere = bearer(&AgentTokens::new().unwrap().mint(&id("w"), born));
         assert_eq!(identify(Some(&elsewhere), None), Err(AuthError::Wrong));
+        for ended in [tokens.mint(&id("w"), reborn), tokens.mint(&id("gone"), born)] {
+            assert_eq!(identify(Some(&bearer(&ended)), None), Err(AuthError::Wrong));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
+use nexus_client::detection::authority;
 use nexus_client::{PORT_DEFAULT, parse_port_spec};
 
 /// Longest time limit: a day. Far beyond any turn, and far from where milliseconds overflow.
@@ -184,12 +185,8 @@ impl ServerArgs {
         format!("http://{}", self.authority())
     }
 
-    /// `host:port`, an IPv6 address in brackets.
     pub fn authority(&self) -> String {
-        match self.host.contains(':') && !self.host.starts_with('[') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
+        authority(&self.host, self.port)
     }
 }
 

@@ -123,7 +123,7 @@ async fn create_token(
         cx.services.engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
     Ok(CreateAgentTokenResult {
         agent_id: params.agent_id,
-        token: cx.services.tokens.mint(&agent.id),
+        token: cx.services.tokens.mint(&agent.id, agent.created_at),
     })
 }
 

@@ -1,0 +1,298 @@
+//! Parts in memory: a store that can fail, a model that says what it is told to say, one tool.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use nexus_core::compact::CompactionSettings;
+use nexus_core::create::AgentSpec;
+use nexus_core::engine::{Parts, Settings};
+use nexus_core::message::SharedMessage;
+use nexus_core::prompt::{Prompt, Prompts};
+use nexus_core::provider::{
+    EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
+    ToolSpec, Usage,
+};
+use nexus_core::store::{AgentRecord, Append, Fence, Store, StoreError, StoredAgent};
+use nexus_core::tokens::TokenCounter;
+use nexus_core::tool::{Tool, Toolbox};
+use nexus_core::turn::{TurnError, TurnInput, TurnOutcome};
+use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall, TurnId};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub const ADMIN: Requester = Requester::Administrator;
+
+/// An engine on fakes, and the fakes.
+pub struct World {
+    pub engine: Arc<Engine>,
+    pub model: Arc<ScriptedProvider>,
+    pub store: Arc<MemoryStore>,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::default(), change).await
+    }
+
+    /// An engine on a store that may hold agents already, as after a restart.
+    pub async fn on(store: Arc<MemoryStore>, change: impl FnOnce(&mut Settings)) -> Self {
+        let model = Arc::new(ScriptedProvider::default());
+        let parts = Parts {
+            store: store.clone(),
+            models: Arc::new(OneModel(model.clone())),
+            prompts: Arc::new(FixedPrompt),
+            logs: Arc::new(()),
+            counter: Arc::new(Letters),
+            toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
+        };
+        let mut settings = Settings {
+            cwd: PathBuf::from("/"),
+            default_preset: "sandboxed".into(),
+            presets: Default::default(),
+            max_tool_iterations: 3,
+            max_concurrent_tools: 10,
+            compaction: CompactionSettings {
+                enabled: true,
+                model: None,
+                trigger_threshold: 0.9,
+                recent_preserve_ratio: 0.25,
+            },
+            max_concurrent: 4,
+            max_queued: 4,
+        };
+        change(&mut settings);
+        Self { engine: Engine::open(parts, settings).await.unwrap(), model, store }
+    }
+
+    pub async fn agent(&self, name: &str) -> Arc<Agent> {
+        let spec = AgentSpec { name: Some(name.into()), ..AgentSpec::default() };
+        self.engine.create_agent(&ADMIN, spec).await.unwrap()
+    }
+
+    pub async fn say(&self, agent: &Arc<Agent>, content: &str) -> Result<TurnOutcome, TurnError> {
+        let input = TurnInput { content: content.into(), ..TurnInput::default() };
+        self.engine.start_turn(agent, input)?.wait(None).await
+    }
+}
+
+pub fn id(name: &str) -> AgentId {
+    AgentId::parse(name).unwrap()
+}
+
+pub fn turn_id(name: &str) -> TurnId {
+    TurnId::Text(name.into())
+}
+
+/// The history as `role: content` lines.
+pub fn history(agent: &Agent) -> Vec<String> {
+    agent.with_conversation(|conversation| lines(conversation.history()))
+}
+
+pub fn lines(messages: &[SharedMessage]) -> Vec<String> {
+    let line = |message: &SharedMessage| {
+        let mark = if message.meta.interrupted { " [interrupted]" } else { "" };
+        format!("{:?}: {}{mark}", message.role, message.content)
+    };
+    messages.iter().map(line).collect()
+}
+
+/// What the model does in one call.
+pub enum Script {
+    Say(&'static str),
+    Call(Vec<(&'static str, Value)>),
+    /// Says this, then fails.
+    Break(&'static str),
+    Fail,
+    /// Says this, then nothing more.
+    Hang(&'static str),
+}
+
+/// Follows its scripts in order and remembers what it was shown. Without a script it says `ok`.
+#[derive(Default)]
+pub struct ScriptedProvider {
+    scripts: Mutex<VecDeque<Script>>,
+    calls: Mutex<Vec<ModelCall>>,
+    called: Notify,
+}
+
+impl ScriptedProvider {
+    pub fn script(&self, scripts: impl IntoIterator<Item = Script>) {
+        self.scripts.lock().unwrap().extend(scripts);
+    }
+
+    pub fn calls(&self) -> Vec<ModelCall> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// What the last call was shown.
+    pub fn last_context(&self) -> Vec<String> {
+        lines(&self.calls.lock().unwrap().last().unwrap().messages)
+    }
+
+    pub async fn wait_for_calls(&self, count: usize) {
+        loop {
+            let called = self.called.notified();
+            if self.calls.lock().unwrap().len() >= count {
+                return;
+            }
+            called.await;
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for ScriptedProvider {
+    async fn stream(&self, call: ModelCall) -> Result<EventStream, ProviderError> {
+        self.calls.lock().unwrap().push(call);
+        self.called.notify_waiters();
+        let script = self.scripts.lock().unwrap().pop_front().unwrap_or(Script::Say("ok"));
+        let text = |text: &str| (!text.is_empty()).then(|| Ok(ProviderEvent::Text(text.into())));
+        let broken = || Err(ProviderError::Broken("cut".into()));
+        let done = Ok(ProviderEvent::Done(Usage::default()));
+        Ok(match script {
+            Script::Say(said) => stream::iter(text(said).into_iter().chain([done])).boxed(),
+            Script::Call(calls) => {
+                let call = |(n, (name, arguments)): (usize, (&str, Value))| {
+                    Ok(ProviderEvent::ToolCall(ToolCall {
+                        id: format!("c{n}"),
+                        name: name.into(),
+                        arguments,
+                    }))
+                };
+                stream::iter(
+                    calls.into_iter().enumerate().map(call).chain([done]).collect::<Vec<_>>(),
+                )
+                .boxed()
+            }
+            Script::Break(said) => stream::iter(text(said).into_iter().chain([broken()])).boxed(),
+            Script::Fail => return Err(ProviderError::Unavailable("down".into())),
+            Script::Hang(said) => stream::iter(text(said)).chain(stream::pending()).boxed(),
+        })
+    }
+}
+
+pub const WINDOW: u32 = 1000;
+
+struct OneModel(Arc<ScriptedProvider>);
+
+impl Models for OneModel {
+    fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError> {
+        match name {
+            None | Some("m") => Ok(Model {
+                alias: "m".into(),
+                provider_name: "fake".into(),
+                id: "m-1".into(),
+                context_window: WINDOW,
+                reasoning: false,
+                provider: self.0.clone(),
+            }),
+            Some(name) => Err(ModelError::Unknown { name: name.into(), known: "m".into() }),
+        }
+    }
+}
+
+struct FixedPrompt;
+
+impl Prompts for FixedPrompt {
+    fn load(&self, _: &std::path::Path) -> Prompt {
+        Prompt { text: "prompt".into(), source: None }
+    }
+}
+
+/// One token a letter.
+struct Letters;
+
+impl TokenCounter for Letters {
+    fn count(&self, text: &str) -> u32 {
+        text.len() as u32
+    }
+}
+
+/// Returns its `text`; with `hang` it waits until it is cancelled.
+struct Echo;
+
+#[async_trait]
+impl Tool for Echo {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "echo".into(), description: "Echoes.".into(), parameters: json!({}) }
+    }
+
+    async fn run(&self, _: &Arc<Agent>, arguments: Value, cancel: CancellationToken) -> String {
+        if arguments["hang"] == json!(true) {
+            cancel.cancelled().await;
+        }
+        for _ in 0..arguments["yields"].as_u64().unwrap_or(0) {
+            tokio::task::yield_now().await;
+        }
+        arguments["text"].as_str().unwrap_or_default().into()
+    }
+}
+
+/// A store in memory. `fail_appends` makes it refuse, as a full disk would.
+#[derive(Default)]
+pub struct MemoryStore {
+    agents: Mutex<BTreeMap<AgentId, (AgentRecord, Vec<SharedMessage>)>>,
+    pub fail_appends: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn create(&self, agent: AgentRecord) -> Result<Fence, StoreError> {
+        let mut agents = self.agents.lock().unwrap();
+        if agents.contains_key(&agent.id) {
+            return Err(StoreError::Exists(agent.id));
+        }
+        agents.insert(agent.id.clone(), (agent, Vec::new()));
+        Ok(Fence(1))
+    }
+
+    async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
+        let found = self.agents.lock().unwrap().get(id).cloned();
+        Ok(found.map(|(record, messages)| StoredAgent { record, fence: Fence(1), messages }))
+    }
+
+    async fn list(&self) -> Result<Vec<AgentRecord>, StoreError> {
+        Ok(self.agents.lock().unwrap().values().map(|(record, _)| record.clone()).collect())
+    }
+
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<(), StoreError> {
+        self.agents.lock().unwrap().retain(|id, _| !ids.contains(id));
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        id: &AgentId,
+        _: Fence,
+        append: Append,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        if self.fail_appends.load(std::sync::atomic::Ordering::Relaxed) {
+            return async { Err(StoreError::DiskFull) }.boxed();
+        }
+        let mut agents = self.agents.lock().unwrap();
+        let result = match agents.get_mut(id) {
+            None => Err(StoreError::LeaseLost(id.clone())),
+            Some((record, messages)) => {
+                assert_eq!(append.first_index, messages.len() as u64);
+                messages.extend(append.messages);
+                record.message_count = messages.len() as u64;
+                record.progress = append.progress;
+                Ok(())
+            }
+        };
+        async { result }.boxed()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
