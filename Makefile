@@ -20,7 +20,8 @@ check:
 
 # Writes docs/rpc.md from the method table.
 docs:
-	cargo run --locked -q -p nexus3 -- schema --markdown > docs/rpc.md
+	cargo build --locked -q -p nexus3
+	./target/debug/nexus3 schema --markdown > docs/rpc.md
 
 # Measures the server against bare baselines in the same run.
 bench:

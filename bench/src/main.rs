@@ -1,1 +1,117 @@
-fn main() {}
+//! `nexus-bench`: measures the server against bare baselines in the same run and prints a table.
+//!
+//! The machine is shared and noisy, so what is compared runs in turns (A B A B …) and the median of the ratios counts.
+//! A reach that is not met is marked and never fails the run: a number that depends on the neighbours is no test.
+
+mod agents;
+mod bare;
+mod cancel;
+mod client;
+mod frames;
+mod inprocess;
+mod memory;
+mod model;
+mod prompt;
+mod requests;
+mod server;
+mod start;
+mod stats;
+mod streaming;
+mod table;
+mod turns;
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use table::Table;
+
+const USAGE: &str = "usage: nexus-bench [--quick] [GROUP…]
+groups: http inprocess create turns start memory cancel frames stream prompt (all when none is named)";
+
+const GROUPS: [&str; 10] = [
+    "http",
+    "inprocess",
+    "create",
+    "turns",
+    "start",
+    "memory",
+    "cancel",
+    "frames",
+    "stream",
+    "prompt",
+];
+
+/// How long to measure.
+pub struct Bench {
+    quick: bool,
+}
+
+impl Bench {
+    pub fn rounds(&self) -> usize {
+        if self.quick { 2 } else { 5 }
+    }
+
+    /// The length of one round.
+    pub fn round(&self) -> Duration {
+        Duration::from_millis(if self.quick { 300 } else { 1_000 })
+    }
+
+    pub fn count(&self, full: usize) -> usize {
+        if self.quick { full.div_ceil(5) } else { full }
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // As the server's own runtime, so that baselines differ from it in their work only.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        match args.split_first() {
+            Some((kind, rest)) if kind.starts_with("--bare-") => bare::run(kind, rest).await,
+            _ => measure(args).await,
+        }
+    });
+    runtime.shutdown_background();
+    done
+}
+
+async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
+    let all = groups.len();
+    groups.retain(|group| group != "--quick");
+    let bench = Bench { quick: groups.len() < all };
+    if let Some(unknown) = groups.iter().find(|group| !GROUPS.contains(&group.as_str())) {
+        bail!("{unknown} is no group\n{USAGE}");
+    }
+    let started = Instant::now();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("load average before: {}", load.trim());
+    let mut table = Table::start();
+    for group in GROUPS {
+        if !groups.is_empty() && !groups.iter().any(|wanted| wanted == group) {
+            continue;
+        }
+        let (bench, table) = (&bench, &mut table);
+        match group {
+            "http" => requests::run(bench, table).await?,
+            "inprocess" => inprocess::run(bench, table).await?,
+            "create" => agents::run(bench, table).await?,
+            "turns" => turns::run(bench, table).await?,
+            "start" => start::run(bench, table).await?,
+            "memory" => memory::run(bench, table).await?,
+            "cancel" => cancel::run(bench, table).await?,
+            "frames" => frames::run(bench, table).await?,
+            "stream" => streaming::run(bench, table).await?,
+            _ => prompt::run(table).await?,
+        }
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("load average after: {}", load.trim());
+    println!(
+        "{} of {} reaches met, in {:.0} s",
+        table.met(),
+        table.judged(),
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}

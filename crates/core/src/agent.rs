@@ -29,7 +29,9 @@ pub struct Agent {
     /// Turns that run or wait, by name.
     turns: Mutex<HashMap<TurnId, CancellationToken>>,
     /// Held by the one turn that runs. Fair: turns run in the order they came.
-    pub(crate) turn_lock: tokio::sync::Mutex<()>,
+    pub(crate) turn_lock: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever writes to the store, so that the next index is known. Never for longer than one write.
+    writing: tokio::sync::Mutex<()>,
     /// Built on first use: most agents of a large pool are idle.
     prompt: Mutex<Option<Prompt>>,
     /// Cancelled when the agent is destroyed; every turn's token is a child of it.
@@ -63,7 +65,8 @@ impl Agent {
             conversation: Mutex::new(Conversation::from_history(messages)),
             progress: Mutex::new(record.progress),
             turns: Mutex::default(),
-            turn_lock: tokio::sync::Mutex::new(()),
+            turn_lock: Arc::default(),
+            writing: tokio::sync::Mutex::new(()),
             prompt: Mutex::new(None),
             ended: CancellationToken::new(),
         })
@@ -160,8 +163,8 @@ impl Agent {
         Some(TurnPlace { agent: self.clone(), turn: turn.clone(), cancel })
     }
 
-    /// Writes messages down: to the store, then to memory and the log. Called only by the holder of the turn lock, so
-    /// that the next index is known. Until the store has them nobody is shown them.
+    /// Writes messages down: to the store, then to memory and the log. Called only by the holder of the turn lock.
+    /// Until the store has them nobody is shown them.
     pub(crate) async fn append(
         &self,
         store: &dyn Store,
@@ -169,17 +172,37 @@ impl Agent {
         messages: Vec<SharedMessage>,
         progress: Progress,
     ) -> Result<(), StoreError> {
-        if let Some(fence) = self.fence {
-            let append =
-                Append { first_index: self.message_count(), messages: messages.clone(), progress };
-            store.append(&self.id, fence, append).await?;
-        }
-        *lock(&self.progress) = progress;
+        let _writing = self.writing.lock().await;
+        // The agent may have been marked since the turn looked.
+        let should_shutdown = progress.should_shutdown || self.progress().should_shutdown;
+        let progress = Progress { should_shutdown, ..progress };
+        self.write(store, messages.clone(), progress).await?;
         logs.messages(&self.id, &messages);
         let mut conversation = lock(&self.conversation);
         for message in messages {
             conversation.push(message);
         }
+        Ok(())
+    }
+
+    /// Marks the agent as done, or as in use again. Does not wait for a turn that runs.
+    pub(crate) async fn mark(&self, store: &dyn Store, done: bool) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().await;
+        let progress = Progress { should_shutdown: done, ..self.progress() };
+        self.write(store, Vec::new(), progress).await
+    }
+
+    async fn write(
+        &self,
+        store: &dyn Store,
+        messages: Vec<SharedMessage>,
+        progress: Progress,
+    ) -> Result<(), StoreError> {
+        if let Some(fence) = self.fence {
+            let append = Append { first_index: self.message_count(), messages, progress };
+            store.append(&self.id, fence, append).await?;
+        }
+        *lock(&self.progress) = progress;
         Ok(())
     }
 

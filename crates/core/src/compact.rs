@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::agent::Agent;
 use crate::engine::Engine;
@@ -14,7 +15,7 @@ use crate::name::TurnId;
 use crate::provider::{Model, ModelCall, ProviderError, ProviderEvent};
 use crate::redact::redact;
 use crate::store::Progress;
-use crate::turn::TurnError;
+use crate::turn::{self, TurnError};
 
 #[derive(Clone, Debug)]
 pub struct CompactionSettings {
@@ -83,9 +84,15 @@ impl Engine {
             .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    /// Summarises the older part of the conversation now. Waits for its turn like any other.
+    /// Summarises the older part of the conversation now. Waits for its turn and for a slot like any other.
     pub async fn compact(&self, agent: &Arc<Agent>, force: bool) -> Result<Compaction, TurnError> {
+        let admission = self.slots.admit()?;
         let _turn = agent.turn_lock.lock().await;
+        let _slot = admission.slot().await;
+        self.compact_now(agent, force).instrument(turn::span(agent)).await
+    }
+
+    async fn compact_now(&self, agent: &Arc<Agent>, force: bool) -> Result<Compaction, TurnError> {
         let model = self.parts.models.resolve(agent.model().as_deref())?;
         let before = self.count_tokens(agent).await.total();
         if !force && !self.over_threshold(before, &model) {

@@ -35,6 +35,8 @@ pub enum CreateError {
     Name(#[from] NameError),
     #[error("an agent named {0} exists already")]
     Exists(AgentId),
+    #[error("a child of a temporary agent must be temporary too: its name must start with '.'")]
+    OutlivesParent,
     #[error("unknown parent agent: {0}")]
     UnknownParent(AgentId),
     #[error("unknown preset: {name} (known: {known})")]
@@ -84,11 +86,8 @@ impl Engine {
         {
             return Err(CreateError::UnknownParent(parent.id.clone()));
         }
-        let id = self.free_name(spec.name.as_deref())?;
-        let _name = self.name_lock(&id).await;
-        if self.pool.contains(&id) {
-            return Err(CreateError::Exists(id));
-        }
+        let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id.is_temp());
+        let (id, _name) = self.reserve(spec.name.as_deref(), temporary_parent).await?;
         let record = self.draft(id, spec, parent.as_deref()).await?;
         let fence = match record.id.is_temp() {
             true => None,
@@ -127,14 +126,41 @@ impl Engine {
         Ok(Some(parent))
     }
 
-    fn free_name(&self, asked: Option<&str>) -> Result<AgentId, CreateError> {
+    /// A name that no agent has, and its lock. Where another caller was quicker, the next generated name is tried.
+    async fn reserve(
+        &self,
+        asked: Option<&str>,
+        temporary_parent: bool,
+    ) -> Result<(AgentId, tokio::sync::MutexGuard<'_, ()>), CreateError> {
+        let generated = asked.is_none_or(|name| name == ".");
+        loop {
+            let id = self.free_name(asked, temporary_parent)?;
+            let lock = self.name_lock(&id).await;
+            match self.pool.contains(&id) {
+                false => return Ok((id, lock)),
+                true if generated => {}
+                true => return Err(CreateError::Exists(id)),
+            }
+        }
+    }
+
+    /// A child does not outlive its parent: a namesake of the parent would inherit it.
+    fn free_name(
+        &self,
+        asked: Option<&str>,
+        temporary_parent: bool,
+    ) -> Result<AgentId, CreateError> {
         match asked {
+            None if temporary_parent => self.free_name(Some("."), true),
             None => Ok(AgentId::random()),
             Some(".") => {
                 let mut numbers = (1..).map(AgentId::temporary);
                 Ok(numbers.find(|id| !self.pool.contains(id)).unwrap_or_else(AgentId::random))
             }
-            Some(name) => Ok(AgentId::parse(name)?),
+            Some(name) => match AgentId::parse(name)? {
+                id if temporary_parent && !id.is_temp() => Err(CreateError::OutlivesParent),
+                id => Ok(id),
+            },
         }
     }
 

@@ -19,7 +19,7 @@ use crate::permission::Preset;
 use crate::pool::{Card, Pool};
 use crate::prompt::{Prompt, Prompts};
 use crate::provider::Models;
-use crate::store::{Progress, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
 use crate::tool::Toolbox;
 use crate::turn::slots::Slots;
@@ -98,12 +98,20 @@ impl Engine {
         id: &AgentId,
         action: Action,
     ) -> Result<Arc<Agent>, AccessError> {
-        let agent = match self.pool.live(id) {
-            Some(agent) => agent,
-            None => self.restore(id).await?,
-        };
+        // Before anything is restored: whoever may not touch an agent must not make this process take its lease.
         self.authorize(requester, action, id)?;
-        Ok(agent)
+        match self.pool.live(id) {
+            Some(agent) => Ok(agent),
+            None => self.restore(id).await,
+        }
+    }
+
+    /// Whether there is an agent of that name, as far as `requester` can tell.
+    pub async fn knows(&self, requester: &Requester, id: &AgentId) -> bool {
+        if self.pool.contains(id) || *requester != Requester::Administrator {
+            return self.pool.contains(id);
+        }
+        !matches!(self.restore(id).await, Err(AccessError::Unknown(_)))
     }
 
     /// The agent that answers when a caller names none. The administrator's first use makes it.
@@ -175,10 +183,12 @@ impl Engine {
             Err(error) => return Err(error),
         }
         let _alone = self.lifecycle.write().await;
-        let family = self.pool.family(id);
+        let mut family = self.pool.family(id);
         let stored: Vec<_> = family.iter().filter(|id| !id.is_temp()).cloned().collect();
         if !stored.is_empty() {
-            self.parts.store.destroy(stored).await?;
+            let gone = self.parts.store.destroy(stored).await?;
+            let unseen: Vec<_> = gone.into_iter().filter(|id| !family.contains(id)).collect();
+            family.extend(unseen);
         }
         for agent in family.iter().filter_map(|id| self.pool.remove(id)) {
             agent.ended.cancel();
@@ -204,9 +214,7 @@ impl Engine {
         id: &AgentId,
     ) -> Result<(), AccessError> {
         let agent = self.agent(requester, id, Action::Manage).await?;
-        let _turn = agent.turn_lock.lock().await;
-        let progress = Progress { should_shutdown: true, ..agent.progress() };
-        agent.append(&*self.parts.store, &*self.parts.logs, Vec::new(), progress).await?;
+        agent.mark(&*self.parts.store, true).await?;
         if self.pool.all_shut_down() {
             self.stop_requested.cancel();
         }

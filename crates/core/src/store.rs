@@ -28,8 +28,9 @@ pub trait Store: Send + Sync {
     /// All agents that were not destroyed, without their messages, ordered by creation.
     async fn list(&self) -> Result<Vec<AgentRecord>, StoreError>;
 
-    /// Ends agents for good, all or none. Unknown names are passed over.
-    async fn destroy(&self, ids: Vec<AgentId>) -> Result<(), StoreError>;
+    /// Ends agents and all their descendants for good, all or none, and returns who went. Unknown names are passed over.
+    /// The descendants are the store's to find: another process may have made some that this one never saw.
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError>;
 
     /// Appends messages and updates the agent's row in one transaction. The write is queued when this is called, in
     /// order with other writes; the future resolves when it is on disk.

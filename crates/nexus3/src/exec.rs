@@ -12,7 +12,7 @@ use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::api::{Api as _, CallError};
 use nexus_protocol::envelope::{Call, Outgoing};
-use nexus_protocol::error::FORBIDDEN;
+use nexus_protocol::error::{FORBIDDEN, INVALID_PARAMS};
 use nexus_protocol::stream::{STREAM_DATA, StreamData};
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_server::DirectAgentApi;
@@ -20,6 +20,7 @@ use nexus_server::transport::memory::MemoryConnection;
 use serde_json::json;
 
 use crate::cli::ExecArgs;
+use crate::rpc;
 use crate::serve::{self, Signals};
 use crate::wiring::{self, Wired};
 
@@ -45,17 +46,10 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
         Ok(result) if result.cancelled => Ok(ExitCode::from(INTERRUPTED)),
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("Error: {}", explain(&error));
+            eprintln!("Error: {}", rpc::refusal(&error));
             Ok(if error.code == FORBIDDEN { ExitCode::from(DENIED) } else { ExitCode::FAILURE })
         }
     }
-}
-
-/// The error's sentence and what it suggests.
-fn explain(error: &RpcError) -> String {
-    let suggestions = error.data.as_ref().and_then(|data| data["recovery_suggestions"].as_array());
-    let lines = suggestions.into_iter().flatten().filter_map(|line| line.as_str());
-    lines.fold(error.message.clone(), |text, line| format!("{text}\n  {line}"))
 }
 
 fn read_prompt(prompt: &str) -> anyhow::Result<String> {
@@ -117,10 +111,13 @@ const REQUEST_ID: &str = "exec";
 /// The agent to ask: a durable one that exists already, or a new one.
 async fn agent(wired: &Wired, args: &ExecArgs) -> Result<String, CallError> {
     let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
-    if let Some(name) = &args.agent
-        && api.for_agent(name).get_context().await.is_ok()
-    {
-        return Ok(name.clone());
+    if let Some(name) = &args.agent {
+        match api.for_agent(name).get_context().await {
+            Ok(_) => return Ok(name.clone()),
+            // There is none of that name yet.
+            Err(CallError::Rpc(error)) if error.code == INVALID_PARAMS => {}
+            Err(error) => return Err(error),
+        }
     }
     let params = CreateAgentParams {
         agent_id: Some(args.agent.clone().unwrap_or_else(|| ".".into())),

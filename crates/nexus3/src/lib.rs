@@ -34,7 +34,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),
         Some(Command::Completions { shell }) => {
-            clap_complete::generate(shell, &mut Cli::command(), "nexus3", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "nexus3", &mut script);
+            io::stdout().write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
         None if cli.stdio => on_runtime(serve::stdio(cli.options)),

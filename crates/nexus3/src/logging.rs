@@ -79,7 +79,14 @@ impl Fields {
     fn text(self, level: Level, now: Timestamp) -> String {
         let mut line = format!("{} {level:5} {}", now.strftime("%H:%M:%S"), self.message);
         for (name, value) in &self.data {
-            let _ = write!(line, " {name}={value}");
+            let _ = match value {
+                // For a person: a text of several lines is shown as such.
+                Value::String(text) if text.contains('\n') => {
+                    write!(line, "\n  {name}: {}", text.replace('\n', "\n    "))
+                }
+                Value::String(text) => write!(line, " {name}={text}"),
+                value => write!(line, " {name}={value}"),
+            };
         }
         line.push('\n');
         line

@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 pub use args::RpcArgs;
 use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
+pub use output::refusal;
 use output::{Output, Progress, report};
 
 /// For what is answered at once.

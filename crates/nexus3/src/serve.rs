@@ -240,13 +240,19 @@ fn limits(config: &Config) -> Limits {
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// Unheeded, but heard: by default it ends the program where a write past a file size limit should only fail.
+    _file_too_large: Signal,
 }
+
+/// SIGXFSZ, which has no name in tokio.
+const FILE_TOO_LARGE: SignalKind = SignalKind::from_raw(25);
 
 impl Signals {
     pub fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            _file_too_large: signal(FILE_TOO_LARGE)?,
         })
     }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 pub const STREAM_START: &str = "stream_start";
 pub const STREAM_DATA: &str = "stream_data";
@@ -15,8 +16,10 @@ pub const STREAM_END: &str = "stream_end";
 pub struct StreamStart<'a> {
     #[serde(borrow)]
     pub stream_id: Cow<'a, str>,
-    /// The id of the request that opened the stream.
-    pub task_id: Value,
+    /// The id of the request that opened the stream, to the letter; null for a notification.
+    #[serde(borrow)]
+    #[schemars(with = "Value")]
+    pub task_id: &'a RawValue,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -71,7 +71,8 @@ impl Auth {
             .and_then(|name| AgentId::parse(name).ok())
             .ok_or(AuthError::Wrong)?;
         match caller {
-            Requester::Administrator => Ok(Requester::Agent(name)),
+            Requester::Administrator if (self.born)(&name).is_some() => Ok(Requester::Agent(name)),
+            Requester::Administrator => Err(AuthError::Wrong),
             // An agent may say who it is, not that it is another.
             Requester::Agent(own) if own == name => Ok(Requester::Agent(own)),
             Requester::Agent(_) => Err(AuthError::Wrong),
@@ -190,6 +191,7 @@ mod tests {
         assert_eq!(identify(None, Some("w")), Err(AuthError::Missing));
         assert_eq!(identify(Some(&bearer("nxk_secret")), None), Ok(Requester::Administrator));
         assert_eq!(identify(Some(&bearer("nxk_secret")), Some("w")), agent("w"));
+        assert_eq!(identify(Some(&bearer("nxk_secret")), Some("nobody")), Err(AuthError::Wrong));
         assert_eq!(
             identify(Some(&bearer("nxk_secret")), Some("not a name")),
             Err(AuthError::Wrong)

@@ -258,26 +258,27 @@ impl Dispatcher {
             }
         };
         log(&request.method, id.as_ref(), start, result.as_ref().err().map(|error| error.code));
-        let body = match (id, result) {
-            (None, _) => None,
-            (Some(id), Ok(body)) if body.len() > caller.answer_bytes_max => {
+        let Some(id) = id else {
+            // Whoever sent a notification is told nothing, not even that its agent does not exist.
+            return (None, Class::Answered);
+        };
+        let body = match result {
+            Ok(body) if body.len() > caller.answer_bytes_max => {
                 let limit = caller.answer_bytes_max;
                 let error = RpcError::internal(format!("The answer is larger than {limit} bytes"));
-                Some(error_body(Some(&id), &error))
+                error_body(Some(&id), &error)
             }
-            (Some(_), Ok(body)) => Some(body),
-            (Some(id), Err(error)) => Some(error_body(Some(&id), &error)),
+            Ok(body) => body,
+            Err(error) => error_body(Some(&id), &error),
         };
-        (body, class)
+        (Some(body), class)
     }
 
     /// The error for an agent endpoint whose agent does not exist.
     async fn unknown_target(&self, caller: &Caller) -> Option<RpcError> {
         let Target::Agent(id) = &caller.target else { return None };
-        match self.services.engine.agent(&Requester::Administrator, id, Action::Read).await {
-            Err(error @ AccessError::Unknown(_)) => Some(wire(error)),
-            _ => None,
-        }
+        let known = self.services.engine.knows(&caller.requester, id).await;
+        (!known).then(|| wire(AccessError::Unknown(id.clone())))
     }
 
     async fn run(&self, caller: &Caller, request: &Request<'_>) -> Result<Vec<u8>, RpcError> {
@@ -365,7 +366,7 @@ fn class_of(error: &RpcError) -> Class {
 /// The one line every call leaves. No parameters, no prompt, no secret.
 fn log(method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
     let duration_ms = start.elapsed().as_micros() as f64 / 1000.0;
-    let id = id.map(Id::as_json);
+    let id = id.map_or("null", Id::as_json);
     match error {
         None => {
             tracing::info!(target: "rpc", method, id, duration_ms, status = "success", "RPC Request")

@@ -42,7 +42,7 @@ impl WireError for CreateError {
     fn to_rpc(&self) -> RpcError {
         let at = |path: &str| RpcError::invalid_param(path, sentence(self));
         match self {
-            Self::Name(_) | Self::Exists(_) => at("/agent_id"),
+            Self::Name(_) | Self::Exists(_) | Self::OutlivesParent => at("/agent_id"),
             Self::UnknownParent(_) | Self::TooDeep => at("/parent_agent_id"),
             Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
             Self::Cwd(_) => at("/cwd"),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use nexus_protocol::Scope;
+use nexus_protocol::agent::Shutdown;
+use nexus_protocol::{Method as _, Scope};
 use serde_json::{Map, Value, json};
 
 use crate::dispatcher::MethodInfo;
@@ -31,7 +32,12 @@ fn describe(method: &MethodInfo, schemas: &mut BTreeMap<String, Value>) -> Value
         })
         .collect();
     if method.scope == Scope::Agent {
-        let description = "At server scope: the agent that is called; `main` when absent.";
+        let description = match method.name {
+            Shutdown::NAME => {
+                "At server scope: the agent that is marked; the server stops when absent."
+            }
+            _ => "At server scope: the agent that is called; `main` when absent.",
+        };
         params.push(json!({
             "name": "agent_id", "required": false, "schema": {"type": "string", "description": description},
         }));

@@ -11,7 +11,7 @@ use nexus_protocol::stream::{
 };
 use nexus_protocol::{RpcError, envelope};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatcher::{Cx, Outbox};
@@ -40,8 +40,8 @@ impl Stream {
             overrun: CancellationToken::new(),
         };
         let task_id = cx.request_id.as_ref().and_then(|id| serde_json::from_str(id.as_json()).ok());
-        let start =
-            StreamStart { stream_id: (&*state.id).into(), task_id: task_id.unwrap_or(Value::Null) };
+        let task_id = task_id.unwrap_or(RawValue::NULL);
+        let start = StreamStart { stream_id: (&*state.id).into(), task_id };
         // A peer that is gone is noticed by whoever waits for the turn.
         let _ = state.outbox.send(encode(STREAM_START, &start)).await;
         Some(Self(Arc::new(state)))

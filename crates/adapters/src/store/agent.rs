@@ -135,15 +135,31 @@ pub(super) fn take_lease(
     Ok(Some(fence))
 }
 
-/// Removes agents with all they said. One that lives in another process is not ours to end; then none is removed.
-pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<(), Fault> {
-    for id in ids {
-        let Some(head) = Head::find(db, id)? else { continue };
-        head.refuse_if_held_elsewhere(me, id)?;
+/// Removes agents and their descendants with all they said, and returns their names. One that lives in another process
+/// is not ours to end; then none is removed.
+pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
+    let mut family = ids.to_vec();
+    let mut children = db.prepare_cached("SELECT name FROM agents WHERE parent = ? ORDER BY id")?;
+    let mut next = 0;
+    while next < family.len() {
+        let mut rows = children.query([family[next].as_str()])?;
+        while let Some(row) = rows.next()? {
+            let child = agent_id(&row.get::<_, String>(0)?)?;
+            if !family.contains(&child) {
+                family.push(child);
+            }
+        }
+        next += 1;
+    }
+    let mut gone = Vec::new();
+    for id in family {
+        let Some(head) = Head::find(db, &id)? else { continue };
+        head.refuse_if_held_elsewhere(me, &id)?;
         db.prepare_cached("DELETE FROM messages WHERE log_id = ?")?.execute([head.log_id])?;
         db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
+        gone.push(id);
     }
-    Ok(())
+    Ok(gone)
 }
 
 /// Gives back every lease of this process.

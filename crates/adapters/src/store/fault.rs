@@ -5,6 +5,7 @@ use std::io;
 
 use nexus_core::store::StoreError;
 use rusqlite::ErrorCode;
+use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
 
 /// A `StoreError` on its way out. It exists because both ends of the conversion are foreign types, and `?` needs a
 /// `From`.
@@ -43,18 +44,25 @@ impl From<rusqlite::Error> for Fault {
         Self(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StoreError::DiskFull,
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => StoreError::ReadOnly,
+            // A quota or a limit on the size of files, most likely.
+            Some(ErrorCode::SystemIoFailure) if is_write(&error) => StoreError::ReadOnly,
             _ => StoreError::Failed(error.to_string()),
         })
     }
+}
+
+fn is_write(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(code, Some(SQLITE_IOERR_WRITE | SQLITE_IOERR_FSYNC | SQLITE_IOERR_TRUNCATE))
 }
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self(match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::DiskFull,
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-                StoreError::ReadOnly
-            }
+            io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::FileTooLarge => StoreError::ReadOnly,
             _ => StoreError::Failed(error.to_string()),
         })
     }

@@ -67,7 +67,7 @@ impl Store for SqliteStore {
         self.readers.read(agent::list).await
     }
 
-    async fn destroy(&self, ids: Vec<AgentId>) -> Result<(), StoreError> {
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
         self.writer.submit(move |db, me| agent::destroy(db, me, &ids)).await
     }
 

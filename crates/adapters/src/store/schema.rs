@@ -31,6 +31,7 @@ const AGENTS_AND_MESSAGES: &str = "
         cwd           TEXT    NOT NULL,
         system_prompt TEXT
     ) STRICT;
+    CREATE INDEX agents_by_parent ON agents (parent) WHERE parent IS NOT NULL;
 
     CREATE TABLE heads (
         agent_id                  INTEGER PRIMARY KEY REFERENCES agents (id) ON DELETE CASCADE,

@@ -92,6 +92,17 @@ async fn agents_are_listed_in_the_order_of_their_creation() {
 }
 
 #[tokio::test]
+async fn descendants_go_along_whoever_made_them() {
+    let home = home();
+    let store = open(&home);
+    for (name, parent) in [("p", None), ("k", Some("p")), ("g", Some("k")), ("other", None)] {
+        store.create(AgentRecord { parent: parent.map(id), ..agent(name) }).await.unwrap();
+    }
+    assert_eq!(store.destroy(vec![id("p")]).await.unwrap(), [id("p"), id("k"), id("g")]);
+    assert_eq!(names(&store).await, ["other"]);
+}
+
+#[tokio::test]
 async fn destroyed_agents_are_gone_with_all_they_said() {
     let home = home();
     let store = open(&home);

@@ -80,6 +80,20 @@ pub enum TurnError {
     Panicked,
 }
 
+impl From<Refused> for TurnError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Overloaded,
+            Refused::Closed => Self::Stopping,
+        }
+    }
+}
+
+/// Says whose the provider traffic inside it is; see `logs`.
+pub(crate) fn span(agent: &Agent) -> tracing::Span {
+    tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.id.as_str())
+}
+
 /// A turn that runs or waits. Dropping the handle does not end it.
 pub struct TurnHandle {
     pub id: TurnId,
@@ -115,15 +129,11 @@ impl Engine {
         if agent.turns_in_flight() > AGENT_QUEUE_MAX {
             return Err(TurnError::Overloaded);
         }
-        let admission = self.slots.admit().map_err(|refused| match refused {
-            Refused::Full => TurnError::Overloaded,
-            Refused::Closed => TurnError::Stopping,
-        })?;
+        let admission = self.slots.admit()?;
         let place = agent.enter_turn(&id).ok_or_else(|| TurnError::Duplicate(id.clone()))?;
         let cancel = place.cancel.clone();
+        let line = run::Line::join(agent);
         let (answer, outcome) = oneshot::channel();
-        let span =
-            tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.id.as_str());
         let turn = run::Turn {
             engine: self.clone(),
             agent: agent.clone(),
@@ -131,13 +141,13 @@ impl Engine {
             cancel: cancel.clone(),
         };
         let worker = async move {
-            let ended = turn.run(input, &admission).await;
+            let ended = turn.run(input, line, &admission).await;
             // The name is free again before the caller learns the outcome.
             drop(place);
             drop(admission);
             let _ = answer.send(ended);
         };
-        self.slots.workers.spawn(worker.instrument(span));
+        self.slots.workers.spawn(worker.instrument(span(agent)));
         Ok(TurnHandle { id, cancel, outcome })
     }
 }

@@ -1,10 +1,13 @@
 //! The loop of a turn: context → model → tool calls through the gate → again, until the model is done.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
+use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::slots::Admission;
@@ -27,12 +30,13 @@ impl Turn {
     pub async fn run(
         &self,
         mut input: TurnInput,
+        line: Line,
         admission: &Admission,
     ) -> Result<TurnOutcome, TurnError> {
         let mut said = Said { text: String::new(), step_start: 0, sink: input.sink.take() };
         // First the agent's lock, then a slot: a turn that waits for its agent must not hold a slot.
         let waited = async {
-            let lock = self.agent.turn_lock.lock().await;
+            let lock = line.front().await;
             (lock, admission.slot().await)
         };
         let Some(_held) = self.unless_cancelled(waited).await else {
@@ -47,6 +51,9 @@ impl Turn {
 
     async fn steps(&self, input: TurnInput, said: &mut Said) -> Result<TurnOutcome, TurnError> {
         let model = self.engine.parts.models.resolve(self.agent.model().as_deref())?;
+        if self.agent.progress().should_shutdown {
+            self.agent.mark(&*self.engine.parts.store, false).await?;
+        }
         self.engine.make_room(&self.agent, &model, &input.content, &self.cancel).await?;
         let user = Arc::new(Message::new(
             Role::User,
@@ -232,6 +239,24 @@ impl Turn {
 
     fn meta(&self) -> Meta {
         Meta { at: Timestamp::now(), turn: Some(self.id.clone()), ..Meta::default() }
+    }
+}
+
+/// A place in the line of an agent's turns, taken when a turn comes and not when its worker first runs: workers begin in
+/// any order.
+pub(super) struct Line(MaybeDone<BoxFuture<'static, OwnedMutexGuard<()>>>);
+
+impl Line {
+    pub fn join(agent: &Agent) -> Self {
+        let mut lock = maybe_done(agent.turn_lock.clone().lock_owned().boxed());
+        // Whoever polls next, the worker, leaves its own waker.
+        let _ = lock.poll_unpin(&mut Context::from_waker(Waker::noop()));
+        Self(lock)
+    }
+
+    async fn front(mut self) -> Option<OwnedMutexGuard<()>> {
+        (&mut self.0).await;
+        Pin::new(&mut self.0).take_output()
     }
 }
 

@@ -182,6 +182,17 @@ async fn destroying_takes_the_descendants_along() {
 }
 
 #[tokio::test]
+async fn a_child_does_not_outlive_a_temporary_parent() {
+    let World { engine, .. } = World::new().await;
+    engine.create_agent(&ADMIN, trusted(".p")).await.unwrap();
+    let permanent = engine.create_agent(&ADMIN, child("k", ".p")).await;
+    assert!(matches!(permanent, Err(CreateError::OutlivesParent)));
+    engine.create_agent(&ADMIN, child(".k", ".p")).await.unwrap();
+    let unnamed = AgentSpec { parent: Some(id(".p")), ..AgentSpec::default() };
+    assert!(engine.create_agent(&ADMIN, unnamed).await.unwrap().id.is_temp());
+}
+
+#[tokio::test]
 async fn an_agent_sees_its_own_line_only() {
     let World { engine, .. } = World::new().await;
     engine.create_agent(&ADMIN, trusted("p")).await.unwrap();
@@ -206,6 +217,10 @@ async fn the_server_stops_when_every_agent_is_done() {
     engine.shut_down_agent(&ADMIN, &id("b")).await.unwrap();
     assert!(engine.stop_requested().is_cancelled());
     assert!(engine.request_stop(&Requester::Agent(id("a"))).is_err());
+
+    let agent = engine.agent(&ADMIN, &id("a"), Action::Read).await.unwrap();
+    engine.start_turn(&agent, Default::default()).unwrap().wait(None).await.unwrap();
+    assert!(!agent.progress().should_shutdown, "whoever is used again is not done");
 }
 
 /// The depth limit is above what today's levels allow, so it is checked on a store whose agents were nested by hand.

@@ -264,9 +264,9 @@ impl Store for MemoryStore {
         Ok(self.agents.lock().unwrap().values().map(|(record, _)| record.clone()).collect())
     }
 
-    async fn destroy(&self, ids: Vec<AgentId>) -> Result<(), StoreError> {
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
         self.agents.lock().unwrap().retain(|id, _| !ids.contains(id));
-        Ok(())
+        Ok(ids)
     }
 
     fn append(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use nexus_client::CallError;
+use nexus_protocol::RpcError;
 use serde_json::Value;
 
 use super::args::ServerArgs;
@@ -77,17 +78,20 @@ pub fn explain(error: &anyhow::Error, server: &ServerArgs) -> String {
             let authority = server.authority();
             format!("no server at {authority}: {cause}\n  Start one with 'nexus3 serve'.")
         }
-        Some(CallError::Rpc(error)) => {
-            let data = error.data.as_ref().unwrap_or(&Value::Null);
-            let details = data["details"].as_str().filter(|details| *details != error.message);
-            let details = details.map(|details| format!(": {details}")).unwrap_or_default();
-            let suggestions = data["recovery_suggestions"].as_array().into_iter().flatten();
-            let suggestions: String = suggestions
-                .filter_map(Value::as_str)
-                .map(|suggestion| format!("\n  {suggestion}"))
-                .collect();
-            format!("{} ({}){details}{suggestions}", error.message, error.code)
-        }
+        Some(CallError::Rpc(error)) => refusal(error),
         _ => format!("{error:#}"),
     }
+}
+
+/// What a server answered instead of a result.
+pub fn refusal(error: &RpcError) -> String {
+    let data = error.data.as_ref().unwrap_or(&Value::Null);
+    let details = data["details"].as_str().filter(|details| *details != error.message);
+    let details = details.map(|details| format!(": {details}")).unwrap_or_default();
+    let suggestions = data["recovery_suggestions"].as_array().into_iter().flatten();
+    let suggestions: String = suggestions
+        .filter_map(Value::as_str)
+        .map(|suggestion| format!("\n  {suggestion}"))
+        .collect();
+    format!("{} ({}){details}{suggestions}", error.message, error.code)
 }

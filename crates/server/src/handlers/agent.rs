@@ -1,5 +1,6 @@
 //! Making, ending and listing agents.
 
+use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::create::AgentSpec;
 use nexus_core::permission::Reach;
@@ -51,7 +52,14 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     if let Some(content) = params.initial_message {
         let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
         let input = TurnInput { content, source_agent, ..TurnInput::default() };
-        let turn = engine.start_turn(&agent, input).map_err(wire)?;
+        let turn = match engine.start_turn(&agent, input) {
+            Ok(turn) => turn,
+            Err(refused) => {
+                // Whoever is told to come later must find the name free then.
+                engine.destroy_agent(&Requester::Administrator, &agent.id).await.map_err(wire)?;
+                return Err(wire(refused));
+            }
+        };
         result.initial_request_id = Some(request_id(&turn.id));
         if params.wait_for_initial_response == Some(true) {
             let id = turn.id.clone();

@@ -13,6 +13,7 @@ use flate2::write::GzEncoder;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -131,7 +132,6 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
         .header_read_timeout(limits.read_timeout)
         .max_headers(limits.header_count_max * 2)
         .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
-        .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -158,14 +158,34 @@ async fn turn_away(mut stream: TcpStream) {
 }
 
 async fn answer(context: &Context, request: Request<Incoming>) -> Response<Body> {
-    match prepare(context, &request) {
-        Err(refusal) => refusal.into(),
-        Ok(prepared) => match read(request, prepared.coding, &context.limits).await {
-            Err(refusal) => refusal.into(),
-            Ok(message) => carry_out(context, prepared, message).await,
+    let (head, mut body) = request.into_parts();
+    let refusal = match prepare(context, &head) {
+        Err(refusal) => refusal,
+        Ok(prepared) => match read(&mut body, prepared.coding, &context.limits).await {
+            Err(refusal) => refusal,
+            Ok(message) => return carry_out(context, prepared, message).await,
         },
+    };
+    // A client that waits for leave to send, or that is too slow, is not listened to any longer.
+    let sending = !body.is_end_stream() && !head.headers.contains_key(header::EXPECT);
+    if sending && refusal.status != StatusCode::REQUEST_TIMEOUT {
+        tokio::spawn(tokio::time::timeout(context.limits.read_timeout, discard(body)));
+    }
+    refusal.into()
+}
+
+/// Reads on behind a refusal. Clients that send everything before they read would see a broken connection instead.
+async fn discard(mut body: Incoming) {
+    let mut bytes = 0;
+    while bytes < DISCARD_BYTES_MAX
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
     }
 }
+
+/// What is read of a body that was refused. Larger ones are no mistake of a client's.
+const DISCARD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What the head of a request says.
 struct Prepared {
@@ -181,7 +201,7 @@ enum Coding {
     Gzip,
 }
 
-/// An answer that comes before any method runs. Closes the connection where the body was not read.
+/// An answer that comes before any method runs.
 struct Refusal {
     status: StatusCode,
     error: RpcError,
@@ -191,13 +211,13 @@ fn refuse(status: StatusCode, error: RpcError) -> Refusal {
     Refusal { status, error }
 }
 
-fn prepare(context: &Context, request: &Request<Incoming>) -> Result<Prepared, Refusal> {
+fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refusal> {
     let invalid = RpcError::invalid_request;
-    let target = route(request.uri().path())?;
-    if request.method() != Method::POST {
+    let target = route(request.uri.path())?;
+    if request.method != Method::POST {
         return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, invalid("only POST is served here")));
     }
-    let headers = request.headers();
+    let headers = &request.headers;
     check_size(headers, &context.limits)?;
     check_origin(headers)?;
     let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
@@ -310,15 +330,10 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
 }
 
 /// Reads the body within its limits. The limit holds while inflating, so a bomb is never unpacked.
-async fn read(
-    request: Request<Incoming>,
-    coding: Coding,
-    limits: &Limits,
-) -> Result<Bytes, Refusal> {
+async fn read(body: &mut Incoming, coding: Coding, limits: &Limits) -> Result<Bytes, Refusal> {
     let bytes_max = limits.body_bytes_max;
     let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
     let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
-    let body = request.into_body();
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_large());
     }
@@ -379,7 +394,8 @@ async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Res
         Begun::Done(reply) => (notifications.try_recv().ok(), Progress::Replied(reply)),
         Begun::Running(mut worker) => tokio::select! {
             biased;
-            first = notifications.recv() => (first, Progress::Running(worker)),
+            // No first one ever comes from a call that ended without any: then its reply says what this is.
+            Some(first) = notifications.recv() => (Some(first), Progress::Running(worker)),
             joined = &mut worker => (notifications.try_recv().ok(), Progress::Replied(finished(joined))),
         },
     };

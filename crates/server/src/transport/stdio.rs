@@ -49,7 +49,7 @@ pub async fn serve(
         let message = match line {
             Ok(Some(Line::Whole(message))) => message,
             Ok(Some(Line::TooLong)) => {
-                let _ = outbox.send(error_message(&too_large(LINE_BYTES_MAX))).await;
+                put(&outbox, error_message(&too_large(LINE_BYTES_MAX)), &stop).await;
                 continue;
             }
             Ok(None) => break,
@@ -61,11 +61,14 @@ pub async fn serve(
         match begin(&dispatcher, caller.clone(), message) {
             Begun::Done(reply) => {
                 if let Some(body) = reply.body {
-                    let _ = outbox.send(body).await;
+                    put(&outbox, body, &stop).await;
                 }
             }
             Begun::Running(worker) => {
-                let Ok(place) = running.clone().acquire_owned().await else { break };
+                let place = tokio::select! {
+                    place = running.clone().acquire_owned() => place.ok(),
+                    () = stop.cancelled() => None,
+                };
                 let outbox = outbox.clone();
                 tokio::spawn(async move {
                     if let Some(body) = finished(worker.await).body {
@@ -78,6 +81,15 @@ pub async fn serve(
     }
     closed.cancel();
     Ok(Some(writer))
+}
+
+/// Puts a message into the queue. A parent that does not read makes this wait, but not beyond `stop`.
+async fn put(outbox: &mpsc::Sender<Vec<u8>>, message: Vec<u8>, stop: &CancellationToken) {
+    tokio::select! {
+        biased;
+        _ = outbox.send(message) => {}
+        () = stop.cancelled() => {}
+    }
 }
 
 /// Writes messages as lines, several in one write when they wait. Ends when all senders are gone or nobody reads.

@@ -43,7 +43,7 @@ async fn an_agent_that_lives_elsewhere_is_neither_taken_nor_destroyed() {
         _ => false,
     };
     assert!(held(there.acquire(&id("a")).await.map(drop)));
-    assert!(held(there.destroy(vec![id("b"), id("a")]).await));
+    assert!(held(there.destroy(vec![id("b"), id("a")]).await.map(drop)));
     assert_eq!(names(&there).await, ["a", "b"]);
     here.append(&id("a"), fence, step(0, &["0"])).await.unwrap();
     // A fence that would fit is worth nothing to another owner.

@@ -1,0 +1,99 @@
+//! What it costs to relay one piece of an answer to a client that listens.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bytes::Bytes;
+use nexus_testkit::Reply;
+use serde_json::json;
+
+use crate::Bench;
+use crate::client::{Http, find, post};
+use crate::model::Model;
+use crate::server::{Server, config, cpu_during};
+use crate::stats::{median, us};
+use crate::table::{Row, Table};
+use crate::turns::model_address;
+
+/// Pieces of a short answer: fewer than a stream's queue holds, so that none is ended for being too fast.
+const SHORT: usize = 800;
+
+const LONG: usize = 20_000;
+
+pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
+    let model = Model::instant(Reply::chunks(vec!["word "; SHORT])).await?;
+    let server = Server::start(&config(&model.url())).await?;
+    let mut direct = Http::connect(model_address(&model)?).await?;
+    let (mut wall, mut cpu, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    let streams = bench.count(100);
+    server.create_agents("s", streams).await?;
+    let mut connection = server.connect().await?;
+    for agent in 0..streams {
+        let send = request(&server, &format!("s{agent}"));
+        let (relayed, by_model) =
+            (relay(&server, &mut connection, &send).await?, model_alone(&mut direct).await?);
+        ensure!(relayed.deltas == SHORT, "{} of {SHORT} deltas arrived", relayed.deltas);
+        let each = |time: Duration| us(time) / SHORT as f64;
+        wall.push(each(relayed.took.saturating_sub(by_model)));
+        cpu.push(each(relayed.cpu));
+        alone.push(each(by_model));
+    }
+    let (wall, cpu, alone) = (median(wall), median(cpu), median(alone));
+    table.add(
+        Row::new(format!("a delta relayed over SSE, of {SHORT}, all else of the turn included"))
+            .measured(format!("{wall:.2} µs added, {cpu:.2} µs CPU"))
+            .baseline(format!("{alone:.2} µs the model alone"))
+            .reach("< 15 µs", wall < 15.0 && cpu < 15.0),
+    );
+    table.add(long(bench, &model, &server).await?);
+    Ok(())
+}
+
+/// Answers that come faster than any real model's, to a client that reads as fast as it can.
+async fn long(bench: &Bench, model: &Model, server: &Server) -> anyhow::Result<Row> {
+    model.set_default(Reply::chunks(vec!["word "; LONG]));
+    let (mut deltas, mut wall, mut cpu) = (LONG, Vec::new(), Vec::new());
+    server.create_agents("l", bench.rounds()).await?;
+    for agent in 0..bench.rounds() {
+        let mut connection = server.connect().await?;
+        let relayed =
+            relay(server, &mut connection, &request(server, &format!("l{agent}"))).await?;
+        deltas = deltas.min(relayed.deltas);
+        wall.push(us(relayed.took) / LONG as f64);
+        cpu.push(us(relayed.cpu) / LONG as f64);
+    }
+    Ok(Row::new(format!("  {LONG} deltas at full speed: the fewest that arrived"))
+        .measured(format!("{deltas} ({:.2} µs each, {:.2} µs CPU)", median(wall), median(cpu)))
+        .reach("all", deltas == LONG))
+}
+
+fn request(server: &Server, agent: &str) -> Bytes {
+    let params = json!({"content": "Tell me a long story.", "stream": true});
+    let path = format!("/agent/{agent}");
+    server.request_with(&path, "accept: text/event-stream\r\n", "send", &params)
+}
+
+struct Relayed {
+    took: Duration,
+    cpu: Duration,
+    deltas: usize,
+}
+
+async fn relay(server: &Server, connection: &mut Http, send: &[u8]) -> anyhow::Result<Relayed> {
+    let started = Instant::now();
+    let streaming = async {
+        let answer = connection.stream(send).await?;
+        Ok((answer, started.elapsed()))
+    };
+    let ((answer, took), cpu) = cpu_during(server.pid(), streaming).await?;
+    ensure!(find(answer, b"stream_start").is_some(), "this is no stream");
+    let deltas = answer.windows(13).filter(|window| *window == b"\"stream_data\"").count();
+    Ok(Relayed { took, cpu, deltas })
+}
+
+async fn model_alone(direct: &mut Http) -> anyhow::Result<Duration> {
+    let body = json!({"model": "scripted", "stream": true, "messages": []}).to_string();
+    let started = Instant::now();
+    direct.stream(&post("/v1/chat/completions", "", &body)).await?;
+    Ok(started.elapsed())
+}

@@ -1,0 +1,324 @@
+//! The command line: `nexus3 rpc`, what every command says of itself, and its documents.
+
+use std::path::Path;
+
+use nexus_testkit::Reply;
+use serde_json::{Value, json};
+
+use crate::harness::{Output, Server, Setup, World, eventually};
+use crate::support::{create, history, names};
+
+/// `nexus3 rpc …` on the port of the server.
+async fn rpc(server: &Server, line: &[&str]) -> Output {
+    let port = server.address.port().to_string();
+    server.cli([&["rpc", "-p", &port], line].concat()).await
+}
+
+/// A command that must succeed: one line of JSON, and not a word on stderr.
+async fn rpc_ok(server: &Server, line: &[&str]) -> Value {
+    let output = rpc(server, line).await;
+    assert_eq!((output.code, &*output.stderr), (Some(0), ""), "{line:?}: {output:?}");
+    assert_eq!(output.stdout.lines().count(), 1, "{line:?}: {output:?}");
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+/// A command that must fail with exit code 1: nothing on stdout, and why on stderr.
+async fn rpc_fails(server: &Server, line: &[&str], why: &str) {
+    let output = rpc(server, line).await;
+    assert_eq!((output.code, &*output.stdout), (Some(1), ""), "{line:?}: {output:?}");
+    assert!(output.stderr.starts_with(&format!("Error: {why}")), "{line:?}: {output:?}");
+}
+
+async fn run(world: &World, args: &[&str]) -> Output {
+    crate::harness::process::run(world.command(args)).await
+}
+
+#[tokio::test]
+async fn every_line_of_the_seed_works() {
+    let mut server = Server::start().await;
+    server.model().set_default(Reply::echo());
+    assert_eq!(rpc_ok(&server, &["list"]).await, json!({"agents": []}));
+    let made = rpc_ok(&server, &["create", "worker-1", "--preset", "trusted"]).await;
+    assert_eq!(made, json!({"agent_id": "worker-1", "url": "/agent/worker-1"}));
+    let answer = rpc_ok(&server, &["send", "worker-1", "Hello!"]).await;
+    assert_eq!(
+        (&answer["content"], &answer["halted_at_iteration_limit"]),
+        (&json!("Hello!"), &json!(false))
+    );
+    let status = rpc_ok(&server, &["status", "worker-1"]).await;
+    assert_eq!(
+        (&status["agent_id"], &status["context"]["message_count"]),
+        (&json!("worker-1"), &json!(2))
+    );
+    assert!(status["tokens"]["total"].as_u64().unwrap() > 0);
+
+    // nexus3 rpc create writer --cwd /tmp/project --write-path /tmp/project/output, with paths relative to the caller.
+    std::fs::create_dir_all(server.world.work().join("project/output")).unwrap();
+    let line = [
+        "create",
+        "writer",
+        "--cwd",
+        "project",
+        "--write-path",
+        "project/output",
+        "--write-path",
+        "project/more",
+    ];
+    rpc_ok(&server, &line).await;
+    let project = server.world.work().canonicalize().unwrap().join("project");
+    let agents = rpc_ok(&server, &["list"]).await["agents"].clone();
+    assert_eq!(
+        (&agents[1]["cwd"], &agents[0]["permission_level"]),
+        (&json!(project), &json!("TRUSTED"))
+    );
+    assert_eq!(agents[1]["write_paths"], json!([project.join("more"), project.join("output")]));
+
+    let gone = rpc_ok(&server, &["destroy", "worker-1"]).await;
+    assert_eq!(gone, json!({"success": true, "agent_id": "worker-1", "destroyed": ["worker-1"]}));
+    assert_eq!(rpc_ok(&server, &["shutdown"]).await["success"], true);
+    assert_eq!(server.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_other_commands_reach_their_methods() {
+    let server = Server::start().await;
+    let port = server.address.port();
+    server.model().set_default(Reply::echo());
+    let line = ["create", "a", "-m", "scripted/x", "-M", "First", "--wait", "-t", "60"];
+    assert_eq!(rpc_ok(&server, &line).await["response"]["content"], "First");
+    let queued = rpc_ok(&server, &["create", "b", "--message", "Later"]).await;
+    assert_eq!(queued["initial_status"], "queued");
+    assert_eq!(rpc_ok(&server, &["create", "."]).await["agent_id"], ".1");
+    let page = rpc_ok(&server, &["messages", "a", "--offset", "1", "--limit", "1"]).await;
+    assert_eq!((&page["total"], &page["messages"][0]["content"]), (&json!(2), &json!("First")));
+    assert_eq!(
+        rpc_ok(&server, &["compact", "a", "--if-needed"]).await["reason"],
+        "below_threshold"
+    );
+    let missed = rpc_ok(&server, &["cancel", "a", "7"]).await;
+    assert_eq!(
+        missed,
+        json!({"cancelled": false, "request_id": "7", "reason": "not_found_or_completed"})
+    );
+    let token = rpc_ok(&server, &["token", "a"]).await["token"].as_str().unwrap().to_string();
+    rpc_ok(&server, &["--api-key", &token, "status", "a"]).await;
+    rpc_fails(&server, &["--api-key", &token, "status", "b"], "Not allowed (-32003)").await;
+    rpc_fails(&server, &["--api-key", "nxk_wrong", "list"], "Authentication failed (-32003)").await;
+    let version = rpc_ok(&server, &["call", "rpc.version"]).await;
+    assert_eq!(version["name"], "nexus3");
+    let called = rpc_ok(&server, &["call", "send", r#"{"content": "Hi"}"#, "--agent", "a"]).await;
+    assert_eq!(called["content"], "Hi");
+    let detected = rpc_ok(&server, &["detect"]).await;
+    assert_eq!(detected, json!({"host": "127.0.0.1", "port": port, "result": "nexus_server"}));
+    let found = rpc_ok(&server, &["scan"]).await["servers"].clone();
+    assert_eq!((&found[0]["port"], &found[0]["auth"]), (&json!(port), &json!("ok")));
+    let streamed = rpc(&server, &["send", "a", "word by word", "--stream"]).await;
+    assert_eq!(
+        (streamed.code, &*streamed.stdout, &*streamed.stderr),
+        (Some(0), "word by word\n", "")
+    );
+}
+
+#[tokio::test]
+async fn a_turn_is_cancelled_by_the_name_it_was_given() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    for (id, stream) in [("job", false), ("7", true)] {
+        server.model().push(Reply::text("So far ").then_hang());
+        let mut line = vec!["send", "a", "Go on", "--request-id", id];
+        line.extend(stream.then_some("--stream"));
+        let cancel = eventually("the turn to be cancelled", async || {
+            rpc_ok(&server, &["cancel", "a", id]).await["cancelled"] == true
+        });
+        let (output, ()) = tokio::join!(rpc(&server, &line), cancel);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        if stream {
+            assert!(
+                output.stdout.ends_with('\n') && output.stderr.contains("cancelled"),
+                "{output:?}"
+            );
+        } else {
+            assert_eq!(serde_json::from_str::<Value>(&output.stdout).unwrap()["cancelled"], true);
+        }
+    }
+}
+
+#[tokio::test]
+async fn failures_say_why_and_exit_with_1() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    rpc_fails(&server, &["send", "nobody", "Hi"], "Unknown agent: nobody (-32602)").await;
+    rpc_fails(&server, &["create", "a"], "An agent named a exists already (-32602)").await;
+    rpc_fails(&server, &["create", "a b"], "Agent name may hold only").await;
+    rpc_fails(&server, &["call", "nope"], "Method not found: nope (-32601)").await;
+    server.model().push(Reply::hang());
+    rpc_fails(&server, &["send", "a", "Hi", "-t", "1"], "Execution timeout (-32000)").await;
+    let destroyed = rpc(&server, &["destroy", "nobody"]).await;
+    assert_eq!(destroyed.code, Some(1), "{destroyed:?}");
+    assert!(destroyed.stderr.contains("there is no agent nobody"), "{destroyed:?}");
+
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let absent = server.cli(["rpc", "-p", &free.to_string(), "list"]).await;
+    assert_eq!((absent.code, &*absent.stdout), (Some(1), ""));
+    assert!(
+        absent.stderr.starts_with(&format!("Error: no server at 127.0.0.1:{free}")),
+        "{absent:?}"
+    );
+    assert!(absent.stderr.contains("nexus3 serve"), "{absent:?}");
+    let detected = server.cli(["rpc", "detect", "-p", &free.to_string()]).await;
+    assert_eq!(detected.code, Some(1));
+    assert!(detected.stdout.contains("no_server"), "{detected:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_exits_with_2() {
+    let world = Setup::new().world().await;
+    for line in [
+        &["bogus"][..],
+        &["rpc"],
+        &["rpc", "bogus"],
+        &["rpc", "send", "a"],
+        &["rpc", "send", "a", "Hi", "-t", "0"],
+        &["rpc", "list", "-p", "0"],
+        &["rpc", "list", "-p", "70000"],
+        &["rpc", "call", "send", "[1]"],
+        &["rpc", "create", "a", "--wait"],
+        &["rpc", "messages", "a", "--limit", "2001"],
+        &["serve", "port"],
+        &["serve", "--socket", "x", "--no-socket"],
+        &["exec"],
+        &["completions", "perl"],
+        &["trust", "--list", "--remove"],
+    ] {
+        let output = run(&world, line).await;
+        assert_eq!((output.code, &*output.stdout), (Some(2), ""), "{line:?}: {output:?}");
+        assert!(
+            output.stderr.contains("--help") || output.stderr.contains("Usage:"),
+            "{line:?}: {output:?}"
+        );
+    }
+    assert!(
+        run(&world, &[]).await.stdout.contains("Usage: nexus3"),
+        "alone it says how it is used"
+    );
+}
+
+/// Every command found by following the lists of commands, from the first on.
+#[tokio::test]
+async fn every_command_explains_itself() {
+    let world = Setup::new().world().await;
+    let mut commands = vec![Vec::<String>::new()];
+    let mut seen = Vec::new();
+    while let Some(command) = commands.pop() {
+        let line: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = run(&world, &line).await;
+        assert_eq!((help.code, &*help.stderr), (Some(0), ""), "{line:?}");
+        let usage = format!("Usage: {}", [&["nexus3".to_string()], &*command].concat().join(" "));
+        assert!(help.stdout.contains(&usage), "{line:?}: {}", help.stdout);
+        for name in explained(&help.stdout, &line) {
+            commands.push([&*command, &[name]].concat());
+        }
+        seen.push(command.join(" "));
+    }
+    for command in
+        ["serve", "exec", "schema", "trust", "completions", "rpc send", "rpc create", "rpc scan"]
+    {
+        assert!(seen.iter().any(|name| name == command), "{command} is not among {seen:?}");
+    }
+}
+
+/// Checks that everything a help text lists has a description, and returns the commands among it.
+fn explained(help: &str, line: &[&str]) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut section = "";
+    let mut lines = help.lines().peekable();
+    while let Some(text) = lines.next() {
+        if !text.starts_with(' ') {
+            section = text;
+            continue;
+        }
+        let item = text.trim_start();
+        let is_item = matches!(section, "Commands:" | "Arguments:") || item.starts_with('-');
+        if !is_item || text.len() - item.len() > 6 {
+            continue;
+        }
+        let told_beside = item.split("  ").filter(|part| !part.trim().is_empty()).count() > 1;
+        let told_below = lines.peek().is_some_and(|next| next.starts_with("          "));
+        assert!(told_beside || told_below, "{line:?} does not explain {item}");
+        if section == "Commands:" && !item.starts_with("help ") {
+            commands.push(item.split(' ').next().unwrap().to_string());
+        }
+    }
+    commands
+}
+
+#[tokio::test]
+async fn completions_come_for_three_shells() {
+    let world = Setup::new().world().await;
+    for (shell, mark) in [
+        ("bash", "complete -F _nexus3"),
+        ("zsh", "#compdef nexus3"),
+        ("fish", "complete -c nexus3"),
+    ] {
+        let script = run(&world, &["completions", shell]).await;
+        assert_eq!((script.code, &*script.stderr), (Some(0), ""), "{shell}");
+        for part in [mark, "completions", "write-path", "no-socket"] {
+            assert!(script.stdout.contains(part), "{shell}: no {part}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_schema_is_what_the_server_discovers() {
+    let server = Server::start().await;
+    let printed = server.cli(["schema"]).await;
+    let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    assert_eq!(printed, server.wire().ok("rpc.discover", json!({})).await);
+    let methods = printed["methods"].as_array().unwrap();
+    let names: Vec<_> = methods.iter().map(|method| method["name"].as_str().unwrap()).collect();
+    let promised = [
+        "create_agent",
+        "destroy_agent",
+        "list_agents",
+        "shutdown_server",
+        "send",
+        "cancel",
+        "get_tokens",
+        "get_context",
+        "get_messages",
+        "compact",
+        "shutdown",
+        "rpc.discover",
+        "rpc.version",
+    ];
+    for method in promised {
+        assert!(names.contains(&method), "{method} is not among {names:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_reference_is_fresh() {
+    let world = Setup::new().world().await;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rpc.md");
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let made = run(&world, &["schema", "--markdown"]).await.stdout;
+    assert!(kept == made, "docs/rpc.md is stale; mend it with: make docs");
+}
+
+#[tokio::test]
+async fn a_message_comes_from_stdin() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    let port = server.address.port().to_string();
+    let words = "-- from a pipe,\nwith \"quotes\"\n";
+    let command = server.world.command(["rpc", "-p", &port, "send", "a", "-"]);
+    let (mut process, mut stdin, mut stdout) = crate::harness::process::Process::spawn(command);
+    stdin.write_all(words.as_bytes()).await.unwrap();
+    drop(stdin);
+    let mut printed = String::new();
+    stdout.read_to_string(&mut printed).await.unwrap();
+    assert_eq!(process.exit().await.code(), Some(0), "{printed}");
+    assert_eq!(history(&server.wire(), "a").await[0], format!("user: {words}"));
+    assert_eq!(names(&server.wire()).await, ["a"]);
+}

@@ -1,0 +1,310 @@
+//! What was answered is kept: through `kill -9`, through two servers on one home, and through disks that refuse.
+
+use std::fs;
+
+use nexus_testkit::Reply;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use serde_json::{Value, json};
+
+use crate::harness::wire::request;
+use crate::harness::{Server, Setup, Wire, World};
+use crate::support::{at_path, create, entry, history, list, names, prompt, say, shown};
+
+#[tokio::test]
+async fn an_agent_is_kept_from_the_moment_it_is_made() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let cwd = server.world.path("place");
+    fs::create_dir(&cwd).unwrap();
+    let place = |name: &str| cwd.join(name);
+    let top = json!({"agent_id": "top", "preset": "trusted", "cwd": cwd, "model": "scripted/big",
+        "system_prompt": "Be top.", "allowed_write_paths": [place("out")]});
+    wire.ok("create_agent", top).await;
+    wire.ok("create_agent", json!({"agent_id": ".temp", "parent_agent_id": "top"})).await;
+    let child = json!({"agent_id": "child", "parent_agent_id": "top", "allowed_write_paths": [place("out/deep")]});
+    wire.ok("create_agent", child).await;
+    let mut before = list(&wire).await;
+    before.retain(|entry| entry["is_temp"] == false);
+    before[0]["child_count"] = 1.into();
+
+    let server = server.restart().await;
+    let wire = server.wire();
+    let mut after = list(&wire).await;
+    for (entry, before) in after.iter_mut().zip(&before) {
+        assert_eq!(entry["status"].take(), "stored");
+        entry["status"] = before["status"].clone();
+        // The store keeps microseconds.
+        let moment = |entry: &Value| {
+            entry["created_at"]
+                .as_str()
+                .unwrap()
+                .parse::<jiff::Timestamp>()
+                .unwrap()
+                .as_microsecond()
+        };
+        assert_eq!(moment(entry), moment(before));
+        entry["created_at"] = before["created_at"].clone();
+    }
+    assert_eq!(after, before);
+
+    // Touching an agent at its path brings it back with all it had.
+    assert_eq!(at_path(&server, "top", "get_context", json!({})).await.0, 200);
+    assert_eq!(entry(&wire, "top").await["status"], "idle");
+    assert_eq!(at_path(&server, ".temp", "get_context", json!({})).await.0, 404);
+    say(&wire, "top", "Hi").await;
+    let asked = server.model().last_request();
+    assert_eq!((&asked.body["model"], &*prompt(&asked)), (&json!("big"), "Be top."));
+    for (parent, params, rule) in [
+        ("child", json!({}), "level must be below"),
+        ("top", json!({"preset": "trusted"}), "level must be below"),
+        ("top", json!({"allowed_write_paths": ["/usr"]}), "/usr lies outside"),
+    ] {
+        let mut params = params;
+        params["parent_agent_id"] = parent.into();
+        let fault = wire.refused("create_agent", params).await;
+        assert!(fault.message.contains(rule), "the ceiling outlives a restart: {fault:?}");
+    }
+    let fault = wire.refused("create_agent", json!({"agent_id": "top"})).await;
+    assert!(fault.message.contains("exists already"), "{fault:?}");
+}
+
+#[tokio::test]
+async fn a_message_is_kept_before_its_answer_leaves() {
+    let mut server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.model().set_default(Reply::echo());
+    let mut lines = Vec::new();
+    for number in 0..3 {
+        let text = format!("{number} — ünïcode\n");
+        let params =
+            json!({"agent_id": "a", "content": text, "request_id": number, "source": "test"});
+        server.wire().ok("send", params).await;
+        lines.extend([format!("user: {text}"), format!("assistant: {text}")]);
+        let before = server.wire().ok("get_messages", json!({"agent_id": "a"})).await;
+        server = server.restart().await;
+        assert_eq!(history(&server.wire(), "a").await, lines);
+        let after = server.wire().ok("get_messages", json!({"agent_id": "a"})).await;
+        for (before, after) in
+            before["messages"].as_array().unwrap().iter().zip(after["messages"].as_array().unwrap())
+        {
+            let [before, after] = [before, after].map(|message| {
+                let mut message = message.clone();
+                message["meta"]["at"].take();
+                message
+            });
+            assert_eq!(before, after);
+        }
+    }
+    say(&server.wire(), "a", "last").await;
+    lines.push("user: last".into());
+    assert_eq!(shown(&server.model().last_request()), lines, "the model is shown all of it");
+}
+
+#[tokio::test]
+async fn a_turn_that_was_killed_leaves_its_finished_steps() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    server.model().push(Reply::tool_call("no_such_tool", json!({"x": 1})));
+    server.model().push(Reply::text("So far ").then_hang());
+    let send = json!({"agent_id": "a", "content": "Go on", "stream": true});
+    let mut stream = wire.open(request(1, "send", send)).await;
+    while stream.next().await.unwrap()["params"]["chunk"] != "So far " {}
+    let server = server.restart().await;
+    drop(stream);
+    let wire = server.wire();
+    let page = wire.ok("get_messages", json!({"agent_id": "a"})).await;
+    let roles: Vec<_> =
+        page["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "tool"], "{page}");
+    assert_eq!(entry(&wire, "a").await["status"], "idle", "nothing is re-run");
+    assert_eq!(server.model().request_count(), 2);
+    say(&wire, "a", "And now?").await;
+    let asked = server.model().last_request();
+    let seen: Vec<_> = asked.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["role"].clone())
+        .collect();
+    assert_eq!(seen, ["system", "user", "assistant", "tool", "system", "user"]);
+}
+
+#[tokio::test]
+async fn two_servers_share_a_home() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let second = Setup::new().no_socket();
+    // On a home that neither has seen.
+    let (mut one, two) = tokio::join!(setup.start_in(&world), second.start_in(&world));
+    let (first, other) = (one.wire(), two.wire());
+    create(&first, "a").await;
+    create(&other, "b").await;
+    say(&first, "a", "Hi").await;
+
+    let held = async |wire: &Wire, agent: &str| {
+        let fault = wire.refused("send", json!({"agent_id": agent, "content": "x"})).await;
+        assert_eq!((fault.code, &*fault.message), (-32001, "The agent is live elsewhere"));
+        fault.data["details"].as_str().unwrap().to_string()
+    };
+    let owner = held(&other, "a").await;
+    assert!(owner.contains(&format!("process {}", pid(&world, &first).await)), "{owner}");
+    held(&first, "b").await;
+    let (status, answer) = at_path(&two, "a", "get_context", json!({})).await;
+    assert_eq!((status, &answer["error"]["code"]), (200, &json!(-32001)), "it exists, elsewhere");
+    let fault = other.refused("create_agent", json!({"agent_id": "a"})).await;
+    assert_eq!((fault.code, &*fault.message), (-32602, "An agent named a exists already"));
+    let fault = other.refused("destroy_agent", json!({"agent_id": "a"})).await;
+    assert_eq!(fault.code, -32001);
+
+    // The agents of a dead owner are taken over, with what was said last.
+    one.signal(Signal::KILL);
+    one.exit().await;
+    assert_eq!(history(&other, "a").await[0], "user: Hi");
+    say(&other, "a", "Still there?").await;
+    assert_eq!(names(&other).await, ["a", "b"]);
+
+    // And those of one that stopped are free.
+    let mut one = Setup::new().start_in(&world).await;
+    assert_eq!(names(&one.wire()).await, ["a", "b"]);
+    held(&one.wire(), "a").await;
+    create(&one.wire(), "c").await;
+    assert_eq!(one.terminate().await.code(), Some(0));
+    say(&other, "c", "Hi").await;
+}
+
+/// The process that holds the agents made over `wire`, by the note it left. Two servers have two notes; the one
+/// that is wanted is the one that is not the other's.
+async fn pid(world: &World, wire: &Wire) -> i64 {
+    let fault_of =
+        async |agent: &str| wire.call("get_context", json!({"agent_id": agent})).await.err();
+    let other = fault_of("b").await.map(|fault| fault.data["details"].to_string());
+    let mut pids = owners(world);
+    pids.retain(|pid| {
+        other.as_ref().is_none_or(|other| !other.contains(&format!("process {pid}")))
+    });
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    pids[0]
+}
+
+/// The processes that hold agents of this home.
+fn owners(world: &World) -> Vec<i64> {
+    let notes = fs::read_dir(world.home().join("owners")).unwrap();
+    let pid = |path| {
+        serde_json::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap()["pid"].as_i64()
+    };
+    notes.map(|note| pid(note.unwrap().path()).unwrap()).collect()
+}
+
+/// A file may grow no further than it is: what a full disk is to those who write, without a disk of its own. The
+/// limit is set on the running server and lifted again.
+#[tokio::test]
+async fn a_full_disk_is_an_error_that_passes() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    say(&wire, "a", "before").await;
+    let server_pid = Pid::from_raw(owners(&server.world)[0] as i32);
+    let limit = |bytes: Option<u64>| {
+        prlimit(server_pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    };
+
+    limit(Some(1));
+    for (method, params) in [
+        ("create_agent", json!({"agent_id": "b"})),
+        ("send", json!({"agent_id": "a", "content": "lost"})),
+        ("destroy_agent", json!({"agent_id": "a"})),
+        ("shutdown", json!({"agent_id": "a"})),
+    ] {
+        let fault = wire.refused(method, params).await;
+        assert_eq!(
+            (fault.code, &*fault.message),
+            (-32603, "The store cannot be written"),
+            "{method}"
+        );
+    }
+    let before = ["user: before", "assistant: Hello from the scripted model."];
+    assert_eq!(history(&wire, "a").await, before, "reads go on");
+    assert_eq!(names(&wire).await, ["a"], "nothing half-made");
+    wire.ok("create_agent", json!({"agent_id": ".t"})).await;
+    say(&wire, ".t", "a temporary agent needs no disk").await;
+
+    limit(None);
+    create(&wire, "b").await;
+    say(&wire, "a", "after").await;
+    let seen = shown(&server.model().last_request());
+    assert_eq!(seen, [before[0], before[1], "user: after"]);
+    let kept = history(&wire, "a").await;
+    let server = server.restart().await;
+    assert_eq!(history(&server.wire(), "a").await, kept);
+    assert_eq!(names(&server.wire()).await, ["a", "b"]);
+    assert_eq!(entry(&server.wire(), "a").await["should_shutdown"], false);
+}
+
+#[tokio::test]
+async fn a_home_that_cannot_be_had_stops_the_start() {
+    let world = Setup::new().unconfigured().world().await;
+    let file = world.path("file");
+    fs::write(&file, "").unwrap();
+    for home in [file.join("home"), file, "/proc/nexus3".into()] {
+        let output = Setup::new().env("NEXUS3_HOME", &home).fails_in(&world).await;
+        assert_eq!(output.code, Some(1), "{output:?}");
+        let last = output.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("Error: ") && last.contains(home.to_str().unwrap()), "{output:?}");
+    }
+    assert!(!world.socket().exists());
+}
+
+#[tokio::test]
+async fn a_damaged_store_is_refused_and_kept() {
+    let mut server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.terminate().await;
+    let world = server.world.clone();
+    let path = world.home().join("nexus3.db");
+    let whole = fs::read(&path).unwrap();
+    let mut torn = whole.clone();
+    torn[4096..].fill(0x5a);
+    let mut foreign = whole.clone();
+    foreign[..16].copy_from_slice(b"not a database!\0");
+    for (bytes, complaint) in [
+        (torn, "damaged"),
+        (foreign, "not a nexus3 database"),
+        (b"Dear diary".to_vec(), "not a nexus3 database"),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        let output = Setup::new().fails_in(&world).await;
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(
+            output.stderr.contains(complaint) && output.stderr.contains("nexus3.db"),
+            "{output:?}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it was left as it is");
+    }
+    fs::write(&path, whole).unwrap();
+    let server = Setup::new().start_in(&world).await;
+    assert_eq!(names(&server.wire()).await, ["a"]);
+}
+
+/// A stop is clean in the middle of a turn: what had been said by then is kept.
+#[tokio::test]
+async fn a_stop_keeps_what_was_said() {
+    let mut server = Setup::new().server(json!({"shutdown_grace": 0})).start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    server.model().push(Reply::text("So far ").then_hang());
+    let mut stream = wire
+        .open(request(1, "send", json!({"agent_id": "a", "content": "Go on", "stream": true})))
+        .await;
+    while stream.next().await.unwrap()["params"]["chunk"] != "So far " {}
+    server.signal(Signal::TERM);
+    let (_, answer) = stream.all().await;
+    assert_eq!(answer["result"]["content"], "So far ");
+    assert_eq!(answer["result"]["cancelled"], true);
+    assert_eq!(server.exit().await.code(), Some(0));
+    let server = Setup::new().start_in(&server.world.clone()).await;
+    assert_eq!(
+        history(&server.wire(), "a").await,
+        ["user: Go on", "assistant: So far  (interrupted)"]
+    );
+}

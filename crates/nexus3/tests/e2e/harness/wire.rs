@@ -1,0 +1,279 @@
+//! A transport as a case sees it: messages go in, answers and notifications come out.
+
+mod exchange;
+mod pipes;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nexus_adapters::config::Config;
+use nexus_core::Requester;
+use nexus_server::transport::memory::MemoryConnection;
+use nexus_testkit::ScriptedModel;
+use nexus3::wiring::{self, Wired};
+use serde_json::{Value, json};
+
+use super::{Fault, Framed, Http, HttpRequest, Server, Setup, World, check, within};
+pub use exchange::Exchange;
+use pipes::Pipes;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Http,
+    Unix,
+    Stdio,
+    Memory,
+}
+
+/// The server scope of one server over one transport, as the administrator.
+pub struct Wire {
+    world: Arc<World>,
+    link: Link,
+    /// The server, when it was started for this wire.
+    server: Option<Server>,
+    next_id: AtomicU64,
+}
+
+enum Link {
+    Http { post: HttpRequest, address: std::net::SocketAddr, idle: Mutex<Vec<Http>> },
+    Unix { path: PathBuf, idle: Mutex<Vec<Framed>> },
+    Stdio(Pipes),
+    Memory(Wired),
+}
+
+impl Wire {
+    /// A server of its own, reached over `transport`.
+    pub async fn over(transport: Transport, setup: Setup) -> Self {
+        match transport {
+            Transport::Http => {
+                let server = setup.start().await;
+                Self::to(&server).owning(server)
+            }
+            Transport::Unix => {
+                let server = setup.start().await;
+                let path = server.socket.clone().unwrap();
+                let link = Link::Unix { path, idle: Mutex::default() };
+                Self::new(&server.world, link).owning(server)
+            }
+            Transport::Stdio => {
+                let stdio = setup.stdio().await;
+                let world = stdio.world.clone();
+                Self::new(&world, Link::Stdio(Pipes::new(stdio)))
+            }
+            Transport::Memory => {
+                let world = setup.world().await;
+                let (home, work) = (world.home(), world.work());
+                let config = Config::load(&home, &work, &|_| None).unwrap();
+                let wired = wiring::wire(&home, &work, &config, Arc::new(())).await.unwrap();
+                Self::new(&world, Link::Memory(wired))
+            }
+        }
+    }
+
+    /// HTTP to a server that runs, with its token.
+    pub fn to(server: &Server) -> Self {
+        let link =
+            Link::Http { post: server.post(""), address: server.address, idle: Mutex::default() };
+        Self::new(&server.world, link)
+    }
+
+    fn new(world: &Arc<World>, link: Link) -> Self {
+        Self { world: world.clone(), link, server: None, next_id: AtomicU64::new(1) }
+    }
+
+    fn owning(self, server: Server) -> Self {
+        Self { server: Some(server), ..self }
+    }
+
+    pub fn model(&self) -> &ScriptedModel {
+        &self.world.model
+    }
+
+    /// Sends a message and returns its answer, checked.
+    pub async fn exchange(&self, message: impl AsRef<[u8]>) -> Value {
+        check::message(&self.exchange_raw(message).await)
+    }
+
+    /// Sends a message and returns the text of its answer.
+    pub async fn exchange_raw(&self, message: impl AsRef<[u8]>) -> String {
+        self.deliver(message.as_ref()).await.expect("the message was not answered")
+    }
+
+    /// Sends a message that must not be answered.
+    pub async fn silent(&self, message: impl AsRef<[u8]>) {
+        let message = message.as_ref();
+        let asked = String::from_utf8_lossy(message);
+        match &self.link {
+            Link::Http { .. } | Link::Memory(_) => {
+                assert_eq!(self.deliver(message).await, None, "{asked}");
+            }
+            Link::Unix { path, .. } => {
+                // Answers come in order: the next one must be that of the next request.
+                let mut connection = Framed::connect(path).await;
+                connection.send(message).await;
+                connection.send(MARK.as_bytes()).await;
+                assert_eq!(connection.message().await["id"], "mark", "{asked}");
+                connection.end_input().await;
+                assert_eq!(connection.frame().await, None, "{asked}");
+            }
+            Link::Stdio(pipes) => {
+                // An answer that comes late is found when the wire is finished.
+                pipes.send(message).await;
+                assert_eq!(self.exchange(MARK).await["id"], "mark", "{asked}");
+            }
+        }
+    }
+
+    /// Sends a message whose answer may arrive in pieces.
+    pub async fn open(&self, message: impl AsRef<[u8]>) -> Exchange {
+        let message = message.as_ref();
+        match &self.link {
+            Link::Http { post, address, .. } => {
+                let request = post.clone().header("Accept", "application/json, text/event-stream");
+                let mut connection = Http::connect(*address).await;
+                connection.write(&request.body(message).bytes()).await;
+                Exchange::http(connection).await
+            }
+            Link::Unix { path, .. } => {
+                let mut connection = Framed::connect(path).await;
+                connection.send(message).await;
+                Exchange::unix(connection)
+            }
+            Link::Stdio(pipes) => Exchange::stdio(pipes.begin(message).await),
+            Link::Memory(wired) => {
+                let (connection, notifications) =
+                    MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
+                Exchange::memory(connection, notifications, message.to_vec())
+            }
+        }
+    }
+
+    /// Calls a method with an id of its own.
+    pub async fn call(&self, method: &str, params: Value) -> Result<Value, Fault> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut answer = self.exchange(request(id, method, params)).await;
+        assert_eq!(answer["id"], id);
+        match answer.get("error") {
+            Some(error) => Err(Fault::of(error)),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    /// Calls a method that must succeed.
+    pub async fn ok(&self, method: &str, params: Value) -> Value {
+        let answer = self.call(method, params.clone()).await;
+        answer.unwrap_or_else(|fault| panic!("{method} {params}: {fault:?}"))
+    }
+
+    /// Calls a method that must fail.
+    pub async fn refused(&self, method: &str, params: Value) -> Fault {
+        match self.call(method, params.clone()).await {
+            Err(fault) => fault,
+            Ok(result) => panic!("{method} {params}: {result}"),
+        }
+    }
+
+    /// Stops a server that was started for this wire. It must end well, and have said nothing that nobody asked for.
+    pub async fn finish(self) {
+        if let Some(mut server) = self.server {
+            assert_eq!(server.terminate().await.code(), Some(0), "{}", server.log().text());
+        }
+        match self.link {
+            Link::Http { .. } | Link::Unix { .. } => {}
+            Link::Stdio(pipes) => pipes.finish().await,
+            Link::Memory(wired) => {
+                wired.engine.stop_turns(std::time::Duration::ZERO).await;
+                wired.engine.close().await.unwrap();
+            }
+        }
+    }
+
+    /// Sends a message and returns the text of its answer, if it gets one.
+    async fn deliver(&self, message: &[u8]) -> Option<String> {
+        match &self.link {
+            Link::Http { post, address, idle } => {
+                let kept = idle.lock().unwrap().pop();
+                let mut connection = match kept {
+                    Some(connection) => connection,
+                    None => Http::connect(*address).await,
+                };
+                connection.write(&post.clone().body(message).bytes()).await;
+                let response = connection.response().await;
+                assert_eq!(response.status == 202, response.body.is_empty(), "{response:?}");
+                idle.lock().unwrap().push(connection);
+                (response.status != 202).then(|| String::from_utf8(response.body).unwrap())
+            }
+            Link::Unix { path, idle } => {
+                let kept = idle.lock().unwrap().pop();
+                let mut connection = match kept {
+                    Some(connection) => connection,
+                    None => Framed::connect(path).await,
+                };
+                connection.send(message).await;
+                let answer = connection.frame().await;
+                idle.lock().unwrap().push(connection);
+                answer
+            }
+            Link::Stdio(pipes) => within("an answer", pipes.begin(message).await.recv()).await,
+            Link::Memory(wired) => {
+                let (connection, _notifications) =
+                    MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
+                let answer = within("an answer", connection.request(message.to_vec())).await;
+                answer.map(|answer| String::from_utf8(answer).expect("an answer is UTF-8"))
+            }
+        }
+    }
+}
+
+/// A request whose answer shows that what was sent before it got none.
+const MARK: &str = r#"{"jsonrpc":"2.0","method":"rpc.version","id":"mark"}"#;
+
+/// A request as a client writes it.
+pub fn request(id: impl Into<Value>, method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "method": method, "params": params, "id": id.into()}).to_string()
+}
+
+/// Runs a case over one transport.
+pub async fn run(transport: Transport, setup: Setup, case: impl AsyncFn(&Wire)) {
+    let wire = Wire::over(transport, setup).await;
+    case(&wire).await;
+    wire.finish().await;
+}
+
+/// Makes one test for each transport of every case that is named, and so of its failure. A case is an
+/// `async fn(&Wire)`; after a colon may stand the [`Setup`] that it needs.
+macro_rules! over_every_wire {
+    ($($case:ident $(: $setup:expr)?),+ $(,)?) => { $(
+        mod $case {
+            use super::*;
+            use crate::harness::wire::{Transport, run};
+
+            fn setup() -> $crate::harness::Setup {
+                let setup = $crate::harness::Setup::new();
+                $( let _ = setup; let setup = $setup; )?
+                setup
+            }
+
+            #[tokio::test]
+            async fn http() {
+                run(Transport::Http, setup(), $case).await;
+            }
+
+            #[tokio::test]
+            async fn unix() {
+                run(Transport::Unix, setup(), $case).await;
+            }
+
+            #[tokio::test]
+            async fn stdio() {
+                run(Transport::Stdio, setup(), $case).await;
+            }
+
+            #[tokio::test]
+            async fn memory() {
+                run(Transport::Memory, setup(), $case).await;
+            }
+        }
+    )+ };
+}

@@ -1,0 +1,33 @@
+//! What the program promises to those who drive it, proven against the real binary. `harness` says how.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should stop where it stands"
+)]
+
+#[macro_use]
+mod harness;
+
+mod agents;
+mod cli;
+mod compaction;
+mod config;
+mod discovery;
+mod durability;
+mod envelope;
+mod errors;
+mod exec;
+mod fuzz;
+mod http;
+mod identity;
+mod kills;
+mod life;
+mod lineage;
+mod logs;
+mod providers;
+mod seeds;
+mod stdio;
+mod stream;
+mod support;
+mod turns;
+mod unix;
