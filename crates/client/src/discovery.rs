@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::error::FORBIDDEN;
+use nexus_protocol::shared::Shared;
 use nexus_protocol::{Api, CallError};
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ pub struct DiscoveredServer {
     /// For a server of ours, how it took the token.
     pub auth: Option<Auth>,
     /// Its agents, if it told.
-    pub agents: Option<Vec<AgentEntry>>,
+    pub agents: Option<Shared<Vec<AgentEntry>>>,
     /// The port's token file, if there is one.
     pub token_path: Option<PathBuf>,
     /// Whether there was a token to try.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use crate::logs::AgentLogs;
 use crate::message::SharedMessage;
 use crate::name::{AgentId, TurnId};
 use crate::permission::Permissions;
+use crate::pool::Changed;
 use crate::prompt::Prompt;
 use crate::store::{AgentRecord, Append, Fence, Progress, Store, StoreError, StoredAgent};
 
@@ -26,6 +28,8 @@ pub struct Agent {
     settings: RwLock<Settings>,
     conversation: Mutex<Conversation>,
     progress: Mutex<Progress>,
+    /// The pool's count of changes.
+    version: Arc<AtomicU64>,
     /// Turns that run or wait, by name.
     turns: Mutex<HashMap<TurnId, CancellationToken>>,
     /// Held by the one turn that runs. Fair: turns run in the order they came.
@@ -53,6 +57,7 @@ impl Agent {
         record: AgentRecord,
         fence: Option<Fence>,
         messages: Vec<SharedMessage>,
+        version: Arc<AtomicU64>,
     ) -> Arc<Self> {
         let AgentRecord { permissions, ceiling, model, cwd, system_prompt, .. } = record;
         Arc::new(Self {
@@ -64,6 +69,7 @@ impl Agent {
             settings: RwLock::new(Settings { permissions, ceiling, model, cwd, system_prompt }),
             conversation: Mutex::new(Conversation::from_history(messages)),
             progress: Mutex::new(record.progress),
+            version,
             turns: Mutex::default(),
             turn_lock: Arc::default(),
             writing: tokio::sync::Mutex::new(()),
@@ -72,8 +78,8 @@ impl Agent {
         })
     }
 
-    pub(crate) fn restored(stored: StoredAgent) -> Arc<Self> {
-        Self::new(stored.record, Some(stored.fence), stored.messages)
+    pub(crate) fn restored(stored: StoredAgent, version: Arc<AtomicU64>) -> Arc<Self> {
+        Self::new(stored.record, Some(stored.fence), stored.messages, version)
     }
 
     /// The agent as the store would keep it.
@@ -154,6 +160,7 @@ impl Agent {
 
     /// Names a turn and makes its cancel token. `None` when one of that name is in flight.
     pub(crate) fn enter_turn(self: &Arc<Self>, turn: &TurnId) -> Option<TurnPlace> {
+        let _changed = Changed(&self.version);
         let mut turns = lock(&self.turns);
         if turns.contains_key(turn) {
             return None;
@@ -177,6 +184,7 @@ impl Agent {
         let should_shutdown = progress.should_shutdown || self.progress().should_shutdown;
         let progress = Progress { should_shutdown, ..progress };
         self.write(store, messages.clone(), progress).await?;
+        let _changed = Changed(&self.version);
         logs.messages(&self.id, &messages);
         let mut conversation = lock(&self.conversation);
         for message in messages {
@@ -202,6 +210,7 @@ impl Agent {
             let append = Append { first_index: self.message_count(), messages, progress };
             store.append(&self.id, fence, append).await?;
         }
+        let _changed = Changed(&self.version);
         *lock(&self.progress) = progress;
         Ok(())
     }
@@ -238,6 +247,7 @@ pub(crate) struct TurnPlace {
 
 impl Drop for TurnPlace {
     fn drop(&mut self) {
+        let _changed = Changed(&self.agent.version);
         lock(&self.agent.turns).remove(&self.turn);
     }
 }

@@ -98,7 +98,7 @@ impl Engine {
                 },
             )?),
         };
-        let agent = Agent::new(record, fence, Vec::new());
+        let agent = Agent::new(record, fence, Vec::new(), self.pool.version.clone());
         self.pool.insert(agent.clone());
         Ok(agent)
     }

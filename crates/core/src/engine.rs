@@ -159,7 +159,7 @@ impl Engine {
             self.pool.remove(id);
             return Err(unknown());
         };
-        let agent = Agent::restored(stored);
+        let agent = Agent::restored(stored, self.pool.version.clone());
         self.pool.insert(agent.clone());
         Ok(agent)
     }
@@ -250,6 +250,11 @@ impl Engine {
     /// When the agent was made; `None` when there is none of that name.
     pub fn born(&self, id: &AgentId) -> Option<Timestamp> {
         self.pool.created_at(id)
+    }
+
+    /// Grows with every change that `list_agents` could show.
+    pub fn version(&self) -> u64 {
+        self.pool.version.load(std::sync::atomic::Ordering::Acquire)
     }
 
     pub fn max_tool_iterations(&self) -> u32 {

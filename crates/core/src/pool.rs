@@ -1,6 +1,7 @@
 //! All agents of a server, in memory or on disk, and their lineage.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
@@ -12,6 +13,8 @@ use crate::store::AgentRecord;
 /// The agents this server knows. A stored agent becomes live when it is touched.
 #[derive(Default)]
 pub struct Pool {
+    /// Grows with every change to any agent that a list could show.
+    pub(crate) version: Arc<AtomicU64>,
     entries: RwLock<HashMap<AgentId, Entry>>,
 }
 
@@ -19,6 +22,15 @@ enum Entry {
     Live(Arc<Agent>),
     /// On disk. The record is what `list_agents` shows until somebody touches the agent.
     Stored(Box<AgentRecord>),
+}
+
+/// Counts a change when it is made: whoever reads the version first and the agents then never takes old for new.
+pub(crate) struct Changed<'a>(pub &'a AtomicU64);
+
+impl Drop for Changed<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// An agent as a list shows it.
@@ -48,11 +60,13 @@ impl Pool {
     }
 
     pub fn insert(&self, agent: Arc<Agent>) {
+        let _changed = Changed(&self.version);
         self.write().insert(agent.id.clone(), Entry::Live(agent));
     }
 
     /// Remembers agents that lie in the store. One that is live already stays live.
     pub fn insert_stored(&self, records: Vec<AgentRecord>) {
+        let _changed = Changed(&self.version);
         let mut entries = self.write();
         for record in records {
             entries.entry(record.id.clone()).or_insert_with(|| Entry::Stored(Box::new(record)));
@@ -60,6 +74,7 @@ impl Pool {
     }
 
     pub fn remove(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        let _changed = Changed(&self.version);
         match self.write().remove(id)? {
             Entry::Live(agent) => Some(agent),
             Entry::Stored(_) => None,

@@ -77,9 +77,10 @@ pub struct ServeOptions {
     pub log_format: Option<LogFormat>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
+    #[default]
     Json,
 }
 

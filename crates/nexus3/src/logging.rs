@@ -1,6 +1,7 @@
 //! The server's log on standard error: one line per event, JSON unless a person watches.
 
-use std::fmt::{self, Write as _};
+use std::cell::RefCell;
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nexus_adapters::agent_logs::AgentLogFiles;
 use nexus_core::logs::RAW_TARGET;
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -52,84 +54,129 @@ struct Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let (level, now) = (*event.metadata().level(), Timestamp::now());
-        self.queue.push(match self.format {
-            LogFormat::Json => fields.json(level, now),
-            LogFormat::Text => fields.text(level, now),
+        thread_local! {
+            /// A busy server logs every call: the buffers are kept.
+            static LINE: RefCell<Line> = RefCell::default();
+        }
+        LINE.with_borrow_mut(|line| {
+            line.format = self.format;
+            line.message.clear();
+            line.data.clear();
+            event.record(line);
+            let metadata = event.metadata();
+            line.finish(*metadata.level());
+            self.queue.push(&line.text);
         });
     }
 }
 
+/// One event on its way to being a line.
 #[derive(Default)]
-struct Fields {
+struct Line {
+    format: LogFormat,
     message: String,
-    data: Map<String, Value>,
+    /// The fields: members of a JSON object, or ` name=value` for people.
+    data: Vec<u8>,
+    text: Vec<u8>,
+    clock: Clock,
 }
 
-impl Fields {
-    fn json(self, level: Level, now: Timestamp) -> String {
-        let mut line = format!(r#"{{"timestamp":"{now:.3}","level":"{level}","message":"#);
-        line.push_str(&Value::from(self.message).to_string());
-        let _ = writeln!(line, r#","data":{}}}"#, Value::Object(self.data));
-        line
-    }
-
-    fn text(self, level: Level, now: Timestamp) -> String {
-        let mut line = format!("{} {level:5} {}", now.strftime("%H:%M:%S"), self.message);
-        for (name, value) in &self.data {
-            let _ = match value {
-                // For a person: a text of several lines is shown as such.
-                Value::String(text) if text.contains('\n') => {
-                    write!(line, "\n  {name}: {}", text.replace('\n', "\n    "))
-                }
-                Value::String(text) => write!(line, " {name}={text}"),
-                value => write!(line, " {name}={value}"),
-            };
-        }
-        line.push('\n');
-        line
-    }
-
-    fn put(&mut self, field: &Field, value: impl Into<Value>) {
-        self.data.insert(field.name().into(), value.into());
-    }
-}
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => self.message = value.into(),
-            // The id of a request is logged as its JSON text.
-            "id" => {
-                self.put(field, serde_json::from_str(value).unwrap_or_else(|_| Value::from(value)))
+impl Line {
+    fn finish(&mut self, level: Level) {
+        let Self { message, data, text, clock, .. } = self;
+        text.clear();
+        // Writing to memory does not fail.
+        let _ = match self.format {
+            LogFormat::Json => {
+                text.extend_from_slice(b"{\"timestamp\":\"");
+                clock.write(text);
+                let _ = write!(text, "\",\"level\":\"{level}\",\"message\":");
+                let _ = serde_json::to_writer(&mut *text, message);
+                text.extend_from_slice(b",\"data\":{");
+                text.extend_from_slice(data);
+                text.write_all(b"}}\n")
             }
-            _ => self.put(field, value),
+            LogFormat::Text => {
+                let _ =
+                    write!(text, "{} {level:5} {message}", Timestamp::now().strftime("%H:%M:%S"));
+                text.extend_from_slice(data);
+                text.write_all(b"\n")
+            }
+        };
+    }
+
+    /// Adds a field whose value is written by `json`, or for people as `plain`.
+    fn put(&mut self, field: &Field, json: impl Serialize, plain: impl fmt::Display) {
+        let data = &mut self.data;
+        let _ = match self.format {
+            LogFormat::Json => {
+                let comma = if data.is_empty() { "" } else { "," };
+                let _ = write!(data, "{comma}\"{}\":", field.name());
+                serde_json::to_writer(data, &json).map_err(Into::into)
+            }
+            LogFormat::Text => write!(data, " {}={plain}", field.name()),
+        };
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match (field.name(), self.format) {
+            ("message", _) => self.message.push_str(value),
+            // The id of a request is logged as the JSON text it is.
+            ("id", _) => match serde_json::from_str::<&RawValue>(value) {
+                Ok(id) => self.put(field, id, value),
+                Err(_) => self.put(field, value, value),
+            },
+            // For a person: a text of several lines is shown as such.
+            (name, LogFormat::Text) if value.contains('\n') => {
+                let _ = write!(self.data, "\n  {name}: {}", value.replace('\n', "\n    "));
+            }
+            _ => self.put(field, value, value),
         }
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value);
+        self.put(field, value, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value);
+        self.put(field, value, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value);
+        self.put(field, value, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value);
+        self.put(field, value, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            _ => self.put(field, format!("{value:?}")),
+            "message" => {
+                let _ = fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}"));
+            }
+            _ => self.put(field, format!("{value:?}"), format_args!("{value:?}")),
         }
+    }
+}
+
+/// Writes the time to the millisecond. The part down to the second is made once a second.
+#[derive(Default)]
+struct Clock {
+    second: i64,
+    text: String,
+}
+
+impl Clock {
+    fn write(&mut self, out: &mut Vec<u8>) {
+        let now = Timestamp::now();
+        if self.text.is_empty() || self.second != now.as_second() {
+            self.second = now.as_second();
+            self.text = now.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        }
+        let _ = write!(out, "{}.{:03}Z", self.text, now.subsec_millisecond());
     }
 }
 
@@ -157,7 +204,7 @@ const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const GATHER: Duration = Duration::from_millis(2);
 
 impl Queue {
-    fn push(&self, line: String) {
+    fn push(&self, line: &[u8]) {
         let mut state = self.state();
         if state.closed {
             return;
@@ -169,7 +216,7 @@ impl Queue {
         if state.lines.is_empty() {
             self.changed.notify_all();
         }
-        state.lines.extend_from_slice(line.as_bytes());
+        state.lines.extend_from_slice(line);
     }
 
     fn run(&self) {

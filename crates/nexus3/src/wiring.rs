@@ -82,7 +82,6 @@ pub async fn wire(
     };
     let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
     let agent_tokens = AgentTokens::new()?;
-    let dispatcher =
-        nexus_server::dispatcher(Services { engine: engine.clone(), tokens: agent_tokens.clone() });
+    let dispatcher = nexus_server::dispatcher(Services::new(engine.clone(), agent_tokens.clone()));
     Ok(Wired { engine, dispatcher, agent_tokens, models })
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::NoParams;
+use crate::shared::Shared;
 use crate::turn::RequestId;
 
 method! {
@@ -101,7 +102,7 @@ pub struct DestroyAgentResult {
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListAgentsResult {
-    pub agents: Vec<AgentEntry>,
+    pub agents: Shared<Vec<AgentEntry>>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

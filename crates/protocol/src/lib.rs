@@ -9,6 +9,7 @@ pub mod error;
 pub mod method;
 pub mod params;
 pub mod server;
+pub mod shared;
 pub mod stream;
 pub mod turn;
 

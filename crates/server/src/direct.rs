@@ -5,7 +5,6 @@ use std::sync::Arc;
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::api::{Api, CallError, Target as Endpoint};
 use nexus_protocol::{Method, RpcError};
-use tokio_util::sync::CancellationToken;
 
 use crate::dispatcher::{Caller, Dispatcher, Target};
 
@@ -38,8 +37,7 @@ impl Api for DirectAgentApi {
         let caller = Caller {
             requester: self.requester.clone(),
             target: agent_id.clone().map_or(Target::Server, Target::Agent),
-            outbox: None,
-            closed: CancellationToken::new(),
+            peer: None,
             answer_bytes_max: usize::MAX,
         };
         Ok(self.dispatcher.call::<M>(caller, agent_id, params).await?)

@@ -23,8 +23,13 @@ use tokio_util::sync::CancellationToken;
 use crate::Services;
 use crate::errors::wire;
 
-/// Where notifications for one connection go. Bounded: see `transport`.
-pub type Outbox = mpsc::Sender<Vec<u8>>;
+/// The way back to a peer while its call runs.
+pub struct Peer {
+    /// Takes notifications. Bounded: see `transport`.
+    pub outbox: mpsc::Sender<Vec<u8>>,
+    /// Cancelled when the peer is gone.
+    pub closed: CancellationToken,
+}
 
 /// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.
 #[derive(Clone)]
@@ -32,9 +37,7 @@ pub struct Caller {
     pub requester: Requester,
     pub target: Target,
     /// `None` where notifications cannot travel.
-    pub outbox: Option<Outbox>,
-    /// Cancelled when the peer is gone.
-    pub closed: CancellationToken,
+    pub peer: Option<Arc<Peer>>,
     /// Largest answer the connection can carry.
     pub answer_bytes_max: usize,
 }

@@ -10,16 +10,28 @@ mod stream;
 pub mod transport;
 
 pub use direct::DirectAgentApi;
-pub use dispatcher::{Caller, Dispatcher, Outbox, Reply, Target};
+pub use dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use nexus_core::Engine;
+use nexus_protocol::agent::AgentEntry;
+use nexus_protocol::shared::Shared;
 
 /// What handlers can use beside the parameters of their call.
 pub struct Services {
     pub engine: Arc<Engine>,
     pub tokens: auth::AgentTokens,
+    agent_list: Mutex<Option<AgentList>>,
+}
+
+/// The administrator's list of agents, and the engine's version it shows.
+type AgentList = (u64, Shared<Vec<AgentEntry>>);
+
+impl Services {
+    pub fn new(engine: Arc<Engine>, tokens: auth::AgentTokens) -> Self {
+        Self { engine, tokens, agent_list: Mutex::new(None) }
+    }
 }
 
 /// The dispatcher with every method of this server.

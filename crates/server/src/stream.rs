@@ -14,14 +14,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::dispatcher::{Cx, Outbox};
+use crate::dispatcher::{Cx, Peer};
 
 /// One open stream: `stream_start`, then what the sink is told, then `stream_end`.
 pub struct Stream(Arc<State>);
 
 struct State {
     id: String,
-    outbox: Outbox,
+    peer: Arc<Peer>,
     /// Chunks sent so far.
     chunks: AtomicU64,
     /// Cancelled when the reader fell behind and the queue was full.
@@ -32,10 +32,10 @@ impl Stream {
     /// Opens a stream where the caller's connection can carry one.
     pub async fn open(cx: &Cx) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let outbox = cx.caller.outbox.clone()?;
+        let peer = cx.caller.peer.clone()?;
         let state = State {
             id: format!("stream_{}", NEXT.fetch_add(1, Ordering::Relaxed)),
-            outbox,
+            peer,
             chunks: AtomicU64::new(0),
             overrun: CancellationToken::new(),
         };
@@ -43,12 +43,17 @@ impl Stream {
         let task_id = task_id.unwrap_or(RawValue::NULL);
         let start = StreamStart { stream_id: (&*state.id).into(), task_id };
         // A peer that is gone is noticed by whoever waits for the turn.
-        let _ = state.outbox.send(encode(STREAM_START, &start)).await;
+        let _ = state.peer.outbox.send(encode(STREAM_START, &start)).await;
         Some(Self(Arc::new(state)))
     }
 
     pub fn sink(&self) -> Sink {
         Sink(self.0.clone())
+    }
+
+    /// Resolves when the peer is gone.
+    pub async fn closed(&self) {
+        self.0.peer.closed.cancelled().await;
     }
 
     /// Resolves when the reader fell too far behind.
@@ -69,7 +74,7 @@ impl Stream {
             stream_id: (&*self.0.id).into(),
             total_chunks: self.0.chunks.load(Ordering::Relaxed),
         };
-        let _ = self.0.outbox.send(encode(STREAM_END, &end)).await;
+        let _ = self.0.peer.outbox.send(encode(STREAM_END, &end)).await;
     }
 }
 
@@ -104,7 +109,7 @@ impl EventSink for Sink {
                 encode(STREAM_EVENT, &StreamEvent { stream_id, event })
             }
         };
-        if state.outbox.try_send(message).is_err() {
+        if state.peer.outbox.try_send(message).is_err() {
             state.overrun.cancel();
             return false;
         }

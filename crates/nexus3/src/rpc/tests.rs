@@ -165,7 +165,8 @@ async fn destroying_nobody_is_a_failure() {
 async fn a_streamed_answer_is_its_text() {
     let event = |message: &str| format!("data: {message}\n\n");
     let data = |chunk: &str| {
-        event(&json!({"method": "stream_data", "params": {"chunk": chunk}}).to_string())
+        let params = json!({"stream_id": "s", "chunk": chunk, "sequence": 1});
+        event(&json!({"method": "stream_data", "params": params}).to_string())
     };
     let result = r#"{"content":"one\ntwo","request_id":"r","halted_at_iteration_limit":false}"#;
     let done = event(&format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{result}}}"#));
@@ -188,7 +189,7 @@ async fn errors_say_what_can_be_done() {
         ran.error.as_deref(),
         Some(
             "Authentication failed (-32003): The token is missing or wrong.\n  \
-             Send the token of ~/.nexus3/rpc.token as 'Authorization: Bearer TOKEN'."
+             Send 'Authorization: Bearer TOKEN'; the server's start names the file of its token."
         )
     );
 }

@@ -100,7 +100,7 @@ async fn a_person_can_have_the_log_as_text() {
     stdio.finish().await;
     let log = stdio.process.log().complete().await;
     let line = log.lines().find(|line| line.contains("RPC Request")).expect(&log);
-    assert!(line.contains(r#" INFO  RPC Request method=nope id=x duration_ms="#), "{line}");
+    assert!(line.contains(r#" INFO  RPC Request method=nope id="x" duration_ms="#), "{line}");
 }
 
 /// The log file of an agent, with every moment taken out.

@@ -1,5 +1,7 @@
 //! Making, ending and listing agents.
 
+use std::sync::PoisonError;
+
 use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::create::AgentSpec;
@@ -13,6 +15,7 @@ use nexus_protocol::agent::{
     DestroyAgentResult, ListAgents, ListAgentsResult, Shutdown, ShutdownResult,
 };
 use nexus_protocol::params::NoParams;
+use nexus_protocol::shared::Shared;
 
 use super::{agent_id, request_id};
 use crate::dispatcher::{Cx, Registry};
@@ -84,12 +87,28 @@ async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResul
 }
 
 async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
+    let services = &cx.services;
+    // What an agent sees is its own; what the administrator sees is the same until something changes.
+    if cx.caller.requester != Requester::Administrator {
+        return Ok(ListAgentsResult { agents: entries(&cx) });
+    }
+    let version = services.engine.version();
+    let mut known = services.agent_list.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((of, agents)) = &*known
+        && *of == version
+    {
+        return Ok(ListAgentsResult { agents: agents.clone() });
+    }
+    let agents = entries(&cx);
+    *known = Some((version, agents.clone()));
+    Ok(ListAgentsResult { agents })
+}
+
+fn entries(cx: &Cx) -> Shared<Vec<AgentEntry>> {
     let engine = &cx.services.engine;
     let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
     let cards = engine.list_agents(&cx.caller.requester);
-    Ok(ListAgentsResult {
-        agents: cards.into_iter().map(|card| entry(card, default_model.as_ref())).collect(),
-    })
+    Shared::new(cards.into_iter().map(|card| entry(card, default_model.as_ref())).collect())
 }
 
 fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {

@@ -34,7 +34,7 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
         Err(error) => Err(wire(error)),
         Ok(turn) => match &stream {
             None => finish(turn, timeout).await,
-            Some(stream) => follow(&cx, stream, turn, timeout).await,
+            Some(stream) => follow(stream, turn, timeout).await,
         },
     };
     if let Some(stream) = stream {
@@ -50,7 +50,6 @@ async fn finish(turn: TurnHandle, timeout: Option<Duration>) -> Result<SendResul
 
 /// Waits for a streamed turn. A peer that goes away takes it along; one that reads too slowly loses only its stream.
 async fn follow(
-    cx: &Cx,
     stream: &Stream,
     turn: TurnHandle,
     timeout: Option<Duration>,
@@ -62,7 +61,7 @@ async fn follow(
         biased;
         answer = &mut finished => answer,
         () = stream.overrun() => Err(stream.overrun_error()),
-        () = cx.caller.closed.cancelled() => {
+        () = stream.closed() => {
             cancel.cancel();
             finished.await
         }

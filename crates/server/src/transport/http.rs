@@ -10,6 +10,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -29,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use super::sse::{Events, Progress};
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
 use crate::auth::{Auth, AuthError};
-use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Target};
+use crate::dispatcher::{Caller, Class, Dispatcher, Peer, Reply, Target};
 
 /// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
 const GZIP_BYTES_MIN: usize = 8 * 1024;
@@ -243,13 +244,7 @@ fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refu
         }
     };
     Ok(Prepared {
-        caller: Caller {
-            requester,
-            target,
-            outbox: None,
-            closed: CancellationToken::new(),
-            answer_bytes_max: usize::MAX,
-        },
+        caller: Caller { requester, target, peer: None, answer_bytes_max: usize::MAX },
         coding,
         wants_events: mentions(headers, &header::ACCEPT, "text/event-stream"),
         takes_gzip: mentions(headers, &header::ACCEPT_ENCODING, "gzip"),
@@ -337,8 +332,12 @@ async fn read(body: &mut Incoming, coding: Coding, limits: &Limits) -> Result<By
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_large());
     }
-    let collected =
-        tokio::time::timeout(limits.read_timeout, Limited::new(body, bytes_max).collect()).await;
+    let mut collecting = std::pin::pin!(Limited::new(body, bytes_max).collect());
+    // Most bodies came with their headers: those need no timer.
+    let collected = match collecting.as_mut().now_or_never() {
+        Some(collected) => Ok(collected),
+        None => tokio::time::timeout(limits.read_timeout, collecting).await,
+    };
     let packed = match collected {
         Err(_) => {
             return Err(refuse(
@@ -387,8 +386,9 @@ async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Res
             .await;
     }
     let (outbox, mut notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
-    caller.outbox = Some(outbox);
-    let closed = caller.closed.clone().drop_guard();
+    let closed = CancellationToken::new();
+    caller.peer = Some(Arc::new(Peer { outbox, closed: closed.clone() }));
+    let closed = closed.drop_guard();
     // Wait until there is something to stream or the call is over: only then is it clear which answer this is.
     let (first, progress) = match begin(&context.dispatcher, caller, message) {
         Begun::Done(reply) => (notifications.try_recv().ok(), Progress::Replied(reply)),

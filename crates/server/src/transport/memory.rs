@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{OUTBOX_MESSAGES_MAX, begin};
-use crate::dispatcher::{Caller, Dispatcher, Target};
+use crate::dispatcher::{Caller, Dispatcher, Peer, Target};
 
 /// One connection. Calls run side by side; notifications of all of them arrive at the receiver.
 pub struct MemoryConnection {
@@ -26,8 +26,7 @@ impl MemoryConnection {
         let caller = Caller {
             requester,
             target: Target::Server,
-            outbox: Some(outbox),
-            closed: closed.clone(),
+            peer: Some(Arc::new(Peer { outbox, closed: closed.clone() })),
             answer_bytes_max: usize::MAX,
         };
         (Self { dispatcher, caller, _closed: closed.drop_guard() }, notifications)

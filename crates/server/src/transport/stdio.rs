@@ -11,10 +11,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
-use crate::dispatcher::{Caller, Dispatcher, Target};
+use crate::dispatcher::{Caller, Dispatcher, Peer, Target};
 
 /// Longest line, as HTTP's body limit.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Answers gather up to this size while further lines wait in the buffer.
+const READY_BYTES_MAX: usize = 64 * 1024;
 
 /// Calls of one parent that may run at once. Past it nothing more is read until one ends.
 const CALLS_MAX: usize = 1024;
@@ -32,24 +35,35 @@ pub async fn serve(
     let caller = Caller {
         requester: Requester::Administrator,
         target: Target::Server,
-        outbox: Some(outbox.clone()),
-        closed: closed.clone(),
+        peer: Some(Arc::new(Peer { outbox: outbox.clone(), closed: closed.clone() })),
         answer_bytes_max: usize::MAX,
     };
     let mut writer = tokio::spawn(write_lines(output, messages));
-    let mut lines = Lines { input, buffer: BytesMut::with_capacity(16 * 1024), skipping: false };
+    let mut lines =
+        Lines { input, buffer: BytesMut::with_capacity(16 * 1024), searched: 0, skipping: false };
     let running = Arc::new(Semaphore::new(CALLS_MAX));
+    // Answers gather while further lines wait in the buffer; they leave together.
+    let mut ready = Vec::new();
     loop {
-        let line = tokio::select! {
-            line = lines.next() => line,
-            () = stop.cancelled() => Ok(None),
-            // The parent reads no more: nothing that it asks can be answered.
-            _ = &mut writer => return Ok(None),
+        let line = match lines.buffered() {
+            Some(line) if ready.len() < READY_BYTES_MAX => Ok(Some(line)),
+            line => {
+                put(&outbox, &mut ready, &stop).await;
+                match line {
+                    Some(line) => Ok(Some(line)),
+                    None => tokio::select! {
+                        line = lines.next() => line,
+                        () = stop.cancelled() => Ok(None),
+                        // The parent reads no more: nothing that it asks can be answered.
+                        _ = &mut writer => return Ok(None),
+                    },
+                }
+            }
         };
         let message = match line {
             Ok(Some(Line::Whole(message))) => message,
             Ok(Some(Line::TooLong)) => {
-                put(&outbox, error_message(&too_large(LINE_BYTES_MAX)), &stop).await;
+                add(&mut ready, &error_message(&too_large(LINE_BYTES_MAX)));
                 continue;
             }
             Ok(None) => break,
@@ -61,7 +75,7 @@ pub async fn serve(
         match begin(&dispatcher, caller.clone(), message) {
             Begun::Done(reply) => {
                 if let Some(body) = reply.body {
-                    put(&outbox, body, &stop).await;
+                    add(&mut ready, &body);
                 }
             }
             Begun::Running(worker) => {
@@ -79,15 +93,27 @@ pub async fn serve(
             }
         }
     }
+    put(&outbox, &mut ready, &stop).await;
     closed.cancel();
     Ok(Some(writer))
 }
 
-/// Puts a message into the queue. A parent that does not read makes this wait, but not beyond `stop`.
-async fn put(outbox: &mpsc::Sender<Vec<u8>>, message: Vec<u8>, stop: &CancellationToken) {
+/// Adds a line to those that are ready. The writer ends what it is given with a line end.
+fn add(ready: &mut Vec<u8>, message: &[u8]) {
+    if !ready.is_empty() {
+        ready.push(b'\n');
+    }
+    ready.extend_from_slice(message);
+}
+
+/// Hands what is ready to the writer. A parent that does not read makes this wait, but not beyond `stop`.
+async fn put(outbox: &mpsc::Sender<Vec<u8>>, ready: &mut Vec<u8>, stop: &CancellationToken) {
+    if ready.is_empty() {
+        return;
+    }
     tokio::select! {
         biased;
-        _ = outbox.send(message) => {}
+        _ = outbox.send(std::mem::take(ready)) => {}
         () = stop.cancelled() => {}
     }
 }
@@ -116,32 +142,41 @@ enum Line {
 struct Lines<R> {
     input: R,
     buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
     /// Within a line that is too long.
     skipping: bool,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The next line, if it has come in full.
+    fn buffered(&mut self) -> Option<Line> {
+        let end = self.searched + memchr(&self.buffer[self.searched..])?;
+        self.searched = 0;
+        let line = self.buffer.split_to(end + 1).freeze();
+        if std::mem::take(&mut self.skipping) || end > LINE_BYTES_MAX {
+            return Some(Line::TooLong);
+        }
+        Some(Line::Whole(line.slice(..end)))
+    }
+
     /// The next line, `None` at the end. Cancel-safe: what was read stays in the buffer.
     async fn next(&mut self) -> io::Result<Option<Line>> {
-        let mut searched = 0;
         loop {
-            if let Some(end) = memchr(&self.buffer[searched..]).map(|at| searched + at) {
-                let line = self.buffer.split_to(end + 1).freeze();
-                if std::mem::take(&mut self.skipping) || end > LINE_BYTES_MAX {
-                    return Ok(Some(Line::TooLong));
-                }
-                return Ok(Some(Line::Whole(line.slice(..end))));
+            if let Some(line) = self.buffered() {
+                return Ok(Some(line));
             }
-            searched = self.buffer.len();
-            if self.skipping || searched > LINE_BYTES_MAX {
+            self.searched = self.buffer.len();
+            if self.skipping || self.searched > LINE_BYTES_MAX {
                 self.skipping = true;
                 self.buffer.clear();
-                searched = 0;
+                self.searched = 0;
             }
             self.buffer.reserve(8 * 1024);
             if self.input.read_buf(&mut self.buffer).await? == 0 {
                 // A last line without its end is a line all the same.
                 let rest = self.buffer.split().freeze();
+                self.searched = 0;
                 return Ok(match (self.skipping, rest.is_empty()) {
                     (true, _) => {
                         self.skipping = false;

@@ -6,11 +6,12 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::StreamExt as _;
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::{FutureExt as _, StreamExt as _};
 use nexus_core::Requester;
 use nexus_protocol::RpcError;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -19,15 +20,19 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
+use tokio::time::{Instant, Sleep};
+use tokio_util::codec::{Decoder, FramedRead};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
-use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
+use crate::dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
 
 /// Largest frame, both ways.
 pub const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// Answers gather up to this size while further requests wait in the buffer.
+const READY_BYTES_MAX: usize = 64 * 1024;
 
 /// A bound socket, not yet served. Its file is removed when this is dropped.
 pub struct UnixServer {
@@ -174,9 +179,12 @@ fn is_own_user(stream: &UnixStream) -> bool {
 /// One peer. Its requests are answered in order; while one runs, at most one more is read ahead.
 struct Connection {
     dispatcher: Arc<Dispatcher>,
-    frames: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+    frames: FramedRead<OwnedReadHalf, Frames>,
     output: OwnedWriteHalf,
+    /// Frames that are ready to leave.
+    ready: Vec<u8>,
     caller: Caller,
+    closed: CancellationToken,
     notifications: mpsc::Receiver<Vec<u8>>,
     idle_timeout: Duration,
 }
@@ -184,65 +192,105 @@ struct Connection {
 impl Connection {
     fn new(dispatcher: Arc<Dispatcher>, stream: UnixStream, idle_timeout: Duration) -> Self {
         let (input, output) = stream.into_split();
-        let codec = LengthDelimitedCodec::builder().max_frame_length(FRAME_BYTES_MAX).new_codec();
         let (outbox, notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
+        let closed = CancellationToken::new();
         let caller = Caller {
             requester: Requester::Administrator,
             target: Target::Server,
-            outbox: Some(outbox),
-            closed: CancellationToken::new(),
+            peer: Some(Arc::new(Peer { outbox, closed: closed.clone() })),
             answer_bytes_max: FRAME_BYTES_MAX,
         };
         Self {
             dispatcher,
-            frames: FramedRead::new(input, codec),
+            frames: FramedRead::new(input, Frames),
             output,
+            ready: Vec::new(),
             caller,
+            closed,
             notifications,
             idle_timeout,
         }
     }
 
     async fn run(mut self, stop: CancellationToken) {
-        let closed = self.caller.closed.clone().drop_guard();
+        let closed = self.closed.clone().drop_guard();
+        // Whatever ended it, this connection is all that is lost.
+        let _ = self.serve(&stop).await;
+        drop(closed);
+    }
+
+    async fn serve(&mut self, stop: &CancellationToken) -> io::Result<()> {
+        let idle = tokio::time::sleep(self.idle_timeout);
+        tokio::pin!(idle);
         let mut ahead = None;
         loop {
+            // While requests wait in the buffer their answers gather; they leave together.
             let frame = match ahead.take() {
                 Some(frame) => Some(frame),
-                None => tokio::select! {
-                    biased;
-                    () = stop.cancelled() => None,
-                    frame = tokio::time::timeout(self.idle_timeout, self.frames.next()) => frame.ok().flatten(),
+                None => match self.frames.next().now_or_never() {
+                    Some(frame) if !stop.is_cancelled() => frame,
+                    _ => {
+                        self.flush().await?;
+                        self.next_frame(idle.as_mut(), stop).await
+                    }
                 },
             };
             let message = match frame {
                 Some(Ok(frame)) => frame.freeze(),
                 Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                     // The length was over the limit. What follows it cannot be told from a header.
-                    let _ = self.write(&error_message(&too_large(FRAME_BYTES_MAX))).await;
-                    break;
+                    self.queue(&error_message(&too_large(FRAME_BYTES_MAX)));
+                    return self.flush().await;
                 }
-                Some(Err(_)) | None => break,
+                Some(Err(_)) | None => return self.flush().await,
             };
-            match self.answer(message, &mut ahead).await {
-                Ok(true) => {}
-                Ok(false) | Err(_) => break,
+            if !self.answer(message, &mut ahead).await? {
+                return self.flush().await;
             }
         }
-        drop(closed);
     }
 
-    /// Carries out a message and writes its notifications and answer. False when the peer is gone.
+    /// The next frame; `None` when the peer is gone, was silent for too long, or the server stops. One timer serves
+    /// the whole connection: it is set anew only when it fires too early.
+    async fn next_frame(
+        &mut self,
+        mut idle: Pin<&mut Sleep>,
+        stop: &CancellationToken,
+    ) -> Option<io::Result<BytesMut>> {
+        let since = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                frame = self.frames.next() => return frame,
+                () = idle.as_mut() => {
+                    let end = since + self.idle_timeout;
+                    if Instant::now() >= end {
+                        return None;
+                    }
+                    idle.as_mut().reset(end);
+                }
+            }
+        }
+    }
+
+    /// Carries out a message and queues its answer. False when the peer is gone.
     async fn answer(&mut self, message: Bytes, ahead: &mut Ahead) -> io::Result<bool> {
         let (reply, open) = match begin(&self.dispatcher, self.caller.clone(), message) {
             Begun::Done(reply) => (reply, true),
-            Begun::Running(worker) => self.follow(worker, ahead).await?,
+            Begun::Running(worker) => {
+                self.flush().await?;
+                self.follow(worker, ahead).await?
+            }
         };
         while let Ok(notification) = self.notifications.try_recv() {
-            self.write(&notification).await?;
+            self.queue(&notification);
         }
         if let Some(body) = reply.body {
-            self.write(&body).await?;
+            self.queue(&body);
+        }
+        if self.ready.len() > READY_BYTES_MAX {
+            self.flush().await?;
         }
         Ok(open)
     }
@@ -257,36 +305,65 @@ impl Connection {
         loop {
             tokio::select! {
                 biased;
-                Some(notification) = self.notifications.recv() => self.write(&notification).await?,
+                Some(notification) = self.notifications.recv() => {
+                    self.queue(&notification);
+                    self.flush().await?;
+                }
                 joined = &mut worker => return Ok((finished(joined), open)),
                 frame = self.frames.next(), if open && ahead.is_none() => match frame {
                     Some(frame) => *ahead = Some(frame),
                     None => {
                         open = false;
-                        self.caller.closed.cancel();
+                        self.closed.cancel();
                     }
                 },
             }
         }
     }
 
-    /// One frame in one write: clients in the field read the header with one `recv`.
-    async fn write(&mut self, body: &[u8]) -> io::Result<()> {
-        let replacement;
-        let body = if body.len() <= FRAME_BYTES_MAX {
-            body
-        } else {
-            let error =
-                RpcError::internal(format!("The answer is larger than {FRAME_BYTES_MAX} bytes"));
-            replacement = error_message(&error);
-            &replacement
-        };
-        let mut frame = Vec::with_capacity(4 + body.len());
-        frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
-        frame.extend_from_slice(body);
-        self.output.write_all(&frame).await
+    /// Puts a frame with those that are ready to leave.
+    fn queue(&mut self, body: &[u8]) {
+        if body.len() > FRAME_BYTES_MAX {
+            let error = format!("The answer is larger than {FRAME_BYTES_MAX} bytes");
+            return self.queue(&error_message(&RpcError::internal(error)));
+        }
+        self.ready.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        self.ready.extend_from_slice(body);
+    }
+
+    /// Writes what is ready. Header and body leave together: clients in the field read the header with one `recv`.
+    async fn flush(&mut self) -> io::Result<()> {
+        if !self.ready.is_empty() {
+            self.output.write_all(&self.ready).await?;
+            self.ready.clear();
+            self.ready.shrink_to(READY_BYTES_MAX);
+        }
+        Ok(())
+    }
+}
+
+/// Cuts the input into frames. Unlike the codec that comes with tokio it sets no memory aside for a length that is only
+/// announced: what a peer did not send costs nothing.
+struct Frames;
+
+impl Decoder for Frames {
+    type Item = BytesMut;
+    type Error = io::Error;
+
+    /// `InvalidData` when a frame is over the limit.
+    fn decode(&mut self, input: &mut BytesMut) -> io::Result<Option<BytesMut>> {
+        let Some(header) = input.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*header) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if input.len() < 4 + length {
+            return Ok(None);
+        }
+        input.advance(4);
+        Ok(Some(input.split_to(length)))
     }
 }
 
 /// A frame that was read while the one before it still ran.
-type Ahead = Option<io::Result<bytes::BytesMut>>;
+type Ahead = Option<io::Result<BytesMut>>;
