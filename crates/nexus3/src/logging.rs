@@ -90,7 +90,9 @@ impl Line {
             LogFormat::Json => {
                 text.extend_from_slice(b"{\"timestamp\":\"");
                 clock.write(text);
-                let _ = write!(text, "\",\"level\":\"{level}\",\"message\":");
+                text.extend_from_slice(b"\",\"level\":\"");
+                text.extend_from_slice(level.as_str().as_bytes());
+                text.extend_from_slice(b"\",\"message\":");
                 let _ = serde_json::to_writer(&mut *text, message);
                 text.extend_from_slice(b",\"data\":{");
                 text.extend_from_slice(data);
@@ -110,8 +112,10 @@ impl Line {
         let data = &mut self.data;
         let _ = match self.format {
             LogFormat::Json => {
-                let comma = if data.is_empty() { "" } else { "," };
-                let _ = write!(data, "{comma}\"{}\":", field.name());
+                let start: &[u8] = if data.is_empty() { b"\"" } else { b",\"" };
+                data.extend_from_slice(start);
+                data.extend_from_slice(field.name().as_bytes());
+                data.extend_from_slice(b"\":");
                 serde_json::to_writer(data, &json).map_err(Into::into)
             }
             LogFormat::Text => write!(data, " {}={plain}", field.name()),

@@ -1,7 +1,7 @@
 //! The door every call comes through, and the one table of methods behind it.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,6 @@ use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
 use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params};
 use schemars::Schema;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -335,22 +334,23 @@ fn take_agent_id(
     let Some(text) = params.map(RawValue::get).filter(|text| text.contains("\"agent_id\"")) else {
         return Ok((None, None));
     };
-    let Ok(Value::Object(mut members)) = serde_json::from_str(text) else {
-        return Ok((None, None));
-    };
-    let id = match members.remove("agent_id") {
-        None => return Ok((None, None)),
-        Some(Value::Null) => None,
-        Some(Value::String(name)) => Some(
-            AgentId::parse(&name)
-                .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?,
-        ),
-        Some(_) => return Err(RpcError::invalid_param("/agent_id", "agent_id must be string")),
+    let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, None)) };
+    let Some(raw) = members.remove("agent_id") else { return Ok((None, None)) };
+    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
+    let id = match serde_json::from_str::<Option<String>>(raw.get()) {
+        Ok(name) => name
+            .map(|name| AgentId::parse(&name))
+            .transpose()
+            .map_err(|error| refused(error.to_string()))?,
+        Err(_) => return Err(refused("agent_id must be string".into())),
     };
     let rest = serde_json::value::to_raw_value(&members)
         .map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     Ok((id, Some(rest)))
 }
+
+/// Parameters by name, each still text.
+type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 fn error_body(id: Option<&Id>, error: &RpcError) -> Vec<u8> {
     let mut out = Vec::new();

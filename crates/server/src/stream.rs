@@ -1,8 +1,7 @@
 //! A turn's events as notifications on the caller's connection.
 
-use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nexus_core::turn::{EventSink, TurnEvent};
 use nexus_protocol::stream::{
@@ -24,6 +23,9 @@ struct State {
     peer: Arc<Peer>,
     /// Chunks sent so far.
     chunks: AtomicU64,
+    /// Text that found the queue full. It leaves as one chunk when there is room again, so that a model that is faster
+    /// than the line costs fewer chunks and not the stream.
+    held: Mutex<String>,
     /// Cancelled when the reader fell behind and the queue was full.
     overrun: CancellationToken,
 }
@@ -37,6 +39,7 @@ impl Stream {
             id: format!("stream_{}", NEXT.fetch_add(1, Ordering::Relaxed)),
             peer,
             chunks: AtomicU64::new(0),
+            held: Mutex::default(),
             overrun: CancellationToken::new(),
         };
         let task_id = cx.request_id.as_ref().and_then(|id| serde_json::from_str(id.as_json()).ok());
@@ -70,6 +73,10 @@ impl Stream {
     }
 
     pub async fn end(self) {
+        let held = std::mem::take(&mut *self.0.held());
+        if !held.is_empty() && !self.0.overrun.is_cancelled() {
+            let _ = self.0.peer.outbox.send(self.0.chunk(&held)).await;
+        }
         let end = StreamEnd {
             stream_id: (&*self.0.id).into(),
             total_chunks: self.0.chunks.load(Ordering::Relaxed),
@@ -78,45 +85,76 @@ impl Stream {
     }
 }
 
+/// Text that may be held back for a reader. More than any queue of chunks would hold: whoever is this far behind has
+/// stopped reading.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+
+impl State {
+    /// The next chunk, counted.
+    fn chunk(&self, text: &str) -> Vec<u8> {
+        let sequence = self.chunks.fetch_add(1, Ordering::Relaxed) + 1;
+        encode(
+            STREAM_DATA,
+            &StreamData { stream_id: (&*self.id).into(), chunk: text.into(), sequence },
+        )
+    }
+
+    /// Sends text, or holds it back. False when too much is held back already.
+    fn text(&self, piece: &str) -> bool {
+        let mut held = self.held();
+        let Ok(place) = self.peer.outbox.try_reserve() else {
+            held.push_str(piece);
+            return held.len() <= HELD_BYTES_MAX && !self.peer.outbox.is_closed();
+        };
+        if held.is_empty() {
+            place.send(self.chunk(piece));
+        } else {
+            held.push_str(piece);
+            place.send(self.chunk(&held));
+            held.clear();
+        }
+        true
+    }
+
+    /// Sends what is not text, after the text before it. False when there is no room.
+    fn event(&self, event: Event) -> bool {
+        if !self.held().is_empty() && !self.text("") {
+            return false;
+        }
+        let event = StreamEvent { stream_id: (&*self.id).into(), event };
+        self.held().is_empty() && self.peer.outbox.try_send(encode(STREAM_EVENT, &event)).is_ok()
+    }
+
+    fn held(&self) -> MutexGuard<'_, String> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The end of a stream that a turn writes to.
 pub struct Sink(Arc<State>);
 
 impl EventSink for Sink {
     fn event(&mut self, event: TurnEvent<'_>) -> bool {
-        let state = &*self.0;
-        let stream_id = Cow::from(&*state.id);
-        let message = match event {
-            TurnEvent::Text(chunk) => {
-                let sequence = state.chunks.load(Ordering::Relaxed) + 1;
-                encode(STREAM_DATA, &StreamData { stream_id, chunk: chunk.into(), sequence })
-            }
-            TurnEvent::ToolCall(call) => {
-                let (id, name, arguments) =
-                    (call.id.clone(), call.name.clone(), call.arguments.clone());
-                encode(
-                    STREAM_EVENT,
-                    &StreamEvent { stream_id, event: Event::ToolCall { id, name, arguments } },
-                )
-            }
+        let sent = match event {
+            TurnEvent::Text(piece) => self.0.text(piece),
+            TurnEvent::ToolCall(call) => self.0.event(Event::ToolCall {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+            }),
             TurnEvent::ToolResult { id, content } => {
-                let event = Event::ToolResult { id: id.into(), content: content.into() };
-                encode(STREAM_EVENT, &StreamEvent { stream_id, event })
+                self.0.event(Event::ToolResult { id: id.into(), content: content.into() })
             }
-            TurnEvent::Usage(usage) => {
-                let (input_tokens, output_tokens, cached_tokens) =
-                    (usage.input, usage.output, usage.cached);
-                let event = Event::Usage { input_tokens, output_tokens, cached_tokens };
-                encode(STREAM_EVENT, &StreamEvent { stream_id, event })
-            }
+            TurnEvent::Usage(usage) => self.0.event(Event::Usage {
+                input_tokens: usage.input,
+                output_tokens: usage.output,
+                cached_tokens: usage.cached,
+            }),
         };
-        if state.peer.outbox.try_send(message).is_err() {
-            state.overrun.cancel();
-            return false;
+        if !sent {
+            self.0.overrun.cancel();
         }
-        if matches!(event, TurnEvent::Text(_)) {
-            state.chunks.fetch_add(1, Ordering::Relaxed);
-        }
-        true
+        sent
     }
 }
 

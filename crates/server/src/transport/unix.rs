@@ -22,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_util::codec::{Decoder, FramedRead};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tokio_util::task::TaskTracker;
 
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
@@ -220,8 +220,10 @@ impl Connection {
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> io::Result<()> {
-        let idle = tokio::time::sleep(self.idle_timeout);
-        tokio::pin!(idle);
+        // Of its own, so that connections do not meet at one lock; one future for all waits.
+        let stop = stop.child_token();
+        let (stopped, idle) = (stop.cancelled(), tokio::time::sleep(self.idle_timeout));
+        tokio::pin!(stopped, idle);
         let mut ahead = None;
         loop {
             // While requests wait in the buffer their answers gather; they leave together.
@@ -231,7 +233,7 @@ impl Connection {
                     Some(frame) if !stop.is_cancelled() => frame,
                     _ => {
                         self.flush().await?;
-                        self.next_frame(idle.as_mut(), stop).await
+                        self.next_frame(idle.as_mut(), stopped.as_mut()).await
                     }
                 },
             };
@@ -255,13 +257,13 @@ impl Connection {
     async fn next_frame(
         &mut self,
         mut idle: Pin<&mut Sleep>,
-        stop: &CancellationToken,
+        mut stopped: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> Option<io::Result<BytesMut>> {
         let since = Instant::now();
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return None,
+                () = stopped.as_mut() => return None,
                 frame = self.frames.next() => return frame,
                 () = idle.as_mut() => {
                     let end = since + self.idle_timeout;
