@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_protocol::Api as _;
 use nexus_protocol::agent::CreateAgentParams;
@@ -25,7 +26,8 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
 
     let place = Place::new(&config_without_model())?;
     let config = wiring::load_config(&place.home(), None)?;
-    let wired = wiring::wire(&place.home(), &place.cwd(), &config, Arc::new(())).await?;
+    let wired =
+        wiring::wire(&place.home(), &place.cwd(), &config, Arc::new(()), Launcher::own()).await?;
     let (mut direct, mut memory, mut http) = (Vec::new(), Vec::new(), Vec::new());
     create(&wired).await?;
     for _ in 0..bench.rounds() {

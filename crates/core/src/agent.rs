@@ -13,10 +13,12 @@ use crate::lock;
 use crate::logs::AgentLogs;
 use crate::message::SharedMessage;
 use crate::name::{AgentId, TurnId};
-use crate::permission::Permissions;
+use crate::permission::{Grants, Permissions};
 use crate::pool::Changed;
 use crate::prompt::Prompt;
-use crate::store::{AgentRecord, Append, Fence, Progress, Store, StoreError, StoredAgent};
+use crate::store::{
+    AgentRecord, Append, Fence, Progress, SettingsRecord, Store, StoreError, StoredAgent,
+};
 
 pub struct Agent {
     pub id: AgentId,
@@ -50,6 +52,7 @@ struct Settings {
     model: Option<String>,
     cwd: PathBuf,
     system_prompt: Option<String>,
+    grants: Grants,
 }
 
 impl Agent {
@@ -59,14 +62,21 @@ impl Agent {
         messages: Vec<SharedMessage>,
         version: Arc<AtomicU64>,
     ) -> Arc<Self> {
-        let AgentRecord { permissions, ceiling, model, cwd, system_prompt, .. } = record;
+        let AgentRecord { permissions, ceiling, model, cwd, system_prompt, grants, .. } = record;
         Arc::new(Self {
             id: record.id,
             created_at: record.created_at,
             parent: record.parent,
             depth: record.depth,
             fence,
-            settings: RwLock::new(Settings { permissions, ceiling, model, cwd, system_prompt }),
+            settings: RwLock::new(Settings {
+                permissions,
+                ceiling,
+                model,
+                cwd,
+                system_prompt,
+                grants,
+            }),
             conversation: Mutex::new(Conversation::from_history(messages)),
             progress: Mutex::new(record.progress),
             version,
@@ -84,7 +94,7 @@ impl Agent {
 
     /// The agent as the store would keep it.
     pub fn record(&self) -> AgentRecord {
-        let Settings { permissions, ceiling, model, cwd, system_prompt } = self.settings();
+        let Settings { permissions, ceiling, model, cwd, system_prompt, grants } = self.settings();
         AgentRecord {
             id: self.id.clone(),
             created_at: self.created_at,
@@ -95,6 +105,7 @@ impl Agent {
             model,
             cwd,
             system_prompt,
+            grants,
             progress: self.progress(),
             message_count: self.message_count(),
         }
@@ -102,6 +113,15 @@ impl Agent {
 
     pub fn permissions(&self) -> Permissions {
         self.read_settings(|settings| settings.permissions.clone())
+    }
+
+    /// The most this agent may ever hold; `None` when an administrator made it without a parent.
+    pub fn ceiling(&self) -> Option<Permissions> {
+        self.read_settings(|settings| settings.ceiling.clone())
+    }
+
+    pub fn grants(&self) -> Grants {
+        self.read_settings(|settings| settings.grants.clone())
     }
 
     /// The most a child of this agent may hold.
@@ -158,6 +178,13 @@ impl Agent {
         })
     }
 
+    /// Cancels every turn that runs or waits. Returns how many there were.
+    pub fn cancel_all(&self) -> usize {
+        let turns: Vec<_> = lock(&self.turns).values().cloned().collect();
+        turns.iter().for_each(CancellationToken::cancel);
+        turns.len()
+    }
+
     /// Names a turn and makes its cancel token. `None` when one of that name is in flight.
     pub(crate) fn enter_turn(self: &Arc<Self>, turn: &TurnId) -> Option<TurnPlace> {
         let _changed = Changed(&self.version);
@@ -190,6 +217,46 @@ impl Agent {
         for message in messages {
             conversation.push(message);
         }
+        Ok(())
+    }
+
+    /// Adds to what the agent may do without asking. The caller has checked that it is within the ceiling.
+    pub(crate) async fn grant(&self, store: &dyn Store, more: Grants) -> Result<(), StoreError> {
+        self.change(store, |settings| settings.grants.extend(more)).await
+    }
+
+    /// Replaces the permissions. What was granted under the old ones is taken back with them. The caller has checked
+    /// them against the ceiling.
+    pub(crate) async fn set_permissions(
+        &self,
+        store: &dyn Store,
+        permissions: Permissions,
+    ) -> Result<(), StoreError> {
+        let change = |settings: &mut Settings| {
+            settings.permissions = permissions;
+            settings.grants = Grants::default();
+        };
+        self.change(store, change).await
+    }
+
+    /// Changes settings, on disk first. Each change starts from what the last one left.
+    async fn change(
+        &self,
+        store: &dyn Store,
+        change: impl FnOnce(&mut Settings),
+    ) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().await;
+        let mut settings = self.settings();
+        change(&mut settings);
+        if let Some(fence) = self.fence {
+            let record = SettingsRecord {
+                permissions: settings.permissions.clone(),
+                grants: settings.grants.clone(),
+            };
+            store.update(&self.id, fence, record).await?;
+        }
+        let _changed = Changed(&self.version);
+        *self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings;
         Ok(())
     }
 

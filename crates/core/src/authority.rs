@@ -32,6 +32,8 @@ pub enum Denied {
     Create(AgentId),
     #[error("agent {0} may make agents only beneath itself")]
     Parent(AgentId),
+    #[error("agent {0} may not change its own permissions")]
+    OwnPermissions(AgentId),
     #[error("only the administrator may {0}")]
     AdministratorOnly(&'static str),
 }

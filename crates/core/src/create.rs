@@ -11,7 +11,7 @@ use crate::authority::{Action, Denied, Requester};
 use crate::engine::{AccessError, Engine};
 use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
-use crate::permission::{DEPTH_MAX, Exceeds, Level, Permissions, Preset};
+use crate::permission::{DEPTH_MAX, Exceeds, Grants, Level, Permissions, Preset};
 use crate::provider::ModelError;
 use crate::store::{AgentRecord, Progress, StoreError};
 
@@ -51,7 +51,7 @@ pub enum CreateError {
     TooDeep,
     #[error("the parent's ceiling is exceeded: {0}")]
     Ceiling(#[from] Exceeds),
-    #[error("the parent's ceiling is exceeded: a child's level must be below its parent's ({})", .0.name())]
+    #[error("the parent's ceiling is exceeded: a child's level must be below its parent's, so not {}", .0.name())]
     LevelNotBelow(Level),
     #[error("the parent's ceiling is exceeded: {0} lies outside what the parent may use")]
     PathOutside(String),
@@ -176,13 +176,16 @@ impl Engine {
             return Err(CreateError::TooDeep);
         }
         let base = parent.map_or_else(|| self.settings.cwd.clone(), Agent::cwd);
-        let (cwd, write_paths) = resolve_paths(base, spec.cwd, spec.write_paths).await?;
+        let (preset, cwd, write_paths) = resolve(preset, base, spec.cwd, spec.write_paths).await?;
         let mut asked = preset.apply(&cwd, &write_paths);
+        asked.blocked.extend(self.settings.protected.iter().cloned());
         asked.disabled_tools.extend(spec.disable_tools);
         let (permissions, ceiling) = match parent {
             None => (asked, None),
             Some(parent) => {
                 let ceiling = parent.ceiling_for_children();
+                let below = |level| CreateError::LevelNotBelow(level);
+                let ceiling = ceiling.for_child().ok_or_else(|| below(ceiling.level))?;
                 check_asked(&asked, &cwd, &write_paths, &ceiling)?;
                 let permissions = asked.meet(&ceiling);
                 permissions.within(&ceiling)?;
@@ -199,12 +202,13 @@ impl Engine {
             model: spec.model,
             cwd,
             system_prompt: spec.system_prompt,
+            grants: Grants::default(),
             progress: Progress::default(),
             message_count: 0,
         })
     }
 
-    fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
+    pub(crate) fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
         let name = name.unwrap_or(&self.settings.default_preset);
         let preset = self
             .settings
@@ -228,8 +232,8 @@ fn check_asked(
     write_paths: &[PathBuf],
     ceiling: &Permissions,
 ) -> Result<(), CreateError> {
-    if asked.level >= ceiling.level {
-        return Err(CreateError::LevelNotBelow(ceiling.level));
+    if asked.level > ceiling.level {
+        return Err(CreateError::LevelNotBelow(asked.level));
     }
     let outside = |path: &PathBuf| CreateError::PathOutside(path.display().to_string());
     if !ceiling.read.contains(cwd) || ceiling.blocked.iter().any(|blocked| cwd.starts_with(blocked))
@@ -242,24 +246,28 @@ fn check_asked(
     }
 }
 
-async fn resolve_paths(
+/// Makes every path what the disk says it is: a rule on a link would be a rule on nothing.
+async fn resolve(
+    mut preset: Preset,
     base: PathBuf,
     cwd: Option<String>,
     write_paths: Vec<String>,
-) -> Result<(PathBuf, Vec<PathBuf>), CreateError> {
-    if cwd.is_none() && write_paths.is_empty() {
-        return Ok((base, Vec::new()));
+) -> Result<(Preset, PathBuf, Vec<PathBuf>), CreateError> {
+    let plain = preset.allowed_paths.is_none() && preset.blocked_paths.is_empty();
+    if plain && cwd.is_none() && write_paths.is_empty() {
+        return Ok((preset, base, Vec::new()));
     }
-    let resolve = move || {
+    let work = move || {
         let cwd = match cwd {
             Some(cwd) => paths::directory(&base, &cwd).map_err(CreateError::Cwd)?,
             None => base,
         };
         let places: Result<_, _> =
             write_paths.iter().map(|path| paths::place(&cwd, path)).collect();
-        Ok((cwd, places.map_err(CreateError::WritePath)?))
+        preset.resolve_links();
+        Ok((preset, cwd, places.map_err(CreateError::WritePath)?))
     };
-    tokio::task::spawn_blocking(resolve)
+    tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

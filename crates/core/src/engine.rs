@@ -1,6 +1,6 @@
 //! The agent domain as one value: everything a handler, a tool or the in-process API can ask for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
+use crate::approval::{ApprovalMode, Approvals};
 use crate::authority::{Action, Denied, Requester, authorize};
 use crate::compact::CompactionSettings;
 use crate::create::{AgentSpec, CreateError};
@@ -23,12 +24,15 @@ use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
 use crate::tool::Toolbox;
 use crate::turn::slots::Slots;
+use crate::waits::Waits;
 
 pub struct Engine {
     pub(crate) parts: Parts,
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
     pub(crate) slots: Slots,
+    pub(crate) approvals: Approvals,
+    pub(crate) waits: Waits,
     /// Making and restoring take it shared, destroying takes it alone: no child appears under a parent that goes.
     pub(crate) lifecycle: tokio::sync::RwLock<()>,
     /// One agent is made or restored by one caller at a time; the name's hash picks the lock.
@@ -52,11 +56,20 @@ pub struct Parts {
 pub struct Settings {
     /// Where agents work that were given no directory.
     pub cwd: PathBuf,
+    /// Never open to any agent: the program's own files, with which one could become the administrator.
+    pub protected: BTreeSet<PathBuf>,
     pub default_preset: String,
     /// Presets of the configuration, beside the built-in ones.
     pub presets: HashMap<String, Preset>,
     pub max_tool_iterations: u32,
     pub max_concurrent_tools: usize,
+    /// How long one tool call may take.
+    pub tool_timeout: Duration,
+    pub approvals: ApprovalMode,
+    /// Whether the kernel can hold commands within an agent's permissions.
+    pub commands_confined: bool,
+    /// What does that, in words.
+    pub sandbox: String,
     pub compaction: CompactionSettings,
     /// Turns that run at once.
     pub max_concurrent: usize,
@@ -82,6 +95,8 @@ impl Engine {
         pool.insert_stored(parts.store.list().await?);
         Ok(Arc::new(Self {
             slots: Slots::new(settings.max_concurrent, settings.max_queued),
+            approvals: Approvals::default(),
+            waits: Waits::default(),
             parts,
             settings,
             pool,
@@ -259,6 +274,11 @@ impl Engine {
 
     pub fn max_tool_iterations(&self) -> u32 {
         self.settings.max_tool_iterations
+    }
+
+    /// What holds commands within their agent's permissions, in words.
+    pub fn sandbox(&self) -> &str {
+        &self.settings.sandbox
     }
 
     pub fn models(&self) -> &dyn Models {

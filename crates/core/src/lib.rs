@@ -3,16 +3,20 @@
 //! no SQL.
 
 pub mod agent;
+pub mod approval;
 pub mod authority;
 pub mod compact;
 pub mod context;
 pub mod create;
+pub mod delegate;
 pub mod engine;
+pub mod gate;
 pub mod logs;
 pub mod message;
 pub mod name;
 pub mod paths;
 pub mod permission;
+pub mod permissions;
 pub mod pool;
 pub mod prompt;
 pub mod provider;
@@ -21,6 +25,7 @@ pub mod store;
 pub mod tokens;
 pub mod tool;
 pub mod turn;
+pub mod waits;
 
 pub use agent::Agent;
 pub use authority::Requester;

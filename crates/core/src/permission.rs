@@ -1,6 +1,6 @@
 //! What an agent may do, as one value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -53,6 +53,15 @@ impl Level {
         }
     }
 
+    /// The next lower level.
+    pub fn below(self) -> Option<Self> {
+        match self {
+            Self::Sandboxed => None,
+            Self::Trusted => Some(Self::Sandboxed),
+            Self::Yolo => Some(Self::Trusted),
+        }
+    }
+
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Sandboxed, Self::Trusted, Self::Yolo].into_iter().find(|level| level.name() == name)
     }
@@ -61,6 +70,14 @@ impl Level {
 impl Reach {
     pub fn nowhere() -> Self {
         Self::Beneath(BTreeSet::new())
+    }
+
+    /// This and what lies beneath `paths`.
+    pub fn with(&self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        match self {
+            Self::Anywhere => Self::Anywhere,
+            Self::Beneath(roots) => Self::Beneath(roots.iter().cloned().chain(paths).collect()),
+        }
     }
 
     pub fn beneath(paths: impl IntoIterator<Item = PathBuf>) -> Self {
@@ -113,6 +130,20 @@ impl Permissions {
         }
     }
 
+    /// The most a child of an agent with these permissions may ever hold: all of it, one level below. `None` when no
+    /// level is below.
+    pub fn for_child(&self) -> Option<Self> {
+        let level = self.level.below()?;
+        let trusted = level >= Level::Trusted;
+        Some(Self {
+            level,
+            network: self.network && trusted,
+            commands: self.commands && trusted,
+            agents: self.agents && trusted,
+            ..self.clone()
+        })
+    }
+
     /// Whether this value allows nothing that `ceiling` does not; if it does, the first rule that it breaks.
     pub fn within(&self, ceiling: &Self) -> Result<(), Exceeds> {
         let held = |ok: bool, rule: Exceeds| if ok { Ok(()) } else { Err(rule) };
@@ -127,6 +158,47 @@ impl Permissions {
         held(ceiling.network || !self.network, Exceeds::Network)?;
         held(ceiling.commands || !self.commands, Exceeds::Commands)?;
         held(ceiling.agents || !self.agents, Exceeds::Agents)
+    }
+}
+
+/// Additions that somebody with the right to gave an agent while it ran, each inside its ceiling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    pub write_paths: BTreeSet<PathBuf>,
+    /// Tools that may run commands without asking, each in these directories.
+    pub exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
+}
+
+impl Grants {
+    pub fn extend(&mut self, other: Self) {
+        self.write_paths.extend(other.write_paths);
+        for (tool, dirs) in other.exec_dirs {
+            self.exec_dirs.entry(tool).or_default().extend(dirs);
+        }
+    }
+
+    pub fn allows_command(&self, tool: &str, dir: &Path) -> bool {
+        self.exec_dirs
+            .get(tool)
+            .is_some_and(|dirs| dirs.iter().any(|granted| dir.starts_with(granted)))
+    }
+}
+
+/// Tools that run commands.
+pub const COMMAND_TOOLS: [&str; 4] = ["exec", "bash_safe", "shell_UNSAFE", "run_python"];
+
+/// Tools that make, watch and end agents. `nexus_send` is not among them: anyone may write to its parent.
+pub const AGENT_TOOLS: [&str; 4] =
+    ["nexus_create", "nexus_status", "nexus_cancel", "nexus_destroy"];
+
+impl Permissions {
+    /// Whether a call of the tool could ever be let through.
+    pub fn offers(&self, tool: &str) -> bool {
+        let writes = self.level >= Level::Trusted || self.write != Reach::nowhere();
+        !self.disabled_tools.contains(tool)
+            && (self.commands || !COMMAND_TOOLS.contains(&tool))
+            && (self.agents || !AGENT_TOOLS.contains(&tool))
+            && (writes || !WRITE_TOOLS.contains(&tool))
     }
 }
 
@@ -192,6 +264,16 @@ impl Preset {
             blocked_paths: BTreeSet::new(),
             disabled_tools,
         })
+    }
+
+    /// Replaces paths by where they really lie, as far as they exist. A blocked path stays blocked as it is written
+    /// too. Touches the disk.
+    pub fn resolve_links(&mut self) {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        self.allowed_paths =
+            self.allowed_paths.take().map(|paths| paths.iter().map(real).collect());
+        self.blocked_paths =
+            self.blocked_paths.iter().flat_map(|path| [real(path), path.clone()]).collect();
     }
 
     /// The permissions this preset gives an agent that works in `cwd` and was given `write_paths`.

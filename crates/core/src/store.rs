@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::message::SharedMessage;
 use crate::name::AgentId;
-use crate::permission::Permissions;
+use crate::permission::{Grants, Permissions};
 
 /// Keeps agents and their conversations. What a method here has answered is on disk.
 ///
@@ -41,6 +42,20 @@ pub trait Store: Send + Sync {
         append: Append,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
+    /// Replaces what can be changed on a living agent, and nothing else.
+    fn update(
+        &self,
+        id: &AgentId,
+        fence: Fence,
+        settings: SettingsRecord,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Stores an approval, or its new status.
+    async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError>;
+
+    /// All approvals, oldest first. One that waited in a process which is gone is `DeniedByRestart`.
+    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError>;
+
     /// Flushes what is queued and gives all leases of this process back. Later writes fail.
     async fn close(&self) -> Result<(), StoreError>;
 }
@@ -65,8 +80,65 @@ pub struct AgentRecord {
     pub cwd: PathBuf,
     /// Replaces the layered prompt, where one was given.
     pub system_prompt: Option<String>,
+    pub grants: Grants,
     pub progress: Progress,
     pub message_count: u64,
+}
+
+/// The part of an agent's record that can be changed while it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsRecord {
+    pub permissions: Permissions,
+    pub grants: Grants,
+}
+
+/// A request for leave, as it lies in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalRecord {
+    pub id: String,
+    pub agent: AgentId,
+    pub tool: String,
+    pub arguments: Value,
+    pub reason: String,
+    pub created_at: Timestamp,
+    pub status: ApprovalStatus,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalStatus {
+    Pending,
+    AllowedOnce,
+    AllowedSession,
+    Denied,
+    TimedOut,
+    /// The turn that asked was cancelled.
+    Cancelled,
+    /// The process in which it waited is gone.
+    DeniedByRestart,
+}
+
+impl ApprovalStatus {
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::AllowedOnce,
+        Self::AllowedSession,
+        Self::Denied,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::DeniedByRestart,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::AllowedOnce => "allowed_once",
+            Self::AllowedSession => "allowed_session",
+            Self::Denied => "denied",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::DeniedByRestart => "denied_by_restart",
+        }
+    }
 }
 
 /// What changes with each turn, beside the messages.

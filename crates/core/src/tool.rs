@@ -1,66 +1,88 @@
 //! What a model may call.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::message::ToolCall;
+use crate::engine::Engine;
+use crate::name::AgentId;
+use crate::permission::Permissions;
 use crate::provider::ToolSpec;
 
-/// Something the model may call. Implementations live in the adapters.
+/// Something the model may call. Implementations live in the adapters; the [gate](crate::gate) is the one way to them.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    fn spec(&self) -> ToolSpec;
+    fn spec(&self) -> &ToolSpec;
 
-    /// Runs the call. What comes back is for the model: a failure is a text that says what to do instead.
-    async fn run(
-        &self,
-        agent: &Arc<Agent>,
-        arguments: serde_json::Value,
-        cancel: CancellationToken,
-    ) -> String;
+    /// What a call with these arguments would touch. An error says how the arguments do not fit the tool's schema.
+    fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String>;
+
+    /// Runs a call that the gate let through. What comes back, well or not, is for the model: a failure is a text
+    /// that says what to do instead.
+    async fn run(&self, call: Call) -> Result<String, String>;
+}
+
+/// One thing a call touches. Paths are as the model wrote them, relative to the agent's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    Read(String),
+    Write(String),
+    Command(CommandKind),
+    /// Make, watch or end agents.
+    ManageAgents,
+    /// Give this agent a message.
+    Message(AgentId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandKind {
+    /// Fixed by the tool and known to change nothing, as `git log`.
+    ReadOnly,
+    Any,
+}
+
+/// A call on its way to its tool.
+pub struct Call {
+    pub engine: Arc<Engine>,
+    pub agent: Arc<Agent>,
+    pub arguments: Value,
+    pub access: Access,
+    /// Cancelled with the turn.
+    pub cancel: CancellationToken,
+}
+
+/// Within what a call runs. Tools enforce it on what they open, and the kernel on what they start.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub cwd: PathBuf,
+    /// What the agent holds, with its grants and what was approved for this call.
+    pub permissions: Permissions,
 }
 
 /// The tools a server offers.
 #[derive(Default)]
 pub struct Toolbox {
-    tools: HashMap<String, Arc<dyn Tool>>,
+    /// By name, and so in a stable order, for the sake of the providers' prefix caches.
+    tools: BTreeMap<String, Arc<dyn Tool>>,
 }
 
 impl Toolbox {
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        Self { tools: tools.into_iter().map(|tool| (tool.spec().name, tool)).collect() }
+        Self { tools: tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect() }
     }
 
-    /// What `agent` is offered, in a stable order so that the providers' prefix caches hold.
-    pub fn specs(&self, agent: &Agent) -> Arc<[ToolSpec]> {
-        let disabled = agent.permissions().disabled_tools;
-        let mut specs: Vec<_> = self
-            .tools
-            .values()
-            .map(|tool| tool.spec())
-            .filter(|spec| !disabled.contains(&spec.name))
-            .collect();
-        specs.sort_by(|a, b| a.name.cmp(&b.name));
-        specs.into()
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.get(name)
     }
 
-    /// The gate: the one way a tool call is carried out.
-    pub async fn call(
-        &self,
-        agent: &Arc<Agent>,
-        call: &ToolCall,
-        cancel: CancellationToken,
-    ) -> String {
-        let Some(tool) = self.tools.get(&call.name) else {
-            return format!("Refused: there is no tool named {}.", call.name);
-        };
-        if agent.permissions().disabled_tools.contains(&call.name) {
-            return format!("Refused: the tool {} is disabled for this agent.", call.name);
-        }
-        tool.run(agent, call.arguments.clone(), cancel).await
+    /// What an agent with these permissions is offered: a tool that could only be refused is not shown.
+    pub fn specs(&self, permissions: &Permissions) -> Arc<[ToolSpec]> {
+        let offered = self.tools.values().filter(|tool| permissions.offers(&tool.spec().name));
+        offered.map(|tool| tool.spec().clone()).collect()
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
+use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
@@ -38,7 +39,8 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let prompt = read_prompt(&args.prompt)?;
     let home = wiring::home()?;
     let config = wiring::load_config(&home, args.model.clone())?;
-    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(())).await?;
+    let wired =
+        wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(()), Launcher::own()).await?;
     let outcome = turn(&wired, &args, &prompt, &mut signals).await;
     wired.engine.stop_turns(Duration::ZERO).await;
     serve::close(&wired, None).await?;

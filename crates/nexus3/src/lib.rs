@@ -13,10 +13,15 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use nexus_adapters::sandbox::{LAUNCHER_ARGUMENT, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
 
 pub fn main() -> ExitCode {
+    // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else.
+    if std::env::args_os().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT) {
+        confine_main();
+    }
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nexus_adapters::agent_logs::{AgentLogFiles, Options as LogOptions};
 use nexus_adapters::config::Config;
+use nexus_adapters::sandbox::Launcher;
 use nexus_core::AgentId;
 use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::transport::http::{self, HttpServer, Limits};
@@ -38,7 +39,14 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     let listener = bind(&config, port, &options).await?;
     let address = listener.local_addr()?;
     let socket = open_socket(&config, &options)?;
-    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(agent_logs.clone())).await?;
+    let wired = wiring::wire(
+        &home,
+        &wiring::cwd()?,
+        &config,
+        Arc::new(agent_logs.clone()),
+        Launcher::own(),
+    )
+    .await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
@@ -102,7 +110,14 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
-    let wired = wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(agent_logs.clone())).await?;
+    let wired = wiring::wire(
+        &home,
+        &wiring::cwd()?,
+        &config,
+        Arc::new(agent_logs.clone()),
+        Launcher::own(),
+    )
+    .await?;
     tracing::info!(models = wired.models, "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| {

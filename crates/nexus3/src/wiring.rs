@@ -1,13 +1,17 @@
 //! Puts the parts together: configuration, store, models, prompts and logs into one engine with its dispatcher.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use nexus_adapters::config::{Config, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
+use nexus_adapters::sandbox::{self, Launcher};
 use nexus_adapters::store::SqliteStore;
 use nexus_adapters::tokenizer::Tokenizer;
+use nexus_adapters::tools::{self, CommandSettings};
 use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
@@ -43,12 +47,14 @@ pub struct Wired {
     pub models: String,
 }
 
-/// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise.
+/// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise. Their
+/// commands are started by `launcher`.
 pub async fn wire(
     home: &Path,
     cwd: &Path,
     config: &Config,
     logs: Arc<dyn AgentLogs>,
+    launcher: Launcher,
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
     let store = SqliteStore::open(home)?;
@@ -63,14 +69,20 @@ pub async fn wire(
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs,
         counter: Arc::new(Tokenizer),
-        toolbox: Toolbox::default(),
+        toolbox: toolbox(home, config, launcher),
     };
+    let strength = sandbox::strength();
     let settings = Settings {
         cwd,
+        protected: protected(home),
         default_preset: config.permissions.default_preset.clone(),
         presets: config.permissions.presets.clone().into_iter().collect(),
         max_tool_iterations: config.max_tool_iterations,
         max_concurrent_tools: config.max_concurrent_tools,
+        tool_timeout: config.skill_timeout,
+        approvals: config.permissions.approvals,
+        commands_confined: strength.sufficient(),
+        sandbox: strength.to_string(),
         compaction: CompactionSettings {
             enabled: config.compaction.enabled,
             model: config.compaction.model.clone(),
@@ -84,4 +96,25 @@ pub async fn wire(
     let agent_tokens = AgentTokens::new()?;
     let dispatcher = nexus_server::dispatcher(Services::new(engine.clone(), agent_tokens.clone()));
     Ok(Wired { engine, dispatcher, agent_tokens, models })
+}
+
+/// The program's own files: whoever can read them is the administrator.
+fn protected(home: &Path) -> BTreeSet<PathBuf> {
+    [home.canonicalize().unwrap_or_else(|_| home.to_path_buf())].into()
+}
+
+/// Every tool this server has.
+fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
+    let text = |text: OsString| text.into_string().ok();
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+    let commands = CommandSettings {
+        launcher,
+        strength: sandbox::strength(),
+        hidden: protected(home),
+        variables: variables.collect(),
+        tool_timeout: config.skill_timeout,
+    };
+    let files = tools::file_tools().into_iter();
+    Toolbox::new(files.chain(tools::command_tools(commands)).chain(tools::agent_tools()))
 }

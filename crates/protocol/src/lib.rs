@@ -8,6 +8,7 @@ pub mod envelope;
 pub mod error;
 pub mod method;
 pub mod params;
+pub mod permission;
 pub mod server;
 pub mod shared;
 pub mod stream;

@@ -45,6 +45,7 @@ pub struct StreamEvent<'a> {
 pub enum Event {
     ToolCall { id: String, name: String, arguments: Value },
     ToolResult { id: String, content: String },
+    ApprovalRequested { approval: crate::permission::ApprovalEntry },
     Usage { input_tokens: u64, output_tokens: u64, cached_tokens: u64 },
 }
 

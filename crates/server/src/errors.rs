@@ -1,5 +1,6 @@
 //! The one place where errors of the domain learn their wire code.
 
+use nexus_core::approval::RespondError;
 use nexus_core::authority::Denied;
 use nexus_core::create::CreateError;
 use nexus_core::engine::AccessError;
@@ -97,6 +98,19 @@ impl WireError for StoreError {
                 tracing::error!(detail, "the store failed");
                 RpcError::internal(sentence(self))
             }
+        }
+    }
+}
+
+impl WireError for RespondError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Unknown(_) | Self::Decided(_) => {
+                RpcError::invalid_param("/approval_id", sentence(self))
+            }
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Own => RpcError::not_allowed(sentence(self)),
+            Self::Store(error) => error.to_rpc(),
         }
     }
 }

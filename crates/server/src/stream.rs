@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatcher::{Cx, Peer};
+use crate::handlers::approval_entry;
 
 /// One open stream: `stream_start`, then what the sink is told, then `stream_end`.
 pub struct Stream(Arc<State>);
@@ -144,6 +145,10 @@ impl EventSink for Sink {
             }),
             TurnEvent::ToolResult { id, content } => {
                 self.0.event(Event::ToolResult { id: id.into(), content: content.into() })
+            }
+            TurnEvent::ApprovalRequested(record) => {
+                let approval = approval_entry(record.clone());
+                self.0.event(Event::ApprovalRequested { approval })
             }
             TurnEvent::Usage(usage) => self.0.event(Event::Usage {
                 input_tokens: usage.input,

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nexus_core::approval::ApprovalMode;
 use nexus_core::permission::Preset;
 use thiserror::Error;
 
@@ -37,6 +38,8 @@ pub struct Config {
     pub providers: Vec<ProviderEntry>,
     pub max_tool_iterations: u32,
     pub max_concurrent_tools: usize,
+    /// How long one tool call may take.
+    pub skill_timeout: Duration,
     pub permissions: Permissions,
     pub compaction: Compaction,
     pub context: Context,
@@ -68,6 +71,7 @@ pub struct ModelEntry {
 pub struct Permissions {
     /// The name of a built-in or custom preset, never one of level yolo.
     pub default_preset: String,
+    pub approvals: ApprovalMode,
     /// The custom presets by name; the built-in ones are not among them.
     pub presets: BTreeMap<String, Preset>,
 }
@@ -174,6 +178,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         providers: providers::resolve(file.providers)?,
         max_tool_iterations: file.max_tool_iterations.map_or(100, |it| it.0),
         max_concurrent_tools: file.max_concurrent_tools.map_or(10, |it| it.0 as usize),
+        skill_timeout: file.skill_timeout.map_or(Duration::from_secs(600), |it| it.0),
         permissions: presets::resolve(section(file.permissions), user_home)?,
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,

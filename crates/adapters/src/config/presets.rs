@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
+use nexus_core::approval::ApprovalMode;
 use nexus_core::permission::{Level, Preset, Reach};
 
 use super::schema;
@@ -15,6 +17,9 @@ const PRESETS_MAX: usize = 256;
 /// What the most careful start is: the preset for agents and presets that name no other.
 const LEAST: &str = "sandboxed";
 
+/// Long enough for a person to notice and read what is asked.
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(300);
+
 pub(super) fn resolve(
     written: schema::Permissions,
     user_home: Option<&Path>,
@@ -25,7 +30,12 @@ pub(super) fn resolve(
     let default_preset =
         written.default_preset.map_or_else(|| LEAST.to_string(), |Text(name)| name);
     let key = ["permissions", "default_preset"];
-    let permissions = Permissions { default_preset, presets };
+    let timeout = written.approval_timeout.map_or(APPROVAL_TIMEOUT, |it| it.0);
+    let approvals = match written.approvals.map(|it| it.0) {
+        Some("ask") => ApprovalMode::Ask { timeout },
+        _ => ApprovalMode::Deny,
+    };
+    let permissions = Permissions { default_preset, approvals, presets };
     match permissions.preset(&permissions.default_preset) {
         Some(preset) if preset.level == Level::Yolo => Err(Fault::new(
             &key,

@@ -10,6 +10,7 @@ pub(super) struct File {
     pub providers: Option<Table<Object<Provider>>>,
     pub max_tool_iterations: Option<Whole<1, 10_000>>,
     pub max_concurrent_tools: Option<Whole<1, 256>>,
+    pub skill_timeout: Option<Seconds<100, 86_400_000>>,
     pub permissions: Option<Object<Permissions>>,
     pub compaction: Option<Object<Compaction>>,
     pub context: Option<Object<Context>>,
@@ -50,6 +51,8 @@ pub(super) struct Model {
 #[serde(deny_unknown_fields)]
 pub(super) struct Permissions {
     pub default_preset: Option<Text>,
+    pub approvals: Option<Choice<Approvals>>,
+    pub approval_timeout: Option<Seconds<100, 86_400_000>>,
     pub presets: Option<Table<Object<Preset>>>,
 }
 
@@ -100,6 +103,14 @@ pub(super) struct Server {
     pub socket: Option<Text>,
     pub socket_idle_timeout: Option<Seconds<100, 86_400_000>>,
     pub shutdown_grace: Option<Seconds<0, 600_000>>,
+}
+
+/// What is done with an action that needs somebody's leave.
+#[derive(Debug)]
+pub(super) struct Approvals;
+
+impl super::value::Choices for Approvals {
+    const ALL: &'static [&'static str] = &["deny", "ask"];
 }
 
 /// The names the server binds to; another host is refused, because the server is for this machine only.

@@ -205,7 +205,7 @@ fn an_error_names_the_file_and_the_key() {
 }
 
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
-    `max_tool_iterations`, `max_concurrent_tools`, `permissions`, `compaction`, `context`, `server`";
+    `max_tool_iterations`, `max_concurrent_tools`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
     `max_queued`, `max_connections`, `body_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`";

@@ -11,7 +11,8 @@ use rusqlite::{Connection, Row, params};
 use super::fault::Fault;
 use super::owner::{Holder, Owner};
 use super::record::{
-    AgentRow, MessageRow, agent_id, decode_message, decode_permissions, micros, timestamp,
+    AgentRow, MessageRow, agent_id, decode_grants, decode_message, decode_permissions, micros,
+    timestamp,
 };
 
 /// The messages of one append and what changes with them.
@@ -29,12 +30,7 @@ pub(super) fn append(
     fence: Fence,
     step: &Step<'_>,
 ) -> Result<(), Fault> {
-    // An agent that was destroyed has no lease either.
-    let head = Head::find(db, id)?.ok_or_else(|| StoreError::LeaseLost(id.clone()))?;
-    let held = head.owner.is_some() && head.owner.as_deref() == me.claimed_id();
-    if !held || head.fence != fence {
-        return Err(StoreError::LeaseLost(id.clone()).into());
-    }
+    let head = Head::held(db, me, id, fence)?;
     if head.message_count != step.first_index {
         return Err(Fault::unfit(format!(
             "agent {id} has {} messages; an append at {} would leave a gap or overwrite",
@@ -72,6 +68,20 @@ pub(super) fn append(
     Ok(())
 }
 
+/// Replaces the permissions and grants of an agent that this process holds under `fence`.
+pub(super) fn update(
+    db: &Connection,
+    me: &Owner,
+    id: &AgentId,
+    fence: Fence,
+    (permissions, grants): (&str, Option<&str>),
+) -> Result<(), Fault> {
+    let head = Head::held(db, me, id, fence)?;
+    db.prepare_cached("UPDATE agents SET permissions = ?, grants = ? WHERE id = ?")?
+        .execute(params![permissions, grants, head.agent_id])?;
+    Ok(())
+}
+
 /// Stores a new agent, held by this process. It has said nothing yet, whatever its record counts.
 pub(super) fn create(
     db: &Connection,
@@ -82,8 +92,8 @@ pub(super) fn create(
     let made = db
         .prepare_cached(
             "INSERT INTO agents
-                 (name, created_at, parent, depth, permissions, ceiling, model, cwd, system_prompt)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+                 (name, created_at, parent, depth, permissions, ceiling, model, cwd, system_prompt, grants)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
         )?
         .execute(params![
             id.as_str(),
@@ -94,7 +104,8 @@ pub(super) fn create(
             row.ceiling,
             row.model,
             row.cwd,
-            row.system_prompt
+            row.system_prompt,
+            row.grants
         ])?;
     if made == 0 {
         return Err(StoreError::Exists(id.clone()).into());
@@ -156,6 +167,7 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
         let Some(head) = Head::find(db, &id)? else { continue };
         head.refuse_if_held_elsewhere(me, &id)?;
         db.prepare_cached("DELETE FROM messages WHERE log_id = ?")?.execute([head.log_id])?;
+        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([id.as_str()])?;
         db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
         gone.push(id);
     }
@@ -244,6 +256,8 @@ fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
         model: row.get("model")?,
         cwd: PathBuf::from(row.get::<_, String>("cwd")?),
         system_prompt: row.get("system_prompt")?,
+        grants: decode_grants(row.get::<_, Option<String>>("grants")?.as_deref())
+            .map_err(|fault| fault.about(format!("grants of {name}")))?,
         progress: Progress {
             last_action_at: last_action_at.map(timestamp).transpose()?,
             halted_at_iteration_limit: row.get("halted_at_iteration_limit")?,
@@ -278,6 +292,17 @@ impl Head {
             owner: row.get(3)?,
             fence: Fence(unsigned(row.get(4)?)?),
         }))
+    }
+
+    /// The head of an agent that this process holds under `fence`. One that was destroyed has no lease either.
+    fn held(db: &Connection, me: &Owner, id: &AgentId, fence: Fence) -> Result<Self, Fault> {
+        let head = Self::find(db, id)?.ok_or_else(|| StoreError::LeaseLost(id.clone()))?;
+        let held = head.owner.is_some() && head.owner.as_deref() == me.claimed_id();
+        if held && head.fence == fence {
+            Ok(head)
+        } else {
+            Err(StoreError::LeaseLost(id.clone()).into())
+        }
     }
 
     fn refuse_if_held_elsewhere(&self, me: &Owner, id: &AgentId) -> Result<(), Fault> {

@@ -4,6 +4,7 @@
 //! (`readers`). Who may write an agent is settled by `owner`; what the tables look like stands in `schema`.
 
 mod agent;
+mod approval;
 mod fault;
 mod open;
 mod owner;
@@ -19,12 +20,14 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use nexus_core::AgentId;
-use nexus_core::store::{AgentRecord, Append, Fence, Store, StoreError, StoredAgent};
+use nexus_core::store::{
+    AgentRecord, Append, ApprovalRecord, Fence, SettingsRecord, Store, StoreError, StoredAgent,
+};
 
 pub use self::open::OpenError;
 use self::owner::Owner;
 use self::readers::Readers;
-use self::record::{AgentRow, MessageRow};
+use self::record::{AgentRow, MessageRow, encode_grants, encode_permissions};
 use self::writer::Writer;
 
 /// The store of one process. Dropping it without `close` is safe, as a `kill -9` is: what was answered is on disk, and
@@ -87,6 +90,33 @@ impl Store for SqliteStore {
         Box::pin(self.writer.submit(move |db, me| {
             agent::append(db, me, &id, fence, &agent::Step { first_index, rows: &rows, progress })
         }))
+    }
+
+    fn update(
+        &self,
+        id: &AgentId,
+        fence: Fence,
+        settings: SettingsRecord,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let encoded = encode_permissions(&settings.permissions)
+            .and_then(|permissions| Ok((permissions, encode_grants(&settings.grants)?)));
+        let (permissions, grants) = match encoded {
+            Ok(encoded) => encoded,
+            Err(fault) => return Box::pin(async { Err(fault.into()) }),
+        };
+        let id = id.clone();
+        Box::pin(self.writer.submit(move |db, me| {
+            agent::update(db, me, &id, fence, (&permissions, grants.as_deref()))
+        }))
+    }
+
+    async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
+        self.writer.submit(move |db, me| approval::put(db, me, &approval)).await
+    }
+
+    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
+        // Only the writer knows which process this is.
+        self.writer.submit(|db, me| approval::list(db, me)).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,12 +1,12 @@
 //! How agents and messages lie in the database, apart from the core's types, which may change without it.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
-use nexus_core::permission::{Level, Permissions, Reach};
+use nexus_core::permission::{Grants, Level, Permissions, Reach};
 use nexus_core::store::{AgentRecord, Progress};
 use nexus_core::{AgentId, TurnId};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,7 @@ pub(super) struct AgentRow {
     pub(super) model: Option<String>,
     pub(super) cwd: String,
     pub(super) system_prompt: Option<String>,
+    pub(super) grants: Option<String>,
     pub(super) progress: Progress,
 }
 
@@ -38,6 +39,7 @@ impl AgentRow {
             model: record.model.clone(),
             cwd: path_text(&record.cwd)?.to_owned(),
             system_prompt: record.system_prompt.clone(),
+            grants: encode_grants(&record.grants)?,
             progress: record.progress,
         })
     }
@@ -204,7 +206,30 @@ enum ReachRecord {
     Beneath(BTreeSet<PathBuf>),
 }
 
-fn encode_permissions(permissions: &Permissions) -> Result<String, Fault> {
+/// Grants as they are kept.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantsRecord {
+    write_paths: BTreeSet<PathBuf>,
+    exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
+}
+
+/// Most agents have none, which is no text.
+pub(super) fn encode_grants(grants: &Grants) -> Result<Option<String>, Fault> {
+    if *grants == Grants::default() {
+        return Ok(None);
+    }
+    let Grants { write_paths, exec_dirs } = grants.clone();
+    Ok(Some(serde_json::to_string(&GrantsRecord { write_paths, exec_dirs })?))
+}
+
+pub(super) fn decode_grants(text: Option<&str>) -> Result<Grants, Fault> {
+    let Some(text) = text else { return Ok(Grants::default()) };
+    let GrantsRecord { write_paths, exec_dirs } = serde_json::from_str(text)?;
+    Ok(Grants { write_paths, exec_dirs })
+}
+
+pub(super) fn encode_permissions(permissions: &Permissions) -> Result<String, Fault> {
     let reach = |reach: &Reach| match reach {
         Reach::Anywhere => ReachRecord::Anywhere,
         Reach::Beneath(roots) => ReachRecord::Beneath(roots.clone()),

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
 
 /// The version of a database is the number of steps it has behind it.
-pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES];
+pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every append changes. An
 /// append would otherwise rewrite the prompt and the permissions beside the counter, and a group of appends would
@@ -58,6 +58,25 @@ const AGENTS_AND_MESSAGES: &str = "
 
     CREATE TABLE leases (last_fence INTEGER NOT NULL) STRICT;
     INSERT INTO leases VALUES (0);
+";
+
+/// - `agents.grants` is what was granted while the agent ran; nothing when it is null.
+/// - An approval names its agent: a temporary agent asks too, and has no row.
+/// - `approvals.owner` is the process in which it waits.
+const GRANTS_AND_APPROVALS: &str = "
+    ALTER TABLE agents ADD COLUMN grants TEXT;
+
+    CREATE TABLE approvals (
+        id         TEXT    PRIMARY KEY,
+        agent      TEXT    NOT NULL,
+        tool       TEXT    NOT NULL,
+        arguments  TEXT    NOT NULL,
+        reason     TEXT    NOT NULL,
+        created_at INTEGER NOT NULL,
+        status     TEXT    NOT NULL,
+        owner      TEXT    NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX approvals_by_agent ON approvals (agent);
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

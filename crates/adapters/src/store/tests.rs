@@ -1,5 +1,6 @@
 //! The store as its callers see it.
 
+mod approvals;
 mod faults;
 mod leases;
 mod opening;
@@ -40,6 +41,7 @@ fn agent(name: &str) -> AgentRecord {
         model: None,
         cwd: "/w".into(),
         system_prompt: None,
+        grants: Default::default(),
         progress: Progress::default(),
         message_count: 0,
     }

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::message::ToolCall;
 use crate::name::{AgentId, TurnId};
 use crate::provider::{ModelError, ProviderError, Usage};
-use crate::store::StoreError;
+use crate::store::{ApprovalRecord, StoreError};
 use slots::Refused;
 
 /// Turns of one agent that may wait behind the one that runs. A caller that queues more has lost count.
@@ -30,6 +30,9 @@ pub struct TurnInput {
     pub id: Option<TurnId>,
     pub source: Option<String>,
     pub source_agent: Option<AgentId>,
+    /// Started by a tool of a running turn, in whose slot it runs: if it waited for one of its own, turns that wait
+    /// for each other's children could take all slots.
+    pub nested: bool,
     /// Told what happens while it happens.
     pub sink: Option<Box<dyn EventSink>>,
 }
@@ -49,6 +52,7 @@ pub enum TurnEvent<'a> {
     Text(&'a str),
     ToolCall(&'a ToolCall),
     ToolResult { id: &'a str, content: &'a str },
+    ApprovalRequested(&'a ApprovalRecord),
     Usage(Usage),
 }
 

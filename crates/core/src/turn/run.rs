@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::slots::Admission;
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
-use crate::store::Progress;
+use crate::store::{ApprovalRecord, Progress};
 
 pub(super) struct Turn {
     pub engine: Arc<Engine>,
@@ -37,7 +37,8 @@ impl Turn {
         // First the agent's lock, then a slot: a turn that waits for its agent must not hold a slot.
         let waited = async {
             let lock = line.front().await;
-            (lock, admission.slot().await)
+            let slot = if input.nested { None } else { admission.slot().await };
+            (lock, slot)
         };
         let Some(_held) = self.unless_cancelled(waited).await else {
             return Ok(TurnOutcome {
@@ -76,7 +77,7 @@ impl Turn {
                 Some(Err(error)) => Step::cut(End::Failed(error)),
                 Some(Ok(events)) => self.listen(events, said).await,
             };
-            let spoken = self.write_answer(said.step_text(), &step, progress).await?;
+            self.write_answer(said.step_text(), &step, progress).await?;
             match step.end {
                 End::Cancelled => return Ok(self.outcome(said, true, false)),
                 End::Failed(error) => return Err(error.into()),
@@ -86,20 +87,17 @@ impl Turn {
                 End::Done => {}
             }
             let results = self.call_tools(&step.tool_calls, said).await;
-            call.messages.extend(spoken);
-            call.messages.extend(results.iter().cloned());
-            unwritten = results;
+            let halted = count == steps_max && !self.cancel.is_cancelled();
+            let progress = Progress { halted_at_iteration_limit: halted, ..progress };
+            self.write(results, progress).await?;
             if self.cancel.is_cancelled() {
-                self.write(unwritten, progress).await?;
                 return Ok(self.outcome(said, true, false));
             }
+            // What tools return can fill the window too.
+            self.engine.make_room(&self.agent, &model, "", &self.cancel).await?;
+            call.messages =
+                self.agent.with_conversation(|conversation| conversation.context().to_vec());
         }
-        let progress = Progress {
-            halted_at_iteration_limit: true,
-            last_iteration_count: steps_max,
-            ..self.progress()
-        };
-        self.write(unwritten, progress).await?;
         Ok(self.outcome(said, false, true))
     }
 
@@ -108,7 +106,7 @@ impl Turn {
             model_id: model.id.clone(),
             reasoning: model.reasoning,
             system: self.engine.prompt(&self.agent).await.text,
-            tools: self.engine.parts.toolbox.specs(&self.agent),
+            tools: self.engine.parts.toolbox.specs(&self.agent.permissions()),
             messages: self.agent.with_conversation(|conversation| conversation.context_with(user)),
             volatile: Some(format!(
                 "Current time: {}",
@@ -158,36 +156,45 @@ impl Turn {
         text: &str,
         step: &Step,
         progress: Progress,
-    ) -> Result<Option<SharedMessage>, TurnError> {
+    ) -> Result<(), TurnError> {
         let interrupted = !matches!(step.end, End::Done);
         let calls = if interrupted { Vec::new() } else { step.tool_calls.clone() };
         if text.is_empty() && interrupted {
-            return Ok(None);
+            return Ok(());
         }
         let meta = Meta { interrupted, ..self.meta() };
         let message = Arc::new(Message::new(Role::Assistant, text, meta).with_tool_calls(calls));
-        self.write(vec![message.clone()], progress).await?;
-        Ok(Some(message))
+        self.write(vec![message], progress).await
     }
 
     /// Runs the calls of one step side by side; the results keep the order of the calls.
     async fn call_tools(&self, calls: &[ToolCall], said: &mut Said) -> Vec<SharedMessage> {
-        let toolbox = &self.engine.parts.toolbox;
-        let run = |call: ToolCall| async move {
-            let result = self
-                .unless_cancelled(toolbox.call(&self.agent, &call, self.cancel.child_token()))
-                .await;
-            (call, result.unwrap_or_else(|| "Interrupted: the turn was cancelled.".into()))
+        let (announce, mut announced) = mpsc::unbounded_channel();
+        let run = |call: ToolCall| {
+            let announce = announce.clone();
+            async move {
+                let announce = |approval: &ApprovalRecord| drop(announce.send(approval.clone()));
+                let work =
+                    self.engine.call_tool(&self.agent, &call, self.cancel.child_token(), announce);
+                let result = self.unless_cancelled(work).await;
+                (call, result.unwrap_or_else(|| "Interrupted: the turn was cancelled.".into()))
+            }
         };
         let mut results = stream::iter(calls.to_vec())
             .map(run)
             .buffered(self.engine.settings.max_concurrent_tools);
         let mut messages = Vec::with_capacity(calls.len());
-        while let Some((call, content)) = results.next().await {
-            said.tell(TurnEvent::ToolResult { id: &call.id, content: &content });
-            messages.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+        loop {
+            tokio::select! {
+                biased;
+                Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
+                result = results.next() => {
+                    let Some((call, content)) = result else { return messages };
+                    said.tell(TurnEvent::ToolResult { id: &call.id, content: &content });
+                    messages.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+                }
+            }
         }
-        messages
     }
 
     /// A destroyed agent has nowhere to be written to.

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
+use nexus_core::approval::ApprovalMode;
 use nexus_core::compact::CompactionSettings;
 use nexus_core::create::AgentSpec;
 use nexus_core::engine::{Parts, Settings};
@@ -16,14 +18,15 @@ use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
     ToolSpec, Usage,
 };
-use nexus_core::store::{AgentRecord, Append, Fence, Store, StoreError, StoredAgent};
+use nexus_core::store::{
+    AgentRecord, Append, ApprovalRecord, Fence, SettingsRecord, Store, StoreError, StoredAgent,
+};
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Tool, Toolbox};
+use nexus_core::tool::{Call, CommandKind, Need, Tool, Toolbox};
 use nexus_core::turn::{TurnError, TurnInput, TurnOutcome};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall, TurnId};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 pub const ADMIN: Requester = Requester::Administrator;
 
@@ -52,14 +55,22 @@ impl World {
             prompts: Arc::new(FixedPrompt),
             logs: Arc::new(()),
             counter: Arc::new(Letters),
-            toolbox: Toolbox::new([Arc::new(Echo) as Arc<dyn Tool>]),
+            toolbox: Toolbox::new(
+                ["echo", "exec", "write_file"]
+                    .map(|name| Arc::new(Echo::new(name)) as Arc<dyn Tool>),
+            ),
         };
         let mut settings = Settings {
             cwd: PathBuf::from("/"),
+            protected: ["/protected".into()].into(),
             default_preset: "sandboxed".into(),
             presets: Default::default(),
             max_tool_iterations: 3,
             max_concurrent_tools: 10,
+            tool_timeout: Duration::from_secs(60),
+            approvals: ApprovalMode::Deny,
+            commands_confined: true,
+            sandbox: "none".into(),
             compaction: CompactionSettings {
                 enabled: true,
                 model: None,
@@ -217,23 +228,53 @@ impl TokenCounter for Letters {
     }
 }
 
-/// Returns its `text`; with `hang` it waits until it is cancelled.
-struct Echo;
+/// Returns its `text`; with `hang` it waits until it is cancelled. Needs what its arguments say: `read`, `write`,
+/// `command`.
+struct Echo(ToolSpec);
+
+impl Echo {
+    fn new(name: &str) -> Self {
+        Self(ToolSpec { name: name.into(), description: "Echoes.".into(), parameters: json!({}) })
+    }
+}
 
 #[async_trait]
 impl Tool for Echo {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec { name: "echo".into(), description: "Echoes.".into(), parameters: json!({}) }
+    fn spec(&self) -> &ToolSpec {
+        &self.0
     }
 
-    async fn run(&self, _: &Arc<Agent>, arguments: Value, cancel: CancellationToken) -> String {
+    fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
+        if !arguments.is_object() {
+            return Err("the arguments must be a JSON object".into());
+        }
+        let text = |name: &str| arguments[name].as_str().map(str::to_owned);
+        let needs = [
+            text("read").map(Need::Read),
+            text("write").map(Need::Write),
+            text("command").map(|_| Need::Command(CommandKind::Any)),
+            text("look").map(|_| Need::Command(CommandKind::ReadOnly)),
+            text("manage").map(|_| Need::ManageAgents),
+            text("message").map(|name| Need::Message(id(&name))),
+        ];
+        Ok(needs.into_iter().flatten().collect())
+    }
+
+    async fn run(&self, call: Call) -> Result<String, String> {
+        let arguments = &call.arguments;
         if arguments["hang"] == json!(true) {
-            cancel.cancelled().await;
+            call.cancel.cancelled().await;
         }
         for _ in 0..arguments["yields"].as_u64().unwrap_or(0) {
             tokio::task::yield_now().await;
         }
-        arguments["text"].as_str().unwrap_or_default().into()
+        if let (Some(to), Some(text)) = (arguments["message"].as_str(), arguments["text"].as_str())
+        {
+            let asked =
+                call.engine.ask_agent(&call.agent, &id(to), text.into(), &call.cancel).await;
+            return asked.map(|outcome| outcome.content).map_err(|error| error.to_string());
+        }
+        Ok(arguments["text"].as_str().unwrap_or_default().into())
     }
 }
 
@@ -241,6 +282,7 @@ impl Tool for Echo {
 #[derive(Default)]
 pub struct MemoryStore {
     agents: Mutex<BTreeMap<AgentId, (AgentRecord, Vec<SharedMessage>)>>,
+    approvals: Mutex<BTreeMap<String, ApprovalRecord>>,
     pub fail_appends: std::sync::atomic::AtomicBool,
 }
 
@@ -290,6 +332,28 @@ impl Store for MemoryStore {
             }
         };
         async { result }.boxed()
+    }
+
+    fn update(
+        &self,
+        id: &AgentId,
+        _: Fence,
+        settings: SettingsRecord,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let mut agents = self.agents.lock().unwrap();
+        let (record, _) = agents.get_mut(id).unwrap();
+        record.permissions = settings.permissions;
+        record.grants = settings.grants;
+        async { Ok(()) }.boxed()
+    }
+
+    async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
+        self.approvals.lock().unwrap().insert(approval.id.clone(), approval);
+        Ok(())
+    }
+
+    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
+        Ok(self.approvals.lock().unwrap().values().cloned().collect())
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -4,4 +4,5 @@
 mod agents;
 mod compaction;
 mod fakes;
+mod gate;
 mod turns;

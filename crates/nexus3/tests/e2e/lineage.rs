@@ -34,10 +34,18 @@ async fn a_child_never_exceeds_its_parent(wire: &Wire) {
 
     // What is asked for, by which parent, and the rule that refuses it.
     let cases = [
-        ("trusted", json!({"preset": "trusted"}), "level must be below its parent's (trusted)"),
-        ("sandboxed", json!({}), "level must be below its parent's (sandboxed)"),
-        ("sandboxed", json!({"preset": "worker"}), "level must be below its parent's (sandboxed)"),
-        ("child", json!({}), "level must be below its parent's (sandboxed)"),
+        (
+            "trusted",
+            json!({"preset": "trusted"}),
+            "level must be below its parent's, so not trusted",
+        ),
+        ("sandboxed", json!({}), "level must be below its parent's, so not sandboxed"),
+        (
+            "sandboxed",
+            json!({"preset": "worker"}),
+            "level must be below its parent's, so not sandboxed",
+        ),
+        ("child", json!({}), "level must be below its parent's, so not sandboxed"),
         ("trusted", json!({"preset": "yolo"}), "yolo is given only from the interactive terminal"),
         ("trusted", json!({"allowed_write_paths": ["/usr"]}), "/usr lies outside"),
         ("trusted", json!({"allowed_write_paths": ["../x"]}), "lies outside"),

@@ -29,5 +29,6 @@ mod seeds;
 mod stdio;
 mod stream;
 mod support;
+mod tools;
 mod turns;
 mod unix;

@@ -5,7 +5,6 @@ use std::sync::PoisonError;
 use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::create::AgentSpec;
-use nexus_core::permission::Reach;
 use nexus_core::pool::{Card, Status};
 use nexus_core::turn::TurnInput;
 use nexus_protocol::RpcError;
@@ -126,12 +125,7 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
         last_action_at: record.progress.last_action_at.map(|at| at.to_string()),
         permission_level: record.permissions.level.name().to_uppercase(),
         cwd: record.cwd.display().to_string(),
-        write_paths: match record.permissions.write {
-            Reach::Anywhere => None,
-            Reach::Beneath(paths) => {
-                Some(paths.iter().map(|path| path.display().to_string()).collect())
-            }
-        },
+        write_paths: super::permission::paths(&record.permissions.write),
         status: match status {
             Status::Idle => "idle",
             Status::Running => "running",

@@ -2,6 +2,7 @@
 
 mod agent;
 mod conversation;
+mod permission;
 mod server;
 mod turn;
 
@@ -10,10 +11,12 @@ use nexus_protocol::RpcError;
 use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Registry;
+pub use permission::entry as approval_entry;
 
 pub fn register(registry: &mut impl Registry) {
     agent::register(registry);
     conversation::register(registry);
+    permission::register(registry);
     server::register(registry);
     turn::register(registry);
 }

@@ -27,6 +27,7 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
         id: params.request_id.map(turn_id),
         source: params.source,
         source_agent,
+        nested: false,
         sink: stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>),
     };
     let timeout = params.timeout_ms.map(|ms| Duration::from_millis(ms.get()));

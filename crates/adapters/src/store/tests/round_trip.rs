@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
-use nexus_core::permission::{Level, Permissions, Reach};
+use nexus_core::permission::{Grants, Level, Permissions, Reach};
 use nexus_core::store::{AgentRecord, Progress};
 use nexus_core::{AgentId, TurnId};
 use proptest::option;
@@ -127,13 +127,19 @@ fn progress() -> impl Strategy<Value = Progress> {
     )
 }
 
+fn grants() -> impl Strategy<Value = Grants> {
+    let paths = || prop::collection::btree_set(text().prop_map(PathBuf::from), 0..3);
+    let dirs = prop::collection::btree_map(text(), paths(), 0..3);
+    (paths(), dirs).prop_map(|(write_paths, exec_dirs)| Grants { write_paths, exec_dirs })
+}
+
 fn agent_record() -> impl Strategy<Value = AgentRecord> {
     let lineage = (name(), option::of(name()), any::<u32>());
     let rights = (permissions(), option::of(permissions()));
-    let settings = (option::of(text()), text(), option::of(text()));
+    let settings = (option::of(text()), text(), option::of(text()), grants());
     (lineage, time(), rights, settings, progress()).prop_map(
         |((id, parent, depth), created_at, (permissions, ceiling), settings, progress)| {
-            let (model, cwd, system_prompt) = settings;
+            let (model, cwd, system_prompt, grants) = settings;
             AgentRecord {
                 id,
                 created_at,
@@ -144,6 +150,7 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
                 model,
                 cwd: cwd.into(),
                 system_prompt,
+                grants,
                 progress,
                 message_count: 0,
             }

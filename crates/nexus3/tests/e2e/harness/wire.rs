@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nexus_adapters::config::Config;
+use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_testkit::ScriptedModel;
@@ -65,7 +66,10 @@ impl Wire {
                 let world = setup.world().await;
                 let (home, work) = (world.home(), world.work());
                 let config = Config::load(&home, &work, &|_| None).unwrap();
-                let wired = wiring::wire(&home, &work, &config, Arc::new(())).await.unwrap();
+                // This process is no launcher; the binary is.
+                let launcher = Launcher::new(env!("CARGO_BIN_EXE_nexus3").into());
+                let logs = Arc::new(());
+                let wired = wiring::wire(&home, &work, &config, logs, launcher).await.unwrap();
                 Self::new(&world, Link::Memory(wired))
             }
         }

@@ -1,0 +1,30 @@
+//! Commands of agents, held by the kernel within what the agent may do, and ended with everything they started.
+//!
+//! No process confines or reaps itself here: the server starts its own binary again as a *launcher* (`nexus3 __confine`,
+//! [`confine_main`]) and tells it over a socket, which is the launcher's standard input, what to run. One thread of the
+//! launcher gives up its rights (Landlock for files and signals, seccomp for the network and dangerous calls) and starts
+//! the command, which inherits the loss. The rest of the launcher keeps its rights and stays: it is the *subreaper* of
+//! everything the command forks, however often and into whatever session, so nothing can leave its family, and it ends
+//! the whole family when the command ends or the socket closes. A server that is cancelled, times out or dies by
+//! `kill -9` closes the socket; there is no other order to give.
+//!
+//! What the kernel does not hold: Landlock does not look at `chmod`, `chown`, `utime` and extended attributes. A command
+//! that may write nowhere is refused them all; one that may write somewhere can change the modes and times, not the
+//! bytes, of what its user owns elsewhere.
+
+mod files;
+mod launcher;
+mod order;
+mod output;
+mod policy;
+mod run;
+mod strength;
+mod syscalls;
+mod tree;
+
+pub use launcher::{LAUNCHER_ARGUMENT, confine_main};
+pub use order::Command;
+pub use output::Kept;
+pub use policy::Policy;
+pub use run::{End, LaunchError, Launcher, Outcome};
+pub use strength::{Strength, strength};

@@ -1,0 +1,41 @@
+//! What the server and its launcher say to each other: one line of JSON each way.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::policy::Policy;
+
+/// How long processes have between being asked to end and being killed.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
+
+/// What to run, and within what.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Command {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    pub cwd: PathBuf,
+    /// All of it: nothing is inherited.
+    pub env: BTreeMap<String, String>,
+    pub stdin: Option<String>,
+    /// Without one, the command is only watched over.
+    pub policy: Option<Policy>,
+    /// Where to make its private directory for temporary files, if it is to have one: its `TMPDIR`, and its `HOME` if
+    /// it was given none.
+    pub tmp: Option<PathBuf>,
+    /// The server keeps the time.
+    #[serde(skip)]
+    pub timeout: Duration,
+}
+
+/// What became of it. Said once nothing of the command is left.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Report {
+    Exited(i32),
+    Killed(i32),
+    /// The kernel did not take what the policy demands. Nothing ran.
+    NotConfined(String),
+    NotStarted(String),
+}

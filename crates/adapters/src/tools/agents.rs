@@ -1,0 +1,184 @@
+//! Tools with which an agent directs others. They enter the core as the calling agent: the same checks as for any
+//! other caller, and no way around them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use nexus_core::authority::{Action, Requester};
+use nexus_core::create::AgentSpec;
+use nexus_core::tool::{Call, Need, Tool};
+use nexus_core::{AgentId, Role};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::typed::{TypedTool, tool};
+
+pub fn agent_tools() -> Vec<Arc<dyn Tool>> {
+    vec![tool(Create), tool(Send), tool(Status), tool(Cancel), tool(Destroy)]
+}
+
+struct Create;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CreateArgs {
+    agent_id: Option<String>,
+    /// `sandboxed` or `worker`.
+    preset: Option<String>,
+    cwd: Option<String>,
+    write_paths: Option<Vec<String>>,
+    model: Option<String>,
+}
+
+#[async_trait]
+impl TypedTool for Create {
+    const NAME: &'static str = "nexus_create";
+    const DESCRIPTION: &'static str = "Create a child agent; then give it work with nexus_send.";
+    type Args = CreateArgs;
+
+    fn needs(&self, _: &CreateArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::ManageAgents])
+    }
+
+    async fn run(&self, args: CreateArgs, call: Call) -> Result<String, String> {
+        let spec = AgentSpec {
+            name: args.agent_id,
+            preset: args.preset,
+            cwd: args.cwd,
+            write_paths: args.write_paths.unwrap_or_default(),
+            model: args.model,
+            ..AgentSpec::default()
+        };
+        let made = call.engine.create_agent(&requester(&call), spec).await;
+        made.map(|agent| format!("Created agent {}.", agent.id)).map_err(|error| error.to_string())
+    }
+}
+
+struct Send;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SendArgs {
+    agent_id: String,
+    content: String,
+}
+
+#[async_trait]
+impl TypedTool for Send {
+    const NAME: &'static str = "nexus_send";
+    const DESCRIPTION: &'static str = "Message a child (or your parent) and return its answer. Several calls at once run in parallel.";
+    type Args = SendArgs;
+
+    fn needs(&self, args: &SendArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::Message(agent_id(&args.agent_id)?)])
+    }
+
+    async fn run(&self, args: SendArgs, call: Call) -> Result<String, String> {
+        let target = agent_id(&args.agent_id)?;
+        let asked = call.engine.ask_agent(&call.agent, &target, args.content, &call.cancel).await;
+        let outcome = asked.map_err(|error| error.to_string())?;
+        Ok(match (outcome.cancelled, outcome.halted_at_iteration_limit) {
+            (true, _) => format!("[cancelled] {}", outcome.content),
+            (false, true) => format!("[stopped at its iteration limit] {}", outcome.content),
+            (false, false) => outcome.content,
+        })
+    }
+}
+
+/// The arguments of the tools that take nothing but a child.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ChildArgs {
+    agent_id: String,
+}
+
+struct Status;
+
+#[async_trait]
+impl TypedTool for Status {
+    const NAME: &'static str = "nexus_status";
+    const DESCRIPTION: &'static str = "Show whether a child is running and what it said last.";
+    type Args = ChildArgs;
+
+    fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::ManageAgents])
+    }
+
+    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+        let child = child(&args, &call, Action::Read).await?;
+        let last = child.with_conversation(|conversation| {
+            let said =
+                conversation.history().iter().rev().find(|message| message.role == Role::Assistant);
+            said.map_or_else(|| "nothing".into(), |message| message.content.clone())
+        });
+        let running = if child.turns_in_flight() > 0 { "running" } else { "idle" };
+        Ok(format!("{running}, {} messages; last said: {last}", child.message_count()))
+    }
+}
+
+struct Cancel;
+
+#[async_trait]
+impl TypedTool for Cancel {
+    const NAME: &'static str = "nexus_cancel";
+    const DESCRIPTION: &'static str = "Cancel what a child is doing.";
+    type Args = ChildArgs;
+
+    fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::ManageAgents])
+    }
+
+    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+        let child = child(&args, &call, Action::Manage).await?;
+        Ok(format!("Cancelled {} turns.", child.cancel_all()))
+    }
+}
+
+struct Destroy;
+
+#[async_trait]
+impl TypedTool for Destroy {
+    const NAME: &'static str = "nexus_destroy";
+    const DESCRIPTION: &'static str = "Destroy a child and its descendants for good.";
+    type Args = ChildArgs;
+
+    fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::ManageAgents])
+    }
+
+    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+        let target = agent_id(&args.agent_id)?;
+        if target == call.agent.id {
+            return Err("an agent cannot destroy itself from within its own turn".into());
+        }
+        let gone = call
+            .engine
+            .destroy_agent(&requester(&call), &target)
+            .await
+            .map_err(|error| error.to_string())?;
+        match gone.as_slice() {
+            [] => Err(format!("unknown agent: {target}")),
+            gone => Ok(format!(
+                "Destroyed {}.",
+                gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            )),
+        }
+    }
+}
+
+async fn child(
+    args: &ChildArgs,
+    call: &Call,
+    action: Action,
+) -> Result<Arc<nexus_core::Agent>, String> {
+    let target = agent_id(&args.agent_id)?;
+    call.engine.agent(&requester(call), &target, action).await.map_err(|error| error.to_string())
+}
+
+fn requester(call: &Call) -> Requester {
+    Requester::Agent(call.agent.id.clone())
+}
+
+fn agent_id(name: &str) -> Result<AgentId, String> {
+    AgentId::parse(name).map_err(|error| error.to_string())
+}

@@ -1,0 +1,264 @@
+//! Tools that write or change the text of one file.
+
+use nexus_core::tool::Need;
+use regex::{Regex, RegexBuilder};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file_tool::FileTool;
+use super::files::Files;
+use super::files::write::{Before, WRITE_BYTES_MAX, lock};
+use super::text::{Text, counted};
+
+pub(super) struct WriteFile;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteFileArgs {
+    path: String,
+    content: String,
+}
+
+impl FileTool for WriteFile {
+    const NAME: &'static str = "write_file";
+    const DESCRIPTION: &'static str = "Create or replace a file.";
+    type Args = WriteFileArgs;
+
+    fn needs(args: &WriteFileArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::Write(args.path.clone())])
+    }
+
+    fn run(args: WriteFileArgs, files: &Files) -> Result<String, String> {
+        let slot = files.slot(&args.path)?;
+        let _held = lock([&slot]);
+        let current = slot.current()?;
+        let staged =
+            slot.stage(args.content.as_bytes(), current.as_ref().map(|file| &file.stat))?;
+        staged.commit(Before::Anything)?;
+        let done = if current.is_some() { "Replaced" } else { "Created" };
+        Ok(format!("{done} {} ({}).", args.path, counted(args.content.len(), "byte")))
+    }
+}
+
+pub(super) struct AppendFile;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppendFileArgs {
+    path: String,
+    content: String,
+}
+
+impl FileTool for AppendFile {
+    const NAME: &'static str = "append_file";
+    const DESCRIPTION: &'static str = "Append to a file.";
+    type Args = AppendFileArgs;
+
+    fn needs(args: &AppendFileArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::Write(args.path.clone())])
+    }
+
+    fn run(args: AppendFileArgs, files: &Files) -> Result<String, String> {
+        let added = counted(args.content.len(), "byte");
+        let slot = files.slot(&args.path)?;
+        let _held = lock([&slot]);
+        let Some(current) = slot.current()? else {
+            slot.stage(args.content.as_bytes(), None)?.commit(Before::Nothing)?;
+            return Ok(format!("Created {} ({added}).", args.path));
+        };
+        let stat = current.stat;
+        let text = Text::decode(&args.path, current.bytes(&args.path)?)?;
+        let bytes = text.encode(&format!("{}{}", text.body, text.adapt(&args.content)));
+        slot.stage(&bytes, Some(&stat))?.commit(Before::Unchanged(&stat))?;
+        Ok(format!("Added {added} to {}.", args.path))
+    }
+}
+
+pub(super) struct EditFile;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditFileArgs {
+    path: String,
+    old_string: String,
+    new_string: String,
+    replace_all: Option<bool>,
+}
+
+impl FileTool for EditFile {
+    const NAME: &'static str = "edit_file";
+    const DESCRIPTION: &'static str = "Replace text that occurs exactly once, unless replace_all.";
+    type Args = EditFileArgs;
+
+    fn needs(args: &EditFileArgs) -> Result<Vec<Need>, String> {
+        match args.old_string.as_str() {
+            "" => Err("old_string is empty".into()),
+            _ => Ok(vec![Need::Write(args.path.clone())]),
+        }
+    }
+
+    fn run(args: EditFileArgs, files: &Files) -> Result<String, String> {
+        let path = &args.path;
+        if args.old_string.is_empty() {
+            return Err("old_string is empty".into());
+        }
+        edit(files, path, |text| {
+            let old = text.adapt(&args.old_string);
+            let new = text.adapt(&args.new_string);
+            let count = text.body.matches(&old).count();
+            if count.saturating_mul(new.len()) > REPLACED_BYTES_MAX {
+                return Err("the replaced text would be too long".into());
+            }
+            match count {
+                0 => Err(format!("old_string does not occur in {path}: read the file again")),
+                1 => Ok((text.body.replace(&old, &new), "Replaced 1 occurrence".into())),
+                count if args.replace_all == Some(true) => {
+                    Ok((text.body.replace(&old, &new), format!("Replaced {count} occurrences")))
+                }
+                count => Err(format!(
+                    "old_string occurs {count} times in {path}: give more of the text around it, or replace_all"
+                )),
+            }
+        })
+    }
+}
+
+pub(super) struct EditLines;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditLinesArgs {
+    path: String,
+    start: usize,
+    end: usize,
+    text: String,
+}
+
+impl FileTool for EditLines {
+    const NAME: &'static str = "edit_lines";
+    const DESCRIPTION: &'static str =
+        "Replace lines start to end (from 1). end = start-1 inserts before start.";
+    type Args = EditLinesArgs;
+
+    fn needs(args: &EditLinesArgs) -> Result<Vec<Need>, String> {
+        match args.start >= 1 && args.end.saturating_add(1) >= args.start {
+            true => Ok(vec![Need::Write(args.path.clone())]),
+            false => Err("start is at least 1 and end at least start-1".into()),
+        }
+    }
+
+    fn run(args: EditLinesArgs, files: &Files) -> Result<String, String> {
+        let (path, first, end) = (&args.path, args.start.saturating_sub(1), args.end);
+        edit(files, path, |text| {
+            let body = text.body.as_str();
+            let mut lines = lines(body);
+            let total = lines.len();
+            if first > total || end > total || end < first {
+                return Err(format!("{path} has {}", counted(total, "line")));
+            }
+            let new = text.adapt(&args.text);
+            let new = new.strip_suffix('\n').unwrap_or(&new);
+            let replacement: Vec<&str> =
+                if args.text.is_empty() { Vec::new() } else { new.split('\n').collect() };
+            let count = replacement.len();
+            lines.splice(first..end, replacement);
+            let mut changed = lines.join("\n");
+            // An empty file gets its newline with its first line.
+            if !lines.is_empty() && (body.is_empty() || body.ends_with('\n')) {
+                changed.push('\n');
+            }
+            let removed = counted(end - first, "line");
+            Ok((changed, format!("Put {} in place of {removed}", counted(count, "line"))))
+        })
+    }
+}
+
+/// Lines without their `\n`; a `\r` stays.
+fn lines(body: &str) -> Vec<&str> {
+    match body {
+        "" => Vec::new(),
+        body => body.strip_suffix('\n').unwrap_or(body).split('\n').collect(),
+    }
+}
+
+pub(super) struct RegexReplace;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegexReplaceArgs {
+    path: String,
+    pattern: String,
+    replacement: String,
+    count: Option<usize>,
+}
+
+impl FileTool for RegexReplace {
+    const NAME: &'static str = "regex_replace";
+    const DESCRIPTION: &'static str = "Replace matches of a regex; ${1} is a group.";
+    type Args = RegexReplaceArgs;
+
+    fn needs(args: &RegexReplaceArgs) -> Result<Vec<Need>, String> {
+        Ok(vec![Need::Write(args.path.clone())])
+    }
+
+    fn run(args: RegexReplaceArgs, files: &Files) -> Result<String, String> {
+        let pattern = RegexBuilder::new(&args.pattern)
+            .multi_line(true)
+            .build()
+            .map_err(|error| format!("the pattern does not work: {error}"))?;
+        let limit = args.count.filter(|count| *count > 0).unwrap_or(usize::MAX);
+        edit(files, &args.path, |text| {
+            let (changed, count) =
+                replace(&pattern, &text.body, &text.adapt(&args.replacement), limit)?;
+            match count {
+                0 => Err(format!("the pattern matches nothing in {}", args.path)),
+                1 => Ok((changed, "Replaced 1 match".into())),
+                _ => Ok((changed, format!("Replaced {count} matches"))),
+            }
+        })
+    }
+}
+
+/// As `Regex::replacen`, but it ends before a replacement that repeats long groups many times fills the memory.
+fn replace(
+    pattern: &Regex,
+    body: &str,
+    replacement: &str,
+    limit: usize,
+) -> Result<(String, usize), String> {
+    let groups_max = replacement.matches('$').count();
+    let mut changed = String::new();
+    let (mut copied, mut count) = (0, 0);
+    for captures in pattern.captures_iter(body).take(limit) {
+        let Some(found) = captures.get(0) else { continue };
+        changed.push_str(&body[copied..found.start()]);
+        let added_max = replacement.len().saturating_add(groups_max.saturating_mul(found.len()));
+        if changed.len().saturating_add(added_max) > REPLACED_BYTES_MAX {
+            return Err("the replaced text would be too long".into());
+        }
+        captures.expand(replacement, &mut changed);
+        copied = found.end();
+        count += 1;
+    }
+    changed.push_str(&body[copied..]);
+    Ok((changed, count))
+}
+
+/// Bound on an estimate that is too high, and so above what may be written.
+const REPLACED_BYTES_MAX: usize = 4 * WRITE_BYTES_MAX;
+
+/// Changes an existing text file. `change` gives the new body and says what it did.
+fn edit(
+    files: &Files,
+    path: &str,
+    change: impl FnOnce(&Text) -> Result<(String, String), String>,
+) -> Result<String, String> {
+    let slot = files.slot_of_existing(path)?;
+    let _held = lock([&slot]);
+    let current = slot.current()?.ok_or_else(|| format!("{path}: no such file or directory"))?;
+    let stat = current.stat;
+    let text = Text::decode(path, current.bytes(path)?)?;
+    let (body, done) = change(&text)?;
+    slot.stage(&text.encode(&body), Some(&stat))?.commit(Before::Unchanged(&stat))?;
+    Ok(format!("{done} in {path}."))
+}

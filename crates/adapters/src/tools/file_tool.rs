@@ -1,0 +1,62 @@
+//! A tool that works on files: what it does blocks, and so runs on a thread of its own.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use nexus_core::tool::{Call, Need, Tool};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::files::Files;
+use super::typed::{TypedTool, tool};
+
+pub(super) trait FileTool: Send + Sync + 'static {
+    const NAME: &'static str;
+    const DESCRIPTION: &'static str;
+    type Args: DeserializeOwned + JsonSchema + Send + 'static;
+
+    fn needs(args: &Self::Args) -> Result<Vec<Need>, String>;
+
+    /// Blocks. Every path goes through `files`.
+    fn run(args: Self::Args, files: &Files) -> Result<String, String>;
+}
+
+pub(super) fn file_tool<T: FileTool>() -> Arc<dyn Tool> {
+    tool(OnThread::<T>(PhantomData))
+}
+
+struct OnThread<T>(PhantomData<T>);
+
+#[async_trait]
+impl<T: FileTool> TypedTool for OnThread<T> {
+    const NAME: &'static str = T::NAME;
+    const DESCRIPTION: &'static str = T::DESCRIPTION;
+    type Args = T::Args;
+
+    fn needs(&self, args: &T::Args) -> Result<Vec<Need>, String> {
+        T::needs(args)
+    }
+
+    async fn run(&self, args: T::Args, call: Call) -> Result<String, String> {
+        let abandoned = StopOnDrop::default();
+        let files = Files::new(call.access, abandoned.0.clone());
+        let done = tokio::task::spawn_blocking(move || T::run(args, &files)).await;
+        done.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err("the server is stopping".into()),
+        })
+    }
+}
+
+/// A thread cannot be ended from outside. When the call is cancelled or times out, its future is dropped, and this tells
+/// the thread.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,199 @@
+//! The file tools as the gate calls them, on a real directory: `work`, which the agent may read and write, beside
+//! `outside`, which it may not.
+
+mod changing;
+mod escapes;
+mod looking;
+mod patching;
+mod specs;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nexus_core::approval::ApprovalMode;
+use nexus_core::compact::CompactionSettings;
+use nexus_core::create::AgentSpec;
+use nexus_core::engine::{Parts, Settings};
+use nexus_core::gate::Ruling;
+use nexus_core::permission::{Permissions, Preset, Reach};
+use nexus_core::prompt::{Prompt, Prompts};
+use nexus_core::provider::{
+    EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
+};
+use nexus_core::tokens::TokenCounter;
+use nexus_core::tool::{Access, Call, Toolbox};
+use nexus_core::{Agent, Engine, Requester};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::file_tools;
+use crate::store::SqliteStore;
+
+struct World {
+    root: TempDir,
+    engine: Arc<Engine>,
+    agent: Arc<Agent>,
+}
+
+impl World {
+    async fn new() -> Self {
+        // In memory where that is possible: the escapes lay out their directories thousands of times.
+        let memory = Path::new("/dev/shm");
+        let root = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
+        for dir in ["work", "outside", "home"] {
+            std::fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        let (engine, agent) = engine(root.path()).await;
+        Self { root, engine, agent }
+    }
+
+    /// Free of links, as permissions are.
+    fn root(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap()
+    }
+
+    fn work(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root().join("work").join(path)
+    }
+
+    fn outside(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root().join("outside").join(path)
+    }
+
+    fn put(&self, path: &str, contents: impl AsRef<[u8]>) {
+        let path = self.work(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, contents).unwrap();
+    }
+
+    fn get(&self, path: &str) -> String {
+        String::from_utf8(std::fs::read(self.work(path)).unwrap()).unwrap()
+    }
+
+    /// May read and write `work`.
+    fn access(&self) -> Access {
+        let work = self.work("");
+        let permissions =
+            Preset::built_in("sandboxed").unwrap().apply(&work, std::slice::from_ref(&work));
+        Access { cwd: work, permissions }
+    }
+
+    fn access_with(&self, change: impl FnOnce(&mut Permissions)) -> Access {
+        let mut access = self.access();
+        change(&mut access.permissions);
+        access
+    }
+
+    /// May do anything, but not in `outside`.
+    fn access_blocked(&self) -> Access {
+        self.access_with(|permissions| {
+            permissions.read = Reach::Anywhere;
+            permissions.write = Reach::Anywhere;
+            permissions.blocked.insert(self.outside(""));
+        })
+    }
+
+    async fn run(&self, tool: &str, arguments: Value) -> Result<String, String> {
+        self.run_within(self.access(), tool, arguments).await
+    }
+
+    /// Runs a call as if the gate had let it through.
+    async fn run_within(
+        &self,
+        access: Access,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<String, String> {
+        let tools = file_tools();
+        let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
+        let (engine, agent) = (self.engine.clone(), self.agent.clone());
+        tool.run(Call { engine, agent, arguments, access, cancel: Default::default() }).await
+    }
+
+    /// Runs a call if the gate lets it through.
+    async fn run_gated(&self, tool: &str, arguments: Value) -> Result<String, String> {
+        match self.engine.decide(&self.agent, tool, &arguments) {
+            Ok((_, Ruling::Allowed(access))) => self.run_within(access, tool, arguments).await,
+            Ok((_, Ruling::Ask { reason, .. })) => Err(reason),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+}
+
+async fn engine(root: &Path) -> (Arc<Engine>, Arc<Agent>) {
+    let parts = Parts {
+        store: Arc::new(SqliteStore::open(&root.join("home")).unwrap()),
+        models: Arc::new(Silent),
+        prompts: Arc::new(Silent),
+        logs: Arc::new(()),
+        counter: Arc::new(Silent),
+        toolbox: Toolbox::new(file_tools()),
+    };
+    let work = root.join("work");
+    let settings = Settings {
+        cwd: work.clone(),
+        protected: Default::default(),
+        default_preset: "sandboxed".into(),
+        presets: Default::default(),
+        max_tool_iterations: 3,
+        max_concurrent_tools: 10,
+        tool_timeout: Duration::from_secs(60),
+        approvals: ApprovalMode::Deny,
+        commands_confined: true,
+        sandbox: "none".into(),
+        compaction: CompactionSettings {
+            enabled: false,
+            model: None,
+            trigger_threshold: 0.9,
+            recent_preserve_ratio: 0.25,
+        },
+        max_concurrent: 4,
+        max_queued: 4,
+    };
+    let engine = Engine::open(parts, settings).await.unwrap();
+    let spec = AgentSpec {
+        name: Some("a".into()),
+        cwd: Some(work.to_str().unwrap().into()),
+        write_paths: vec![work.to_str().unwrap().into()],
+        ..AgentSpec::default()
+    };
+    let agent = engine.create_agent(&Requester::Administrator, spec).await.unwrap();
+    (engine, agent)
+}
+
+/// Fills the places that no tool looks at.
+struct Silent;
+
+#[async_trait]
+impl Provider for Silent {
+    async fn stream(&self, _: ModelCall) -> Result<EventStream, ProviderError> {
+        Err(ProviderError::Unavailable("there is no model".into()))
+    }
+}
+
+impl Models for Silent {
+    fn resolve(&self, _: Option<&str>) -> Result<Model, ModelError> {
+        Ok(Model {
+            alias: "m".into(),
+            provider_name: "none".into(),
+            id: "m".into(),
+            context_window: 1000,
+            reasoning: false,
+            provider: Arc::new(Silent),
+        })
+    }
+}
+
+impl Prompts for Silent {
+    fn load(&self, _: &Path) -> Prompt {
+        Prompt { text: "prompt".into(), source: None }
+    }
+}
+
+impl TokenCounter for Silent {
+    fn count(&self, _: &str) -> u32 {
+        0
+    }
+}

@@ -1,0 +1,204 @@
+//! What waits for somebody's leave.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::authority::{Action, Denied, Requester};
+use crate::engine::Engine;
+use crate::lock;
+use crate::name::AgentId;
+use crate::permission::Grants;
+use crate::store::{ApprovalRecord, ApprovalStatus, StoreError};
+
+/// What is done with an action that needs approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalMode {
+    /// Denied at once, and the model is told why: the way of a server that nobody watches.
+    Deny,
+    /// The turn waits for an answer so long, and then it is denied.
+    Ask { timeout: Duration },
+}
+
+/// An answer to an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    AllowOnce,
+    /// Allow it, and what is like it, as long as the agent lives.
+    AllowSession,
+    Deny,
+}
+
+#[derive(Debug, Clone, Error)]
+pub enum RespondError {
+    #[error("unknown approval: {0}")]
+    Unknown(String),
+    #[error("approval {0} was decided already")]
+    Decided(String),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("an agent may not approve its own actions")]
+    Own,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A question to somebody with the right to say yes.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub agent: AgentId,
+    pub tool: String,
+    pub arguments: Value,
+    /// What is asked, for a person.
+    pub reason: String,
+    /// What `AllowSession` adds to the agent.
+    pub grant: Grants,
+}
+
+/// How a question ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Denied(&'static str),
+}
+
+/// The approvals that wait in this process.
+#[derive(Default)]
+pub struct Approvals {
+    waiting: Mutex<HashMap<String, Waiting>>,
+}
+
+struct Waiting {
+    record: ApprovalRecord,
+    grant: Grants,
+    answer: oneshot::Sender<Decision>,
+}
+
+impl Engine {
+    /// Asks, and waits for the answer as the settings say. `announce` is told of the approval when it is stored.
+    pub(crate) async fn ask(
+        &self,
+        question: Question,
+        cancel: &CancellationToken,
+        announce: impl FnOnce(&ApprovalRecord),
+    ) -> Result<Verdict, StoreError> {
+        let ApprovalMode::Ask { timeout } = self.settings.approvals else {
+            return Ok(Verdict::Denied(
+                "it needs approval, and this server denies what needs approval (approvals: deny)",
+            ));
+        };
+        let record = ApprovalRecord {
+            id: new_id(),
+            agent: question.agent.clone(),
+            tool: question.tool,
+            arguments: question.arguments,
+            reason: question.reason,
+            created_at: Timestamp::now(),
+            status: ApprovalStatus::Pending,
+        };
+        self.parts.store.put_approval(record.clone()).await?;
+        let (answer, decision) = oneshot::channel();
+        let place = Place { approvals: &self.approvals, id: record.id.clone() };
+        lock(&self.approvals.waiting).insert(
+            record.id.clone(),
+            Waiting { record: record.clone(), grant: question.grant, answer },
+        );
+        announce(&record);
+        let (status, verdict) = tokio::select! {
+            biased;
+            () = cancel.cancelled() => (ApprovalStatus::Cancelled, Verdict::Denied("the turn was cancelled")),
+            () = self.slots.cancel_all.cancelled() => (ApprovalStatus::Cancelled, Verdict::Denied("the server stopped")),
+            decision = decision => match decision {
+                // Whoever answered has written the status down.
+                Ok(Decision::AllowOnce | Decision::AllowSession) => return Ok(Verdict::Allowed),
+                Ok(Decision::Deny) | Err(_) => return Ok(Verdict::Denied("it was denied")),
+            },
+            () = tokio::time::sleep(timeout) => (ApprovalStatus::TimedOut, Verdict::Denied("nobody approved it in time")),
+        };
+        drop(place);
+        self.parts.store.put_approval(ApprovalRecord { status, ..record }).await?;
+        Ok(verdict)
+    }
+
+    /// The approvals `requester` may see, oldest first; of one agent, where one is named. Those that wait, and with
+    /// `decided` all others too.
+    pub async fn list_approvals(
+        &self,
+        requester: &Requester,
+        agent: Option<&AgentId>,
+        decided: bool,
+    ) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let mut records = if decided {
+            self.parts.store.approvals().await?
+        } else {
+            lock(&self.approvals.waiting).values().map(|waiting| waiting.record.clone()).collect()
+        };
+        records.retain(|record| agent.is_none_or(|agent| *agent == record.agent));
+        records.retain(|record| self.authorize(requester, Action::Read, &record.agent).is_ok());
+        records.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        Ok(records)
+    }
+
+    /// Answers an approval. The administrator and the agent's ancestors may, the agent itself may not.
+    pub async fn respond_approval(
+        self: &Arc<Self>,
+        requester: &Requester,
+        id: &str,
+        decision: Decision,
+    ) -> Result<ApprovalRecord, RespondError> {
+        let asking =
+            lock(&self.approvals.waiting).get(id).map(|waiting| waiting.record.agent.clone());
+        let Some(agent_id) = asking else { return Err(self.not_waiting(id).await?) };
+        self.authorize(requester, Action::Manage, &agent_id)?;
+        if *requester == Requester::Agent(agent_id.clone()) {
+            return Err(RespondError::Own);
+        }
+        // Taken out first: of two answers at once, one decides.
+        let taken = lock(&self.approvals.waiting).remove(id);
+        let waiting = taken.ok_or_else(|| RespondError::Decided(id.into()))?;
+        let status = match decision {
+            Decision::AllowOnce => ApprovalStatus::AllowedOnce,
+            Decision::AllowSession => ApprovalStatus::AllowedSession,
+            Decision::Deny => ApprovalStatus::Denied,
+        };
+        let record = ApprovalRecord { status, ..waiting.record };
+        self.parts.store.put_approval(record.clone()).await?;
+        if decision == Decision::AllowSession
+            && let Some(agent) = self.pool.live(&agent_id)
+        {
+            agent.grant(&*self.parts.store, waiting.grant).await?;
+        }
+        // The turn may have ended in between; the decision stands all the same.
+        let _ = waiting.answer.send(decision);
+        Ok(record)
+    }
+
+    async fn not_waiting(&self, id: &str) -> Result<RespondError, StoreError> {
+        let known = self.parts.store.approvals().await?.iter().any(|record| record.id == id);
+        Ok(if known { RespondError::Decided(id.into()) } else { RespondError::Unknown(id.into()) })
+    }
+}
+
+/// A question's place among those that wait; leaves it when dropped.
+struct Place<'a> {
+    approvals: &'a Approvals,
+    id: String,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        lock(&self.approvals.waiting).remove(&self.id);
+    }
+}
+
+fn new_id() -> String {
+    let mut bytes = [0_u8; 8];
+    crate::fill_random(&mut bytes);
+    format!("appr_{:016x}", u64::from_be_bytes(bytes))
+}

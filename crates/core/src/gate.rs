@@ -1,0 +1,273 @@
+//! The gate: the one place, and the one order, in which a tool call is let through or refused.
+//!
+//! known → schema → enabled → level → target agent → every path → approval → run. What is decided here on paths is for
+//! the refusal's sake: tools open what they were allowed beneath an opened root, so nothing that changes between the
+//! decision and the act can widen it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::Agent;
+use crate::approval::{Question, Verdict};
+use crate::authority::{Action, Requester};
+use crate::engine::Engine;
+use crate::message::ToolCall;
+use crate::name::AgentId;
+use crate::paths::{self, PathError};
+use crate::permission::{Grants, Level, Permissions};
+use crate::store::ApprovalRecord;
+use crate::tool::{Access, Call, CommandKind, Need, Tool};
+
+/// Why a call is refused. The sentence names the rule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("there is no tool named {0}")]
+    UnknownTool(String),
+    #[error("the arguments do not fit the tool: {0}")]
+    Arguments(String),
+    #[error("the tool {0} is disabled for this agent")]
+    Disabled(String),
+    #[error("this agent's level ({}) allows no commands", .0.name())]
+    Commands(Level),
+    #[error("this agent's permissions exclude agent management")]
+    Agents,
+    #[error("this agent may not message agent {0}: a sandboxed agent may message only its parent")]
+    Message(AgentId),
+    #[error("{0}")]
+    Path(#[from] PathError),
+    #[error("{0} is a blocked path")]
+    Blocked(String),
+    #[error("{0} lies outside what this agent may read")]
+    Read(String),
+    #[error("{0} lies outside what this agent may write")]
+    Write(String),
+    #[error("{0}")]
+    Approval(&'static str),
+}
+
+impl Refusal {
+    /// The rule's name, for programs.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::UnknownTool(_) => "known",
+            Self::Arguments(_) => "schema",
+            Self::Disabled(_) => "enabled",
+            Self::Commands(_) | Self::Agents => "level",
+            Self::Message(_) => "target_agent",
+            Self::Path(_) | Self::Blocked(_) | Self::Read(_) | Self::Write(_) => "path",
+            Self::Approval(_) => "approval",
+        }
+    }
+}
+
+/// What the gate says to a call.
+pub enum Ruling {
+    Allowed(Access),
+    /// Allowed once somebody approves: why, and what such leave for the whole session adds.
+    Ask {
+        access: Access,
+        reason: String,
+        grant: Grants,
+    },
+}
+
+/// What a decision rests on: the agent's state at one moment.
+struct Case<'a> {
+    engine: &'a Engine,
+    agent: &'a Agent,
+    tool: &'a str,
+    cwd: PathBuf,
+    base: Permissions,
+    ceiling: Option<Permissions>,
+    grants: Grants,
+    /// What has to be asked for so far.
+    reasons: Vec<String>,
+    asked: Grants,
+}
+
+impl Engine {
+    /// Carries out a tool call, or says why not. The text is for the model.
+    pub(crate) async fn call_tool(
+        self: &Arc<Self>,
+        agent: &Arc<Agent>,
+        call: &ToolCall,
+        cancel: CancellationToken,
+        announce: impl FnOnce(&ApprovalRecord),
+    ) -> String {
+        let let_through = self.let_through(agent, call, &cancel, announce).await;
+        let (tool, access) = match let_through {
+            Ok(through) => through,
+            Err(refusal) => return format!("Refused: {refusal}."),
+        };
+        let arguments = call.arguments.clone();
+        let call = Call { engine: self.clone(), agent: agent.clone(), arguments, access, cancel };
+        match tokio::time::timeout(self.settings.tool_timeout, tool.run(call)).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(failure)) => format!("Failed: {failure}"),
+            Err(_) => format!(
+                "Failed: the tool took longer than {} s",
+                self.settings.tool_timeout.as_secs()
+            ),
+        }
+    }
+
+    async fn let_through(
+        self: &Arc<Self>,
+        agent: &Arc<Agent>,
+        call: &ToolCall,
+        cancel: &CancellationToken,
+        announce: impl FnOnce(&ApprovalRecord),
+    ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
+        let (engine, decided_for) = (self.clone(), agent.clone());
+        let (name, arguments) = (call.name.clone(), call.arguments.clone());
+        // Resolving paths touches the disk.
+        let decided =
+            tokio::task::spawn_blocking(move || engine.decide(&decided_for, &name, &arguments));
+        let (tool, ruling) =
+            decided.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+        match ruling {
+            Ruling::Allowed(access) => Ok((tool, access)),
+            Ruling::Ask { access, reason, grant } => {
+                let question = Question {
+                    agent: agent.id.clone(),
+                    tool: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                    reason,
+                    grant,
+                };
+                match self.ask(question, cancel, announce).await {
+                    Ok(Verdict::Allowed) => Ok((tool, access)),
+                    Ok(Verdict::Denied(why)) => Err(Refusal::Approval(why)),
+                    Err(error) => {
+                        tracing::error!(%error, "an approval could not be stored");
+                        Err(Refusal::Approval("the request for approval could not be stored"))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides on a call without carrying it out. Touches the disk: not for async threads.
+    pub fn decide(
+        &self,
+        agent: &Agent,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<(Arc<dyn Tool>, Ruling), Refusal> {
+        let tool = self.parts.toolbox.get(name).ok_or_else(|| Refusal::UnknownTool(name.into()))?;
+        let needs = tool.needs(arguments).map_err(Refusal::Arguments)?;
+        let mut case = Case {
+            engine: self,
+            agent,
+            tool: name,
+            cwd: agent.cwd(),
+            base: agent.permissions(),
+            ceiling: agent.ceiling(),
+            grants: agent.grants(),
+            reasons: Vec::new(),
+            asked: Grants::default(),
+        };
+        if case.base.disabled_tools.contains(name) {
+            return Err(Refusal::Disabled(name.into()));
+        }
+        for need in &needs {
+            case.check_level(need)?;
+        }
+        for need in &needs {
+            case.check_target(need)?;
+        }
+        for need in &needs {
+            case.check_path(need)?;
+        }
+        Ok((tool.clone(), case.ruling()))
+    }
+}
+
+impl Case<'_> {
+    fn check_level(&mut self, need: &Need) -> Result<(), Refusal> {
+        match need {
+            Need::Command(CommandKind::Any) if !self.base.commands => {
+                Err(Refusal::Commands(self.base.level))
+            }
+            Need::Command(kind) => {
+                self.ask_for_command(*kind);
+                Ok(())
+            }
+            Need::ManageAgents if !self.base.agents => Err(Refusal::Agents),
+            _ => Ok(()),
+        }
+    }
+
+    /// Below `yolo` a command needs leave, unless it changes nothing or was granted here; and every command does where
+    /// the kernel cannot hold it within the agent's permissions.
+    fn ask_for_command(&mut self, kind: CommandKind) {
+        if self.base.level == Level::Yolo {
+            return;
+        }
+        let confined = self.engine.settings.commands_confined;
+        let granted =
+            kind == CommandKind::ReadOnly || self.grants.allows_command(self.tool, &self.cwd);
+        if granted && confined {
+            return;
+        }
+        self.reasons.push(match confined {
+            true => format!("run a command with {} in {}", self.tool, self.cwd.display()),
+            false => format!("run a command with {} without a kernel sandbox", self.tool),
+        });
+        self.asked.exec_dirs.entry(self.tool.into()).or_default().insert(self.cwd.clone());
+    }
+
+    fn check_target(&self, need: &Need) -> Result<(), Refusal> {
+        let Need::Message(target) = need else { return Ok(()) };
+        let requester = Requester::Agent(self.agent.id.clone());
+        let allowed = match self.base.agents {
+            true => self.engine.authorize(&requester, Action::Send, target).is_ok(),
+            false => self.agent.parent.as_ref() == Some(target),
+        };
+        if allowed { Ok(()) } else { Err(Refusal::Message(target.clone())) }
+    }
+
+    fn check_path(&mut self, need: &Need) -> Result<(), Refusal> {
+        let (text, writes) = match need {
+            Need::Read(text) => (text, false),
+            Need::Write(text) => (text, true),
+            _ => return Ok(()),
+        };
+        let place = paths::place(&self.cwd, text)?;
+        if self.base.blocked.iter().any(|blocked| place.starts_with(blocked)) {
+            return Err(Refusal::Blocked(text.clone()));
+        }
+        let granted = self.base.write.with(self.grants.write_paths.iter().cloned());
+        if !writes {
+            let readable = self.base.read.contains(&place) || granted.contains(&place);
+            return if readable { Ok(()) } else { Err(Refusal::Read(text.clone())) };
+        }
+        if granted.contains(&place) {
+            return Ok(());
+        }
+        // Leave can be given only within the ceiling, and only to an agent that may be asked about.
+        let within_ceiling =
+            self.ceiling.as_ref().is_none_or(|ceiling| ceiling.write.contains(&place));
+        if self.base.level < Level::Trusted || !within_ceiling {
+            return Err(Refusal::Write(text.clone()));
+        }
+        self.reasons.push(format!("write {}", place.display()));
+        self.asked.write_paths.insert(place);
+        Ok(())
+    }
+
+    fn ruling(self) -> Ruling {
+        let mut permissions = self.base;
+        permissions.write = permissions.write.with(self.grants.write_paths);
+        if self.reasons.is_empty() {
+            return Ruling::Allowed(Access { cwd: self.cwd, permissions });
+        }
+        permissions.write = permissions.write.with(self.asked.write_paths.iter().cloned());
+        let access = Access { cwd: self.cwd, permissions };
+        Ruling::Ask { access, reason: self.reasons.join("; "), grant: self.asked }
+    }
+}

@@ -1,0 +1,90 @@
+//! Reading and changing what an agent may do.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::authority::{Denied, Requester};
+use crate::create::CreateError;
+use crate::engine::Engine;
+use crate::gate::{Refusal, Ruling};
+
+/// What is asked of `set_permissions`.
+#[derive(Clone, Debug, Default)]
+pub struct PermissionChange {
+    pub preset: Option<String>,
+    pub disable_tools: Vec<String>,
+    pub enable_tools: Vec<String>,
+}
+
+/// What the gate would say to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Explanation {
+    Allowed,
+    NeedsApproval(String),
+    Refused(Refusal),
+}
+
+impl Engine {
+    /// Ancestors and the administrator may; an agent may not change its own: one without a ceiling could give itself
+    /// anything.
+    pub fn may_change_permissions(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+    ) -> Result<(), Denied> {
+        match requester {
+            Requester::Agent(id) if *id == agent.id => Err(Denied::OwnPermissions(id.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes what the agent may do. The result is never above its ceiling: what exceeds it is refused, not cut.
+    pub async fn set_permissions(
+        &self,
+        agent: &Arc<Agent>,
+        change: PermissionChange,
+    ) -> Result<(), CreateError> {
+        let old = agent.permissions();
+        let mut permissions = match &change.preset {
+            None => old,
+            Some(name) => {
+                let mut preset = self.preset(Some(name))?;
+                preset.resolve_links();
+                let mut asked = preset.apply(&agent.cwd(), &[]);
+                asked.blocked.extend(self.settings.protected.iter().cloned());
+                asked.write = asked.write.with(match old.write {
+                    crate::permission::Reach::Beneath(paths) => paths,
+                    crate::permission::Reach::Anywhere => Default::default(),
+                });
+                asked
+            }
+        };
+        for tool in &change.enable_tools {
+            permissions.disabled_tools.remove(tool);
+        }
+        permissions.disabled_tools.extend(change.disable_tools);
+        if let Some(ceiling) = agent.ceiling() {
+            permissions.within(&ceiling)?;
+        }
+        Ok(agent.set_permissions(&*self.parts.store, permissions).await?)
+    }
+
+    /// What the gate would say to a call, without making it.
+    pub async fn explain(
+        self: &Arc<Self>,
+        agent: &Arc<Agent>,
+        tool: &str,
+        arguments: Value,
+    ) -> Explanation {
+        let (engine, agent, tool) = (self.clone(), agent.clone(), tool.to_owned());
+        let decided =
+            tokio::task::spawn_blocking(move || match engine.decide(&agent, &tool, &arguments) {
+                Ok((_, Ruling::Allowed(_))) => Explanation::Allowed,
+                Ok((_, Ruling::Ask { reason, .. })) => Explanation::NeedsApproval(reason),
+                Err(refusal) => Explanation::Refused(refusal),
+            });
+        decided.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}

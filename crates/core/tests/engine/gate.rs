@@ -1,0 +1,253 @@
+//! The gate, approvals and grants; agents that ask each other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nexus_core::approval::{ApprovalMode, Decision, RespondError};
+use nexus_core::authority::Action;
+use nexus_core::create::{AgentSpec, CreateError};
+use nexus_core::permission::Level;
+use nexus_core::permissions::{Explanation, PermissionChange};
+use nexus_core::store::{ApprovalRecord, ApprovalStatus};
+use nexus_core::turn::{TurnHandle, TurnInput};
+use nexus_core::{Agent, Requester};
+use serde_json::{Value, json};
+
+use crate::fakes::{ADMIN, Script, World, history, id};
+
+fn preset(name: &str, preset: &str) -> AgentSpec {
+    AgentSpec {
+        name: Some(name.into()),
+        preset: Some(preset.into()),
+        cwd: Some(base().display().to_string()),
+        ..AgentSpec::default()
+    }
+}
+
+fn base() -> PathBuf {
+    std::env::temp_dir().canonicalize().unwrap()
+}
+
+/// What the gate says: `ok`, `ask: …`, or `rule: …`.
+async fn check(world: &World, agent: &Arc<Agent>, tool: &str, arguments: Value, expected: &str) {
+    let got = match world.engine.explain(agent, tool, arguments.clone()).await {
+        Explanation::Allowed => "ok".into(),
+        Explanation::NeedsApproval(reason) => format!("ask: {reason}"),
+        Explanation::Refused(refusal) => format!("{}: {refusal}", refusal.rule()),
+    };
+    assert!(got.starts_with(expected), "{tool} {arguments}: {got}, expected {expected}");
+}
+
+#[tokio::test]
+async fn a_sandboxed_agent_stays_in_its_directory() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "sandboxed")).await.unwrap();
+    let check =
+        async |tool, arguments, expected| check(&world, &agent, tool, arguments, expected).await;
+    check("nope", json!({}), "known: there is no tool named nope").await;
+    check("echo", json!([1]), "schema: the arguments do not fit the tool").await;
+    check("echo", json!({"read": "x"}), "ok").await;
+    check(
+        "echo",
+        json!({"read": "/etc/passwd"}),
+        "path: /etc/passwd lies outside what this agent may read",
+    )
+    .await;
+    check("echo", json!({"read": "../x/../../etc"}), "path: ").await;
+    check("echo", json!({"read": "a\0b"}), "path: ").await;
+    check("echo", json!({"write": "x"}), "path: x lies outside what this agent may write").await;
+    check(
+        "exec",
+        json!({"command": "ls"}),
+        "level: this agent's level (sandboxed) allows no commands",
+    )
+    .await;
+    check("echo", json!({"look": "git log"}), "ok").await;
+    check(
+        "echo",
+        json!({"manage": "x"}),
+        "level: this agent's permissions exclude agent management",
+    )
+    .await;
+    check("echo", json!({"message": "other"}), "target_agent: ").await;
+}
+
+#[tokio::test]
+async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let check =
+        async |tool, arguments, expected| check(&world, &agent, tool, arguments, expected).await;
+    check("echo", json!({"read": "/etc/hostname"}), "ok").await;
+    check("echo", json!({"write": "x"}), "ok").await;
+    check("echo", json!({"write": "/etc/x"}), "ask: write /etc/x").await;
+    check(
+        "echo",
+        json!({"read": "/protected/rpc.token"}),
+        "path: /protected/rpc.token is a blocked path",
+    )
+    .await;
+    check("exec", json!({"command": "ls"}), "ask: run a command with exec in ").await;
+    check("echo", json!({"look": "git log"}), "ok").await;
+
+    let unconfined = World::with(|settings| settings.commands_confined = false).await;
+    let agent = unconfined.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let expected = "ask: run a command with echo without a kernel sandbox";
+    check_in(&unconfined, &agent, json!({"look": "git log"}), expected).await;
+}
+
+async fn check_in(world: &World, agent: &Arc<Agent>, arguments: Value, expected: &str) {
+    check(world, agent, "echo", arguments, expected).await;
+}
+
+#[tokio::test]
+async fn without_anybody_to_ask_what_needs_approval_is_denied_and_the_model_is_told() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    world.model.script([Script::Call(vec![("echo", json!({"write": "/etc/x"}))])]);
+    world.say(&agent, "go").await.unwrap();
+    assert!(
+        history(&agent)[2].contains("this server denies what needs approval"),
+        "{:?}",
+        history(&agent)
+    );
+}
+
+/// An agent whose turn waits for leave to write `/etc/x`.
+async fn asking(timeout: Duration) -> (World, Arc<Agent>, TurnHandle, ApprovalRecord) {
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    world
+        .model
+        .script([Script::Call(vec![("echo", json!({"write": "/etc/x", "text": "written"}))])]);
+    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let approval = loop {
+        match world.engine.list_approvals(&ADMIN, None, false).await.unwrap().pop() {
+            Some(approval) => break approval,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    (world, agent, turn, approval)
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn leave_for_once_is_for_once() {
+    let (world, agent, turn, approval) = asking(LONG).await;
+    assert_eq!(
+        (approval.reason.as_str(), approval.status),
+        ("write /etc/x", ApprovalStatus::Pending)
+    );
+    let own = world
+        .engine
+        .respond_approval(&Requester::Agent(id("a")), &approval.id, Decision::AllowOnce)
+        .await;
+    assert!(matches!(own, Err(RespondError::Own)));
+    world.agent("stranger").await;
+    let stranger = Requester::Agent(id("stranger"));
+    assert!(world.engine.list_approvals(&stranger, None, false).await.unwrap().is_empty());
+    let denied = world.engine.respond_approval(&stranger, &approval.id, Decision::AllowOnce).await;
+    assert!(matches!(denied, Err(RespondError::Denied(_))));
+
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(history(&agent)[2], "Tool: written");
+    check_in(&world, &agent, json!({"write": "/etc/x"}), "ask: ").await;
+    let again = world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await;
+    assert!(matches!(again, Err(RespondError::Decided(_))));
+    let unknown = world.engine.respond_approval(&ADMIN, "appr_x", Decision::Deny).await;
+    assert!(matches!(unknown, Err(RespondError::Unknown(_))));
+}
+
+#[tokio::test]
+async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
+    let (world, agent, turn, approval) = asking(LONG).await;
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
+    turn.wait(None).await.unwrap();
+    check_in(&world, &agent, json!({"write": "/etc/x"}), "ok").await;
+    check_in(&world, &agent, json!({"write": "/etc/y"}), "ask: ").await;
+
+    let again = World::on(world.store.clone(), |_| {}).await;
+    let restored = again.engine.agent(&ADMIN, &id("a"), Action::Read).await.unwrap();
+    check_in(&again, &restored, json!({"write": "/etc/x"}), "ok").await;
+}
+
+#[tokio::test]
+async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
+    let (world, agent, turn, approval) = asking(LONG).await;
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(history(&agent)[2], "Tool: Refused: it was denied.");
+
+    let (_, agent, turn, _) = asking(Duration::from_millis(20)).await;
+    turn.wait(None).await.unwrap();
+    assert_eq!(history(&agent)[2], "Tool: Refused: nobody approved it in time.");
+
+    let (world, _, turn, _) = asking(LONG).await;
+    turn.cancel.cancel();
+    assert!(turn.wait(None).await.unwrap().cancelled);
+    assert!(world.engine.list_approvals(&ADMIN, None, false).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn permissions_change_within_the_ceiling_only() {
+    let world = World::new().await;
+    world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let set = async |agent: &Arc<Agent>, preset: Option<&str>, off: &[&str], on: &[&str]| {
+        let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let change = PermissionChange {
+            preset: preset.map(Into::into),
+            disable_tools: texts(off),
+            enable_tools: texts(on),
+        };
+        world.engine.set_permissions(agent, change).await
+    };
+    assert!(matches!(set(&kid, Some("trusted"), &[], &[]).await, Err(CreateError::Ceiling(_))));
+    set(&kid, None, &["echo"], &[]).await.unwrap();
+    check_in(&world, &kid, json!({}), "enabled: the tool echo is disabled").await;
+    set(&kid, Some("worker"), &[], &[]).await.unwrap();
+    assert_eq!(kid.permissions().preset, "worker");
+    assert!(set(&kid, Some("yolo"), &[], &[]).await.is_err());
+
+    let parent = world.engine.agent(&ADMIN, &id("p"), Action::Read).await.unwrap();
+    set(&parent, Some("sandboxed"), &[], &[]).await.unwrap();
+    assert_eq!(parent.permissions().level, Level::Sandboxed);
+    set(&parent, Some("trusted"), &[], &[]).await.unwrap();
+    assert!(world.engine.may_change_permissions(&Requester::Agent(id("p")), &parent).is_err());
+}
+
+#[tokio::test]
+async fn a_parent_asks_its_children_in_parallel() {
+    let world = World::with(|settings| settings.max_concurrent = 1).await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    for name in ["k1", "k2", "k3"] {
+        let spec = AgentSpec { parent: Some(id("p")), ..preset(name, "sandboxed") };
+        world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    }
+    let ask = |name: &str| ("echo", json!({"message": name, "text": format!("work, {name}")}));
+    world.model.script([Script::Call(vec![ask("k1"), ask("k2"), ask("k3")])]);
+    world.say(&parent, "go").await.unwrap();
+    assert_eq!(history(&parent)[2..5], ["Tool: ok", "Tool: ok", "Tool: ok"]);
+    let kid = world.engine.agent(&ADMIN, &id("k2"), Action::Read).await.unwrap();
+    assert_eq!(history(&kid), ["User: work, k2", "Assistant: ok"]);
+}
+
+#[tokio::test]
+async fn two_agents_that_wait_for_each_other_are_told() {
+    let world = World::new().await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let ask = |name: &str| Script::Call(vec![("echo", json!({"message": name, "text": "?"}))]);
+    world.model.script([ask("k"), ask("p")]);
+    world.say(&parent, "go").await.unwrap();
+    assert!(
+        history(&kid)[2].contains("is itself waiting for this agent's answer"),
+        "{:?}",
+        history(&kid)
+    );
+}

@@ -1,0 +1,292 @@
+//! Agents that work, driven by the scripted model: what they may, what they may not, and whom they ask.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use nexus_testkit::Reply;
+use serde_json::{Value, json};
+
+use crate::harness::{Server, Setup, Wire, eventually};
+use crate::support::{history, say};
+
+over_every_wire! {
+    permissions_are_shown_explained_and_changed,
+    what_needs_approval_is_denied_where_nobody_is_asked,
+    an_approval_is_listed_and_answered: asking(),
+}
+
+fn asking() -> Setup {
+    Setup::new().config(json!({"permissions": {"approvals": "ask"}}))
+}
+
+/// A directory of the agents', and a secret beside it.
+fn places() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let (inside, secret) = (root.join("inside"), root.join("secret.txt"));
+    fs::create_dir(&inside).unwrap();
+    fs::write(&secret, "TOP-SECRET").unwrap();
+    fs::write(inside.join("note.txt"), "hello from the note\n").unwrap();
+    (dir, inside, secret)
+}
+
+async fn make(wire: &Wire, agent: &str, preset: &str, cwd: &PathBuf) {
+    wire.ok("create_agent", json!({"agent_id": agent, "preset": preset, "cwd": cwd})).await;
+}
+
+/// Lets the model make one call and returns what it was told.
+async fn tool(wire: &Wire, agent: &str, name: &str, arguments: Value) -> String {
+    wire.model().push(Reply::tool_call(name, arguments));
+    wire.model().push(Reply::text("done"));
+    assert_eq!(say(wire, agent, "go").await, "done");
+    let lines = history(wire, agent).await;
+    lines[lines.len() - 2].clone()
+}
+
+async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
+    let (_dir, inside, secret) = places();
+    make(wire, "a", "trusted", &inside).await;
+    let shown = wire.ok("get_permissions", json!({"agent_id": "a"})).await;
+    assert_eq!(shown["permission_level"], "trusted");
+    assert_eq!(shown["policy"]["cwd"], json!(inside));
+    assert_eq!(shown["policy"]["allowed_paths"], Value::Null);
+    assert_eq!(shown["policy"]["write_paths"], json!([inside]));
+    assert_eq!(shown["session_allowances"], json!({"write_paths": [], "exec_dirs": {}}));
+    assert_eq!((&shown["depth"], &shown["parent_agent_id"]), (&json!(0), &Value::Null));
+    assert!(shown["sandbox"].as_str().is_some_and(|text| !text.is_empty()), "{shown}");
+
+    let explain = async |tool: &str, arguments: Value| {
+        let params = json!({"agent_id": "a", "tool": tool, "arguments": arguments});
+        let said = wire.ok("explain_permission", params).await;
+        (said["allowed"].clone(), said["needs_approval"].clone(), said["rule"].clone())
+    };
+    assert_eq!(
+        explain("read_file", json!({"path": "note.txt"})).await,
+        (json!(true), json!(false), Value::Null)
+    );
+    let elsewhere = explain("write_file", json!({"path": secret, "content": "x"})).await;
+    assert_eq!(elsewhere, (json!(false), json!(true), json!("approval")));
+    assert_eq!(
+        explain("read_file", json!({})).await,
+        (json!(false), json!(false), json!("schema"))
+    );
+    assert_eq!(explain("nope", json!({})).await.2, json!("known"));
+
+    let changed = wire
+        .ok(
+            "set_permissions",
+            json!({"agent_id": "a", "preset": "sandboxed", "disable_tools": ["glob"]}),
+        )
+        .await;
+    assert_eq!(
+        changed,
+        json!({"updated": true, "permission_level": "sandboxed", "preset": "sandboxed"})
+    );
+    assert_eq!(explain("glob", json!({"pattern": "*"})).await.2, json!("enabled"));
+    assert_eq!(explain("read_file", json!({"path": secret})).await.2, json!("path"));
+    let fault = wire.refused("set_permissions", json!({"agent_id": "a", "preset": "yolo"})).await;
+    assert!(fault.code == -32602 && fault.message.contains("interactive terminal"), "{fault:?}");
+}
+
+async fn what_needs_approval_is_denied_where_nobody_is_asked(wire: &Wire) {
+    let (_dir, inside, secret) = places();
+    make(wire, "a", "trusted", &inside).await;
+    let said = tool(wire, "a", "write_file", json!({"path": secret, "content": "mine"})).await;
+    assert!(said.contains("this server denies what needs approval"), "{said}");
+    assert_eq!(fs::read_to_string(secret).unwrap(), "TOP-SECRET");
+}
+
+async fn an_approval_is_listed_and_answered(wire: &Wire) {
+    let (_dir, inside, secret) = places();
+    make(wire, "a", "trusted", &inside).await;
+    for (decision, kept) in [("deny", "TOP-SECRET"), ("allow_once", "mine")] {
+        let arguments = json!({"path": secret, "content": "mine"});
+        let answer = async {
+            eventually("an approval waits", async || {
+                let listed = wire.ok("list_approvals", json!({"agent_id": "a"})).await;
+                listed["approvals"].as_array().is_some_and(|list| !list.is_empty())
+            })
+            .await;
+            let approval = &wire.ok("list_approvals", json!({})).await["approvals"][0];
+            assert_eq!(approval["reason"], format!("write {}", secret.display()));
+            assert_eq!(
+                (&approval["tool"], &approval["status"]),
+                (&json!("write_file"), &json!("pending"))
+            );
+            let params = json!({"approval_id": approval["approval_id"], "decision": decision});
+            wire.ok("respond_approval", params.clone()).await;
+            assert!(
+                wire.refused("respond_approval", params).await.message.contains("decided already")
+            );
+        };
+        let (said, ()) = tokio::join!(tool(wire, "a", "write_file", arguments), answer);
+        assert_eq!(fs::read_to_string(&secret).unwrap(), kept, "{said}");
+    }
+    let all = wire.ok("list_approvals", json!({"include_decided": true})).await;
+    let statuses: Vec<_> =
+        all["approvals"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+    assert_eq!(statuses, ["denied", "allowed_once"]);
+}
+
+#[tokio::test]
+async fn a_sandboxed_agent_reads_its_directory_and_changes_nothing() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let (_dir, inside, secret) = places();
+    std::os::unix::fs::symlink(&secret, inside.join("link")).unwrap();
+    make(&wire, "a", "sandboxed", &inside).await;
+    assert!(
+        tool(&wire, "a", "read_file", json!({"path": "note.txt"}))
+            .await
+            .contains("hello from the note")
+    );
+    assert!(
+        tool(&wire, "a", "search_text", json!({"pattern": "from the"})).await.contains("note.txt")
+    );
+    let token = server.token_file.clone();
+    for path in [
+        json!(secret),
+        json!("../secret.txt"),
+        json!("link"),
+        json!("/proc/self/environ"),
+        json!(token),
+    ] {
+        let said = tool(&wire, "a", "read_file", json!({"path": path})).await;
+        assert!(said.contains("Refused") && !said.contains("TOP-SECRET"), "{path}: {said}");
+    }
+    let said = tool(&wire, "a", "write_file", json!({"path": "new.txt", "content": "x"})).await;
+    assert!(said.contains("lies outside what this agent may write"), "{said}");
+    let said = tool(&wire, "a", "exec", json!({"argv": ["touch", "new.txt"]})).await;
+    assert!(said.contains("allows no commands"), "{said}");
+    assert!(!inside.join("new.txt").exists());
+
+    // What could only be refused is not offered.
+    let offered = server.model().last_request().body["tools"].to_string();
+    assert!(
+        offered.contains("read_file")
+            && !offered.contains("write_file")
+            && !offered.contains("exec"),
+        "{offered}"
+    );
+}
+
+#[tokio::test]
+async fn not_even_a_trusted_agent_reads_the_servers_own_files() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let (_dir, inside, _) = places();
+    make(&wire, "a", "trusted", &inside).await;
+    let said =
+        tool(&wire, "a", "read_file", json!({"path": server.token_file.clone().unwrap()})).await;
+    assert!(said.contains("is a blocked path"), "{said}");
+}
+
+#[tokio::test]
+async fn a_trusted_agent_edits_tests_and_commits_a_repository() {
+    let server = asking().start().await;
+    let wire = server.wire();
+    let (_dir, inside, _) = places();
+    let git = |args: &[&str]| {
+        let done = Command::new("git").args(args).current_dir(&inside).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["config", "user.name", "t"]);
+    git(&["config", "user.email", "t@example.org"]);
+    make(&wire, "a", "trusted", &inside).await;
+
+    let edit = json!({"path": "note.txt", "old_string": "hello", "new_string": "goodbye"});
+    tool(&wire, "a", "edit_file", edit).await;
+    assert_eq!(fs::read_to_string(inside.join("note.txt")).unwrap(), "goodbye from the note\n");
+
+    // The first command of each tool is asked for; the person allows it for the session.
+    let allow = async |name: &str, arguments: Value| {
+        let approve = async {
+            eventually("an approval waits", async || {
+                let waiting = wire.ok("list_approvals", json!({})).await["approvals"].clone();
+                let Some(approval) = waiting.get(0) else { return false };
+                let params =
+                    json!({"approval_id": approval["approval_id"], "decision": "allow_session"});
+                wire.ok("respond_approval", params).await;
+                true
+            })
+            .await;
+        };
+        tokio::join!(tool(&wire, "a", name, arguments), approve).0
+    };
+    let tested = allow("exec", json!({"argv": ["grep", "-c", "goodbye", "note.txt"]})).await;
+    assert!(tested.contains('1'), "{tested}");
+    let again = tool(&wire, "a", "exec", json!({"argv": ["touch", "tested"]})).await;
+    assert!(inside.join("tested").exists(), "granted for the session: {again}");
+    allow("git", json!({"args": ["add", "note.txt"]})).await;
+    let committed =
+        tool(&wire, "a", "git", json!({"args": ["commit", "-q", "-m", "Say goodbye"]})).await;
+    assert!(git(&["log", "--format=%s"]).contains("Say goodbye"), "{committed}");
+
+    // The grant survives a kill, and so does what it does not reach.
+    let server = server.restart().await;
+    let wire = server.wire();
+    let shown = wire.ok("get_permissions", json!({"agent_id": "a"})).await;
+    assert_eq!(shown["session_allowances"]["exec_dirs"]["exec"], json!([inside]));
+    let outside = tool(&wire, "a", "exec", json!({"argv": ["touch", "../escaped"]})).await;
+    assert!(!inside.parent().unwrap().join("escaped").exists(), "{outside}");
+}
+
+#[tokio::test]
+async fn a_parent_collects_the_answers_of_three_children() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let (_dir, inside, _) = places();
+    make(&wire, "boss", "trusted", &inside).await;
+    let create = |name: &str| json!({"agent_id": name});
+    let created = Reply::tool_call("nexus_create", create("k1"))
+        .then_tool_call("nexus_create", create("k2"))
+        .then_tool_call("nexus_create", create("k3"));
+    let ask = |name: &str| json!({"agent_id": name, "content": format!("report, {name}")});
+    let asked = Reply::tool_call("nexus_send", ask("k1"))
+        .then_tool_call("nexus_send", ask("k2"))
+        .then_tool_call("nexus_send", ask("k3"));
+    server.model().push(created);
+    server.model().push(asked);
+    for _ in 0..3 {
+        server.model().push(Reply::echo());
+    }
+    server.model().push(Reply::text("all done"));
+    assert_eq!(say(&wire, "boss", "go").await, "all done");
+    let lines = history(&wire, "boss").await;
+    for name in ["k1", "k2", "k3"] {
+        assert!(lines.iter().any(|line| line.contains(&format!("report, {name}"))), "{lines:?}");
+        assert_eq!(
+            wire.ok("get_permissions", json!({"agent_id": name})).await["parent_agent_id"],
+            "boss"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_approval_that_a_kill_cut_off_is_denied_by_the_restart() {
+    let server = asking().start().await;
+    let wire = server.wire();
+    let (_dir, inside, secret) = places();
+    make(&wire, "a", "trusted", &inside).await;
+    server.model().push(Reply::tool_call("write_file", json!({"path": secret, "content": "mine"})));
+    let sent = wire
+        .ok(
+            "create_agent",
+            json!({"agent_id": "b", "preset": "trusted", "cwd": inside, "initial_message": "go"}),
+        )
+        .await;
+    assert_eq!(sent["initial_status"], "queued");
+    eventually("an approval waits", async || {
+        wire.ok("list_approvals", json!({})).await["approvals"][0].is_object()
+    })
+    .await;
+    let server = server.restart().await;
+    let wire = server.wire();
+    assert_eq!(wire.ok("list_approvals", json!({})).await, json!({"approvals": []}));
+    let all = wire.ok("list_approvals", json!({"include_decided": true})).await;
+    assert_eq!(all["approvals"][0]["status"], "denied_by_restart");
+    assert_eq!(fs::read_to_string(secret).unwrap(), "TOP-SECRET");
+}

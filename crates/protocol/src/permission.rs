@@ -1,0 +1,158 @@
+//! Methods about what an agent may do, and what waits for leave.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::method;
+use crate::params::NoParams;
+
+method! {
+    /// Returns what the agent may do, what was granted to it, and how its commands are confined.
+    GetPermissions = "get_permissions", Agent Read, NoParams => GetPermissionsResult
+}
+
+method! {
+    /// Changes what the agent may do, never above its ceiling. Takes back what was granted before.
+    SetPermissions = "set_permissions", Agent Control, SetPermissionsParams => SetPermissionsResult
+}
+
+method! {
+    /// Says whether a tool call would be let through, without making it, and if not which rule refuses it.
+    ExplainPermission = "explain_permission", Agent Read, ExplainPermissionParams => ExplainPermissionResult
+}
+
+method! {
+    /// Lists what waits for a person's leave, oldest first.
+    ListApprovals = "list_approvals", Server Read, ListApprovalsParams => ListApprovalsResult
+}
+
+method! {
+    /// Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself.
+    RespondApproval = "respond_approval", Server Control, RespondApprovalParams => RespondApprovalResult
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GetPermissionsResult {
+    /// Lower case: `sandboxed`, `trusted`, `yolo`.
+    pub permission_level: String,
+    pub preset: String,
+    pub disabled_tools: Vec<String>,
+    pub policy: Policy,
+    pub session_allowances: SessionAllowances,
+    pub depth: u32,
+    pub parent_agent_id: Option<String>,
+    pub network: bool,
+    pub commands: bool,
+    /// What holds the agent's commands within these permissions.
+    pub sandbox: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Policy {
+    pub cwd: String,
+    /// Where it may read; null for anywhere.
+    pub allowed_paths: Option<Vec<String>>,
+    pub blocked_paths: Vec<String>,
+    /// Where it may write without asking; null for anywhere.
+    pub write_paths: Option<Vec<String>>,
+}
+
+/// What was granted while the agent ran.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SessionAllowances {
+    pub write_paths: Vec<String>,
+    /// Tools that may run commands without asking, each in these directories.
+    pub exec_dirs: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SetPermissionsParams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disable_tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_tools: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SetPermissionsResult {
+    pub updated: bool,
+    pub permission_level: String,
+    pub preset: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainPermissionParams {
+    pub tool: String,
+    /// The tool's arguments; an empty object when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Value>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExplainPermissionResult {
+    pub allowed: bool,
+    /// The call would wait for somebody's leave.
+    pub needs_approval: bool,
+    /// Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `target_agent`, `path`, `approval`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListApprovalsParams {
+    /// Only this agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// Those that were decided too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_decided: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListApprovalsResult {
+    pub approvals: Vec<ApprovalEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalEntry {
+    pub approval_id: String,
+    pub agent_id: String,
+    pub tool: String,
+    pub arguments: Value,
+    /// What is asked for, for a person.
+    pub reason: String,
+    /// ISO 8601.
+    pub created_at: String,
+    /// `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`.
+    pub status: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RespondApprovalParams {
+    pub approval_id: String,
+    pub decision: ApprovalDecision,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalDecision {
+    AllowOnce,
+    AllowSession,
+    Deny,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RespondApprovalResult {
+    pub approval: ApprovalEntry,
+}

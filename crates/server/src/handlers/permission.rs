@@ -1,0 +1,144 @@
+//! What an agent may do, and what waits for leave.
+
+use nexus_core::approval::Decision;
+use nexus_core::authority::Action;
+use nexus_core::permission::Reach;
+use nexus_core::permissions::{Explanation, PermissionChange};
+use nexus_core::store::ApprovalRecord;
+use nexus_protocol::RpcError;
+use nexus_protocol::params::NoParams;
+use nexus_protocol::permission::{
+    ApprovalDecision, ApprovalEntry, ExplainPermission, ExplainPermissionParams,
+    ExplainPermissionResult, GetPermissions, GetPermissionsResult, ListApprovals,
+    ListApprovalsParams, ListApprovalsResult, Policy, RespondApproval, RespondApprovalParams,
+    RespondApprovalResult, SessionAllowances, SetPermissions, SetPermissionsParams,
+    SetPermissionsResult,
+};
+use serde_json::json;
+
+use super::agent_id;
+use crate::dispatcher::{Cx, Registry};
+use crate::errors::wire;
+
+pub fn register(registry: &mut impl Registry) {
+    registry.on::<GetPermissions, _, _>(get);
+    registry.on::<SetPermissions, _, _>(set);
+    registry.on::<ExplainPermission, _, _>(explain);
+    registry.on::<ListApprovals, _, _>(list_approvals);
+    registry.on::<RespondApproval, _, _>(respond_approval);
+}
+
+async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let (permissions, grants) = (agent.permissions(), agent.grants());
+    Ok(GetPermissionsResult {
+        permission_level: permissions.level.name().into(),
+        preset: permissions.preset,
+        disabled_tools: permissions.disabled_tools.into_iter().collect(),
+        policy: Policy {
+            cwd: agent.cwd().display().to_string(),
+            allowed_paths: paths(&permissions.read),
+            blocked_paths: texts(&permissions.blocked),
+            write_paths: paths(&permissions.write),
+        },
+        session_allowances: SessionAllowances {
+            write_paths: texts(&grants.write_paths),
+            exec_dirs: grants
+                .exec_dirs
+                .iter()
+                .map(|(tool, dirs)| (tool.clone(), texts(dirs)))
+                .collect(),
+        },
+        depth: agent.depth,
+        parent_agent_id: agent.parent.as_ref().map(ToString::to_string),
+        network: permissions.network,
+        commands: permissions.commands,
+        sandbox: cx.services.engine.sandbox().into(),
+    })
+}
+
+pub fn paths(reach: &Reach) -> Option<Vec<String>> {
+    match reach {
+        Reach::Anywhere => None,
+        Reach::Beneath(roots) => Some(texts(roots)),
+    }
+}
+
+fn texts<'a>(paths: impl IntoIterator<Item = &'a std::path::PathBuf>) -> Vec<String> {
+    paths.into_iter().map(|path| path.display().to_string()).collect()
+}
+
+async fn set(cx: Cx, params: SetPermissionsParams) -> Result<SetPermissionsResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    cx.services.engine.may_change_permissions(&cx.caller.requester, &agent).map_err(wire)?;
+    let change = PermissionChange {
+        preset: params.preset,
+        disable_tools: params.disable_tools.unwrap_or_default(),
+        enable_tools: params.enable_tools.unwrap_or_default(),
+    };
+    cx.services.engine.set_permissions(&agent, change).await.map_err(wire)?;
+    let permissions = agent.permissions();
+    Ok(SetPermissionsResult {
+        updated: true,
+        permission_level: permissions.level.name().into(),
+        preset: permissions.preset,
+    })
+}
+
+async fn explain(
+    cx: Cx,
+    params: ExplainPermissionParams,
+) -> Result<ExplainPermissionResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let arguments = params.arguments.unwrap_or_else(|| json!({}));
+    let (allowed, needs_approval, rule, reason) =
+        match cx.services.engine.explain(&agent, &params.tool, arguments).await {
+            Explanation::Allowed => (true, false, None, None),
+            Explanation::NeedsApproval(reason) => {
+                (false, true, Some("approval".into()), Some(reason))
+            }
+            Explanation::Refused(refusal) => {
+                (false, false, Some(refusal.rule().into()), Some(refusal.to_string()))
+            }
+        };
+    Ok(ExplainPermissionResult { allowed, needs_approval, rule, reason })
+}
+
+async fn list_approvals(
+    cx: Cx,
+    params: ListApprovalsParams,
+) -> Result<ListApprovalsResult, RpcError> {
+    let agent = params.agent_id.map(|name| agent_id("agent_id", &name)).transpose()?;
+    let decided = params.include_decided.unwrap_or(false);
+    let engine = &cx.services.engine;
+    let records =
+        engine.list_approvals(&cx.caller.requester, agent.as_ref(), decided).await.map_err(wire)?;
+    Ok(ListApprovalsResult { approvals: records.into_iter().map(entry).collect() })
+}
+
+async fn respond_approval(
+    cx: Cx,
+    params: RespondApprovalParams,
+) -> Result<RespondApprovalResult, RpcError> {
+    let decision = match params.decision {
+        ApprovalDecision::AllowOnce => Decision::AllowOnce,
+        ApprovalDecision::AllowSession => Decision::AllowSession,
+        ApprovalDecision::Deny => Decision::Deny,
+    };
+    let engine = &cx.services.engine;
+    let answered =
+        engine.respond_approval(&cx.caller.requester, &params.approval_id, decision).await;
+    Ok(RespondApprovalResult { approval: entry(answered.map_err(wire)?) })
+}
+
+pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
+    ApprovalEntry {
+        approval_id: record.id,
+        agent_id: record.agent.to_string(),
+        tool: record.tool,
+        arguments: record.arguments,
+        reason: record.reason,
+        created_at: record.created_at.to_string(),
+        status: record.status.name().into(),
+    }
+}
