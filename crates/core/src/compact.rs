@@ -70,7 +70,7 @@ impl Engine {
             .resolve(agent.model().as_deref())
             .map_or(0, |model| model.context_window.into());
         let system = self.prompt(agent).await.text;
-        let tools = self.parts.toolbox.specs(&agent.permissions());
+        let tools = self.parts.toolbox.specs(&self.effective_permissions(agent));
         let messages = agent.with_conversation(|conversation| conversation.context().to_vec());
         let counter = self.parts.counter.clone();
         let count = move || TokenCount {
@@ -119,7 +119,7 @@ impl Engine {
         let tools_bytes: usize = self
             .parts
             .toolbox
-            .specs(&agent.permissions())
+            .specs(&self.effective_permissions(agent))
             .iter()
             .map(|tool| {
                 tool.name.len() + tool.description.len() + tool.parameters.to_string().len()

@@ -81,7 +81,9 @@ struct Case<'a> {
     agent: &'a Agent,
     tool: &'a str,
     cwd: PathBuf,
+    /// What the agent may do without asking.
     base: Permissions,
+    /// What it may be given leave for; `None` when there is no bound.
     ceiling: Option<Permissions>,
     grants: Grants,
     /// What has to be asked for so far.
@@ -165,8 +167,8 @@ impl Engine {
             agent,
             tool: name,
             cwd: agent.cwd(),
-            base: agent.permissions(),
-            ceiling: agent.ceiling(),
+            base: self.effective_permissions(agent),
+            ceiling: agent.ceiling().map(|ceiling| self.below_ancestors(agent, ceiling)),
             grants: agent.grants(),
             reasons: Vec::new(),
             asked: Grants::default(),
@@ -241,12 +243,12 @@ impl Case<'_> {
         if self.base.blocked.iter().any(|blocked| place.starts_with(blocked)) {
             return Err(Refusal::Blocked(text.clone()));
         }
-        let granted = self.base.write.with(self.grants.write_paths.iter().cloned());
+        let granted = self.base.write.contains(&place);
         if !writes {
-            let readable = self.base.read.contains(&place) || granted.contains(&place);
+            let readable = self.base.read.contains(&place) || granted;
             return if readable { Ok(()) } else { Err(Refusal::Read(text.clone())) };
         }
-        if granted.contains(&place) {
+        if granted {
             return Ok(());
         }
         // Leave can be given only within the ceiling, and only to an agent that may be asked about.
@@ -262,7 +264,6 @@ impl Case<'_> {
 
     fn ruling(self) -> Ruling {
         let mut permissions = self.base;
-        permissions.write = permissions.write.with(self.grants.write_paths);
         if self.reasons.is_empty() {
             return Ruling::Allowed(Access { cwd: self.cwd, permissions });
         }

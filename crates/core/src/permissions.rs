@@ -9,6 +9,7 @@ use crate::authority::{Denied, Requester};
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::gate::{Refusal, Ruling};
+use crate::permission::Permissions;
 
 /// What is asked of `set_permissions`.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,20 @@ pub enum Explanation {
 }
 
 impl Engine {
+    /// What the agent may do now, without asking: what it holds and was granted, met with what its ancestors hold. So
+    /// whoever narrows an agent narrows its descendants with it.
+    pub fn effective_permissions(&self, agent: &Agent) -> Permissions {
+        let mut permissions = agent.permissions();
+        permissions.write = permissions.write.with(agent.grants().write_paths);
+        self.below_ancestors(agent, permissions)
+    }
+
+    /// `permissions`, as far as every ancestor of the agent has them too.
+    pub(crate) fn below_ancestors(&self, agent: &Agent, permissions: Permissions) -> Permissions {
+        let ancestors = self.pool.ancestor_permissions(&agent.id);
+        ancestors.iter().fold(permissions, |met, ancestor| met.meet(ancestor))
+    }
+
     /// Ancestors and the administrator may; an agent may not change its own: one without a ceiling could give itself
     /// anything.
     pub fn may_change_permissions(

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::agent::Agent;
 use crate::name::AgentId;
+use crate::permission::Permissions;
 use crate::store::AgentRecord;
 
 /// The agents this server knows. A stored agent becomes live when it is touched.
@@ -99,6 +100,17 @@ impl Pool {
         std::iter::successors(parent(id), parent)
             .take(crate::permission::DEPTH_MAX as usize + 1)
             .collect()
+    }
+
+    /// What each of the agent's ancestors may do now, nearest first.
+    pub fn ancestor_permissions(&self, id: &AgentId) -> Vec<Permissions> {
+        let ancestors = self.ancestors(id);
+        let entries = self.read();
+        let permissions = |id: &AgentId| match entries.get(id)? {
+            Entry::Live(agent) => Some(agent.permissions()),
+            Entry::Stored(record) => Some(record.permissions.clone()),
+        };
+        ancestors.iter().filter_map(permissions).collect()
     }
 
     /// The agent, if it is known, and all its descendants, parents before children.

@@ -106,7 +106,7 @@ impl Turn {
             model_id: model.id.clone(),
             reasoning: model.reasoning,
             system: self.engine.prompt(&self.agent).await.text,
-            tools: self.engine.parts.toolbox.specs(&self.agent.permissions()),
+            tools: self.engine.parts.toolbox.specs(&self.engine.effective_permissions(&self.agent)),
             messages: self.agent.with_conversation(|conversation| conversation.context_with(user)),
             volatile: Some(format!(
                 "Current time: {}",

@@ -30,7 +30,7 @@ pub fn register(registry: &mut impl Registry) {
 
 async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let (permissions, grants) = (agent.permissions(), agent.grants());
+    let (permissions, grants) = (cx.services.engine.effective_permissions(&agent), agent.grants());
     Ok(GetPermissionsResult {
         permission_level: permissions.level.name().into(),
         preset: permissions.preset,
