@@ -13,11 +13,13 @@ mod memory;
 mod model;
 mod prompt;
 mod requests;
+mod search;
 mod server;
 mod start;
 mod stats;
 mod streaming;
 mod table;
+mod tools;
 mod turns;
 
 use std::time::{Duration, Instant};
@@ -27,9 +29,9 @@ use anyhow::bail;
 use table::Table;
 
 const USAGE: &str = "usage: nexus-bench [--quick] [GROUP…]
-groups: http inprocess create turns start memory cancel frames stream prompt (all when none is named)";
+groups: http inprocess create turns start memory cancel frames stream prompt tools (all when none is named)";
 
-const GROUPS: [&str; 10] = [
+const GROUPS: [&str; 11] = [
     "http",
     "inprocess",
     "create",
@@ -40,6 +42,7 @@ const GROUPS: [&str; 10] = [
     "frames",
     "stream",
     "prompt",
+    "tools",
 ];
 
 /// How long to measure.
@@ -102,7 +105,8 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "cancel" => cancel::run(bench, table).await?,
             "frames" => frames::run(bench, table).await?,
             "stream" => streaming::run(bench, table).await?,
-            _ => prompt::run(table).await?,
+            "prompt" => prompt::run(table).await?,
+            _ => tools::run(bench, table).await?,
         }
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

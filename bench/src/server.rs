@@ -52,15 +52,20 @@ impl Place {
 
     /// The server's command line in this place.
     pub fn command(&self, args: &[&str]) -> anyhow::Result<Command> {
-        let binary = std::env::current_exe()?.with_file_name("nexus3");
-        if !binary.exists() {
-            bail!("{} is not there: cargo build --release -p nexus3", binary.display());
-        }
-        let mut command = Command::new(binary);
+        let mut command = Command::new(binary()?);
         command.args(args).env("NEXUS3_HOME", self.home()).current_dir(self.cwd());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.log())?);
         Ok(command)
     }
+}
+
+/// The server's program, which lies beside this one.
+pub fn binary() -> anyhow::Result<PathBuf> {
+    let binary = std::env::current_exe()?.with_file_name("nexus3");
+    if !binary.exists() {
+        bail!("{} is not there: cargo build --release -p nexus3", binary.display());
+    }
+    Ok(binary)
 }
 
 /// A configuration with one model behind `model_url` and room for many turns.

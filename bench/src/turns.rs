@@ -126,7 +126,7 @@ pub fn model_address(model: &ScriptedModel) -> anyhow::Result<std::net::SocketAd
     address.parse().context("the model's address")
 }
 
-async fn time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Duration> {
+pub async fn time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Duration> {
     let started = Instant::now();
     work.await?;
     Ok(started.elapsed())

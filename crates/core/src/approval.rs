@@ -61,6 +61,9 @@ pub struct Question {
     pub grant: Grants,
 }
 
+/// Tells whoever watches a turn of a question that it, or a turn that it waits for, has to ask.
+pub type Announce = Arc<dyn Fn(&ApprovalRecord) + Send + Sync>;
+
 /// How a question ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -86,7 +89,7 @@ impl Engine {
         &self,
         question: Question,
         cancel: &CancellationToken,
-        announce: impl FnOnce(&ApprovalRecord),
+        announce: &Announce,
     ) -> Result<Verdict, StoreError> {
         let ApprovalMode::Ask { timeout } = self.settings.approvals else {
             return Ok(Verdict::Denied(

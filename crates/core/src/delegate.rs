@@ -6,10 +6,11 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
+use crate::approval::Announce;
 use crate::authority::{Action, Requester};
 use crate::engine::{AccessError, Engine};
 use crate::name::AgentId;
-use crate::turn::{TurnError, TurnInput, TurnOutcome};
+use crate::turn::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
 
 #[derive(Debug, Clone, Error)]
 pub enum DelegateError {
@@ -23,13 +24,14 @@ pub enum DelegateError {
 
 impl Engine {
     /// Sends `content` from one agent to another and waits for the answer. A cancel of the asking turn cancels the
-    /// asked one.
+    /// asked one; what the asked one needs leave for is announced to whoever watches the asking one.
     pub async fn ask_agent(
         self: &Arc<Self>,
         from: &Agent,
         to: &AgentId,
         content: String,
         cancel: &CancellationToken,
+        announce: Announce,
     ) -> Result<TurnOutcome, DelegateError> {
         let agent = self.agent(&Requester::Agent(from.id.clone()), to, Action::Send).await?;
         let _wait =
@@ -39,6 +41,7 @@ impl Engine {
             source: Some("agent".into()),
             source_agent: Some(from.id.clone()),
             nested: true,
+            sink: Some(Box::new(Upward(announce))),
             ..TurnInput::default()
         };
         let turn = self.start_turn(&agent, input)?;
@@ -53,5 +56,17 @@ impl Engine {
                 Ok(answer.await?)
             }
         }
+    }
+}
+
+/// Passes on what a person has to know of a turn that another turn waits for.
+struct Upward(Announce);
+
+impl EventSink for Upward {
+    fn event(&mut self, event: TurnEvent<'_>) -> bool {
+        if let TurnEvent::ApprovalRequested(approval) = event {
+            (self.0)(approval);
+        }
+        true
     }
 }

@@ -12,15 +12,17 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::approval::{Question, Verdict};
+use crate::approval::{Announce, Question, Verdict};
 use crate::authority::{Action, Requester};
 use crate::engine::Engine;
 use crate::message::ToolCall;
 use crate::name::AgentId;
 use crate::paths::{self, PathError};
 use crate::permission::{Grants, Level, Permissions};
-use crate::store::ApprovalRecord;
 use crate::tool::{Access, Call, CommandKind, Need, Tool};
+
+/// The rule that refuses what nobody gave leave for.
+pub const APPROVAL_RULE: &str = "approval";
 
 /// Why a call is refused. The sentence names the rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -35,7 +37,9 @@ pub enum Refusal {
     Commands(Level),
     #[error("this agent's permissions exclude agent management")]
     Agents,
-    #[error("this agent may not message agent {0}: a sandboxed agent may message only its parent")]
+    #[error(
+        "this agent may not message agent {0}: an agent may message its parent and, if it manages agents, its descendants"
+    )]
     Message(AgentId),
     #[error("{0}")]
     Path(#[from] PathError),
@@ -59,9 +63,17 @@ impl Refusal {
             Self::Commands(_) | Self::Agents => "level",
             Self::Message(_) => "target_agent",
             Self::Path(_) | Self::Blocked(_) | Self::Read(_) | Self::Write(_) => "path",
-            Self::Approval(_) => "approval",
+            Self::Approval(_) => APPROVAL_RULE,
         }
     }
+}
+
+/// What a tool call came to.
+pub(crate) struct ToolOutcome {
+    /// For the model.
+    pub content: String,
+    /// The rule that refused it, where one did.
+    pub refused_by: Option<&'static str>,
 }
 
 /// What the gate says to a call.
@@ -92,29 +104,42 @@ struct Case<'a> {
 }
 
 impl Engine {
-    /// Carries out a tool call, or says why not. The text is for the model.
+    /// Carries out a tool call, or says why not. The text is for the model. Returns soon after a cancel, when what it
+    /// leaves behind is written down.
     pub(crate) async fn call_tool(
         self: &Arc<Self>,
         agent: &Arc<Agent>,
         call: &ToolCall,
         cancel: CancellationToken,
-        announce: impl FnOnce(&ApprovalRecord),
-    ) -> String {
-        let let_through = self.let_through(agent, call, &cancel, announce).await;
+        announce: Announce,
+    ) -> ToolOutcome {
+        let let_through = self.let_through(agent, call, &cancel, &announce).await;
         let (tool, access) = match let_through {
             Ok(through) => through,
-            Err(refusal) => return format!("Refused: {refusal}."),
+            Err(refusal) => {
+                let content = format!("Refused: {refusal}.");
+                return ToolOutcome { content, refused_by: Some(refusal.rule()) };
+            }
         };
         let arguments = call.arguments.clone();
-        let call = Call { engine: self.clone(), agent: agent.clone(), arguments, access, cancel };
-        match tokio::time::timeout(self.settings.tool_timeout, tool.run(call)).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(failure)) => format!("Failed: {failure}"),
-            Err(_) => format!(
-                "Failed: the tool took longer than {} s",
-                self.settings.tool_timeout.as_secs()
-            ),
-        }
+        let (engine, agent, cancelled) = (self.clone(), agent.clone(), cancel.clone());
+        let call = Call { engine, agent, arguments, access, cancel, announce };
+        let done = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => None,
+            () = self.slots.cancel_all.cancelled() => None,
+            done = tokio::time::timeout(self.settings.tool_timeout, tool.run(call)) => Some(done),
+        };
+        let content = match done {
+            Some(Ok(Ok(result))) => result,
+            Some(Ok(Err(failure))) => format!("Failed: {failure}"),
+            Some(Err(_)) => {
+                let seconds = self.settings.tool_timeout.as_secs();
+                format!("Failed: the tool took longer than {seconds} s")
+            }
+            None => "Interrupted: the turn was cancelled.".into(),
+        };
+        ToolOutcome { content, refused_by: None }
     }
 
     async fn let_through(
@@ -122,7 +147,7 @@ impl Engine {
         agent: &Arc<Agent>,
         call: &ToolCall,
         cancel: &CancellationToken,
-        announce: impl FnOnce(&ApprovalRecord),
+        announce: &Announce,
     ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
         let (engine, decided_for) = (self.clone(), agent.clone());
         let (name, arguments) = (call.name.clone(), call.arguments.clone());

@@ -1,5 +1,7 @@
 //! Reading and changing what an agent may do.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,7 +11,7 @@ use crate::authority::{Denied, Requester};
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::gate::{Refusal, Ruling};
-use crate::permission::Permissions;
+use crate::permission::{Permissions, Preset, Reach};
 
 /// What is asked of `set_permissions`.
 #[derive(Clone, Debug, Default)]
@@ -64,17 +66,7 @@ impl Engine {
         let old = agent.permissions();
         let mut permissions = match &change.preset {
             None => old,
-            Some(name) => {
-                let mut preset = self.preset(Some(name))?;
-                preset.resolve_links();
-                let mut asked = preset.apply(&agent.cwd(), &[]);
-                asked.blocked.extend(self.settings.protected.iter().cloned());
-                asked.write = asked.write.with(match old.write {
-                    crate::permission::Reach::Beneath(paths) => paths,
-                    crate::permission::Reach::Anywhere => Default::default(),
-                });
-                asked
-            }
+            Some(name) => self.switched(self.preset(Some(name))?, agent.cwd(), old).await,
         };
         for tool in &change.enable_tools {
             permissions.disabled_tools.remove(tool);
@@ -84,6 +76,25 @@ impl Engine {
             permissions.within(&ceiling)?;
         }
         Ok(agent.set_permissions(&*self.parts.store, permissions).await?)
+    }
+
+    /// What another preset gives an agent. Where it could write before it still can, unless it is trusted less now.
+    async fn switched(&self, mut preset: Preset, cwd: PathBuf, old: Permissions) -> Permissions {
+        let kept = match old.write {
+            Reach::Beneath(paths) if preset.level >= old.level => paths,
+            _ => BTreeSet::new(),
+        };
+        let protected = self.settings.protected.clone();
+        let apply = move || {
+            preset.resolve_links();
+            let mut asked = preset.apply(&cwd, &[]);
+            asked.write = asked.write.with(kept);
+            asked.blocked.extend(protected);
+            asked
+        };
+        tokio::task::spawn_blocking(apply)
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     /// What the gate would say to a call, without making it.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
+use crate::approval::Announce;
 use crate::engine::Engine;
 use crate::name::AgentId;
 use crate::permission::Permissions;
@@ -54,6 +55,8 @@ pub struct Call {
     pub access: Access,
     /// Cancelled with the turn.
     pub cancel: CancellationToken,
+    /// For tools that start turns of other agents.
+    pub announce: Announce,
 }
 
 /// Within what a call runs. Tools enforce it on what they open, and the kernel on what they start.

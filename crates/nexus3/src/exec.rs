@@ -9,12 +9,14 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
+use nexus_core::approval::ApprovalMode;
+use nexus_core::gate::APPROVAL_RULE;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::api::{Api as _, CallError};
 use nexus_protocol::envelope::{Call, Outgoing};
-use nexus_protocol::error::{FORBIDDEN, INVALID_PARAMS};
-use nexus_protocol::stream::{STREAM_DATA, StreamData};
+use nexus_protocol::error::INVALID_PARAMS;
+use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
@@ -25,7 +27,7 @@ use crate::rpc;
 use crate::serve::{self, Signals};
 use crate::wiring::{self, Wired};
 
-/// The agent was refused what it, or the caller, asked for.
+/// The turn ended, but the agent was denied something that needs somebody's leave.
 const DENIED: u8 = 3;
 
 /// As a shell reports a program that Ctrl-C ended.
@@ -38,18 +40,22 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let prompt = read_prompt(&args.prompt)?;
     let home = wiring::home()?;
-    let config = wiring::load_config(&home, args.model.clone())?;
+    let mut config = wiring::load_config(&home, args.model.clone())?;
+    // Nobody could answer: there is no server to call.
+    config.permissions.approvals = ApprovalMode::Deny;
     let wired =
         wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(()), Launcher::own()).await?;
-    let outcome = turn(&wired, &args, &prompt, &mut signals).await;
+    let mut printer = Printer::new(args.json);
+    let outcome = turn(&wired, &args, &prompt, &mut signals, &mut printer).await;
     wired.engine.stop_turns(Duration::ZERO).await;
     serve::close(&wired, None).await?;
     match outcome? {
         Ok(result) if result.cancelled => Ok(ExitCode::from(INTERRUPTED)),
+        Ok(_) if printer.denied => Ok(ExitCode::from(DENIED)),
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             eprintln!("Error: {}", rpc::refusal(&error));
-            Ok(if error.code == FORBIDDEN { ExitCode::from(DENIED) } else { ExitCode::FAILURE })
+            Ok(ExitCode::FAILURE)
         }
     }
 }
@@ -69,6 +75,7 @@ async fn turn(
     args: &ExecArgs,
     prompt: &str,
     signals: &mut Signals,
+    printer: &mut Printer,
 ) -> anyhow::Result<Result<SendResult, RpcError>> {
     let agent_id = match agent(wired, args).await {
         Ok(agent_id) => agent_id,
@@ -84,7 +91,6 @@ async fn turn(
     }
     let call = connection.request(serde_json::to_vec(&Call::new(1, "send", &params))?);
     tokio::pin!(call);
-    let mut printer = Printer::new(args.json);
     let answer = loop {
         tokio::select! {
             biased;
@@ -136,6 +142,8 @@ struct Printer {
     /// Until the first word, where a person watches.
     spinner: Option<ProgressBar>,
     ends_with_newline: bool,
+    /// Something that needs leave was denied.
+    denied: bool,
 }
 
 impl Printer {
@@ -145,21 +153,34 @@ impl Printer {
             spinner.enable_steady_tick(Duration::from_millis(100));
             spinner
         });
-        Self { json, spinner, ends_with_newline: true }
+        Self { json, spinner, ends_with_newline: true, denied: false }
     }
 
     fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
+        let notification: Outgoing = serde_json::from_slice(message)?;
+        let params = notification.params.map_or("{}", |params| params.get());
+        if notification.method.as_deref() == Some(STREAM_EVENT) {
+            let StreamEvent { event, .. } = serde_json::from_str(params)?;
+            self.event(&event);
+        }
         if self.json {
             return self.line(message);
         }
-        let notification: Outgoing = serde_json::from_slice(message)?;
-        if notification.method.as_deref() == Some(STREAM_DATA)
-            && let Some(params) = notification.params
-        {
-            let data: StreamData = serde_json::from_str(params.get())?;
+        if notification.method.as_deref() == Some(STREAM_DATA) {
+            let data: StreamData = serde_json::from_str(params)?;
             self.text(&data.chunk)?;
         }
         Ok(())
+    }
+
+    /// A person is told what was denied; the model was told too and may have gone another way.
+    fn event(&mut self, event: &Event) {
+        if let Event::ToolResult { content, refused_by, .. } = event
+            && refused_by.as_deref() == Some(APPROVAL_RULE)
+        {
+            self.denied = true;
+            eprintln!("{content}");
+        }
     }
 
     fn answer(&mut self, message: &[u8]) -> anyhow::Result<()> {

@@ -43,10 +43,26 @@ pub struct StreamEvent<'a> {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    ToolCall { id: String, name: String, arguments: Value },
-    ToolResult { id: String, content: String },
-    ApprovalRequested { approval: crate::permission::ApprovalEntry },
-    Usage { input_tokens: u64, output_tokens: u64, cached_tokens: u64 },
+    ToolCall {
+        id: String,
+        name: String,
+        arguments: Value,
+    },
+    ToolResult {
+        id: String,
+        content: String,
+        /// The rule that refused the call, as `explain_permission` names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused_by: Option<String>,
+    },
+    ApprovalRequested {
+        approval: crate::permission::ApprovalEntry,
+    },
+    Usage {
+        input_tokens: u64,
+        output_tokens: u64,
+        cached_tokens: u64,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -143,9 +143,11 @@ impl EventSink for Sink {
                 name: call.name.clone(),
                 arguments: call.arguments.clone(),
             }),
-            TurnEvent::ToolResult { id, content } => {
-                self.0.event(Event::ToolResult { id: id.into(), content: content.into() })
-            }
+            TurnEvent::ToolResult { id, content, refused_by } => self.0.event(Event::ToolResult {
+                id: id.into(),
+                content: content.into(),
+                refused_by: refused_by.map(Into::into),
+            }),
             TurnEvent::ApprovalRequested(record) => {
                 let approval = approval_entry(record.clone());
                 self.0.event(Event::ApprovalRequested { approval })

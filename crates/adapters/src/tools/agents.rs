@@ -75,7 +75,10 @@ impl TypedTool for Send {
 
     async fn run(&self, args: SendArgs, call: Call) -> Result<String, String> {
         let target = agent_id(&args.agent_id)?;
-        let asked = call.engine.ask_agent(&call.agent, &target, args.content, &call.cancel).await;
+        let asked = call
+            .engine
+            .ask_agent(&call.agent, &target, args.content, &call.cancel, call.announce)
+            .await;
         let outcome = asked.map_err(|error| error.to_string())?;
         Ok(match (outcome.cancelled, outcome.halted_at_iteration_limit) {
             (true, _) => format!("[cancelled] {}", outcome.content),

@@ -101,7 +101,8 @@ impl World {
         tool.needs(&arguments)?;
         let (engine, agent) = (self.engine.clone(), self.agent.clone());
         let access = Access { cwd: self.cwd.clone(), permissions };
-        tool.run(Call { engine, agent, arguments, access, cancel }).await
+        tool.run(Call { engine, agent, arguments, access, cancel, announce: Arc::new(|_| {}) })
+            .await
     }
 
     /// What a shell script prints, with its exit code.

@@ -51,7 +51,12 @@ pub struct TurnOutcome {
 pub enum TurnEvent<'a> {
     Text(&'a str),
     ToolCall(&'a ToolCall),
-    ToolResult { id: &'a str, content: &'a str },
+    /// `refused_by` names the rule of the gate that refused the call.
+    ToolResult {
+        id: &'a str,
+        content: &'a str,
+        refused_by: Option<&'static str>,
+    },
     ApprovalRequested(&'a ApprovalRecord),
     Usage(Usage),
 }

@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::slots::Admission;
 use super::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
 use crate::agent::Agent;
+use crate::approval::Announce;
 use crate::engine::Engine;
+use crate::gate::ToolOutcome;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
@@ -169,15 +171,15 @@ impl Turn {
 
     /// Runs the calls of one step side by side; the results keep the order of the calls.
     async fn call_tools(&self, calls: &[ToolCall], said: &mut Said) -> Vec<SharedMessage> {
-        let (announce, mut announced) = mpsc::unbounded_channel();
+        let (asked, mut announced) = mpsc::unbounded_channel();
+        let announce: Announce =
+            Arc::new(move |approval: &ApprovalRecord| drop(asked.send(approval.clone())));
         let run = |call: ToolCall| {
             let announce = announce.clone();
             async move {
-                let announce = |approval: &ApprovalRecord| drop(announce.send(approval.clone()));
-                let work =
-                    self.engine.call_tool(&self.agent, &call, self.cancel.child_token(), announce);
-                let result = self.unless_cancelled(work).await;
-                (call, result.unwrap_or_else(|| "Interrupted: the turn was cancelled.".into()))
+                let cancel = self.cancel.child_token();
+                let outcome = self.engine.call_tool(&self.agent, &call, cancel, announce).await;
+                (call, outcome)
             }
         };
         let mut results = stream::iter(calls.to_vec())
@@ -189,8 +191,9 @@ impl Turn {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
                 result = results.next() => {
-                    let Some((call, content)) = result else { return messages };
-                    said.tell(TurnEvent::ToolResult { id: &call.id, content: &content });
+                    let Some((call, outcome)) = result else { return messages };
+                    let ToolOutcome { content, refused_by } = outcome;
+                    said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
                     messages.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
                 }
             }

@@ -270,8 +270,10 @@ impl Tool for Echo {
         }
         if let (Some(to), Some(text)) = (arguments["message"].as_str(), arguments["text"].as_str())
         {
-            let asked =
-                call.engine.ask_agent(&call.agent, &id(to), text.into(), &call.cancel).await;
+            let asked = call
+                .engine
+                .ask_agent(&call.agent, &id(to), text.into(), &call.cancel, call.announce)
+                .await;
             return asked.map(|outcome| outcome.content).map_err(|error| error.to_string());
         }
         Ok(arguments["text"].as_str().unwrap_or_default().into())

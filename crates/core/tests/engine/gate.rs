@@ -1,16 +1,16 @@
 //! The gate, approvals and grants; agents that ask each other.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nexus_core::approval::{ApprovalMode, Decision, RespondError};
 use nexus_core::authority::Action;
 use nexus_core::create::{AgentSpec, CreateError};
-use nexus_core::permission::Level;
+use nexus_core::permission::{Level, Reach};
 use nexus_core::permissions::{Explanation, PermissionChange};
 use nexus_core::store::{ApprovalRecord, ApprovalStatus};
-use nexus_core::turn::{TurnHandle, TurnInput};
+use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -190,6 +190,8 @@ async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     turn.cancel.cancel();
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert!(world.engine.list_approvals(&ADMIN, None, false).await.unwrap().is_empty());
+    let kept = world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
+    assert_eq!(kept[0].status, ApprovalStatus::Cancelled);
 }
 
 #[tokio::test]
@@ -217,6 +219,7 @@ async fn permissions_change_within_the_ceiling_only() {
     let parent = world.engine.agent(&ADMIN, &id("p"), Action::Read).await.unwrap();
     set(&parent, Some("sandboxed"), &[], &[]).await.unwrap();
     assert_eq!(parent.permissions().level, Level::Sandboxed);
+    assert_eq!(parent.permissions().write, Reach::nowhere(), "trusted less, it writes nowhere");
     set(&parent, Some("trusted"), &[], &[]).await.unwrap();
     assert!(world.engine.may_change_permissions(&Requester::Agent(id("p")), &parent).is_err());
 }
@@ -324,6 +327,37 @@ async fn a_parent_asks_its_children_in_parallel() {
     assert_eq!(history(&parent)[2..5], ["Tool: ok", "Tool: ok", "Tool: ok"]);
     let kid = world.engine.agent(&ADMIN, &id("k2"), Action::Read).await.unwrap();
     assert_eq!(history(&kid), ["User: work, k2", "Assistant: ok"]);
+}
+
+#[tokio::test]
+async fn what_a_child_asks_for_is_seen_on_its_parents_stream() {
+    struct Asked(Arc<Mutex<Vec<String>>>);
+    impl EventSink for Asked {
+        fn event(&mut self, event: TurnEvent<'_>) -> bool {
+            if let TurnEvent::ApprovalRequested(approval) = event {
+                self.0.lock().unwrap().push(approval.agent.to_string());
+            }
+            true
+        }
+    }
+    // Without a kernel sandbox even a sandboxed agent has to ask before it looks.
+    let world = World::with(|settings| {
+        settings.commands_confined = false;
+        settings.approvals = ApprovalMode::Ask { timeout: Duration::from_millis(20) };
+    })
+    .await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    world.model.script([
+        Script::Call(vec![("echo", json!({"message": "k", "text": "look"}))]),
+        Script::Call(vec![("echo", json!({"look": "git log"}))]),
+    ]);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let sink = Some(Box::new(Asked(asked.clone())) as Box<dyn EventSink>);
+    let input = TurnInput { content: "go".into(), sink, ..TurnInput::default() };
+    world.engine.start_turn(&parent, input).unwrap().wait(None).await.unwrap();
+    assert_eq!(*asked.lock().unwrap(), ["k"]);
 }
 
 #[tokio::test]

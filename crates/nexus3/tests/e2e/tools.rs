@@ -235,6 +235,23 @@ async fn a_trusted_agent_edits_tests_and_commits_a_repository() {
 }
 
 #[tokio::test]
+async fn exec_tells_a_denial_from_success_and_from_failure() {
+    let server = asking().start().await;
+    let (_dir, _, secret) = places();
+    let run = async || server.cli(["exec", "go", "--preset", "trusted"]).await;
+    server.model().push(Reply::tool_call("write_file", json!({"path": secret, "content": "mine"})));
+    server.model().push(Reply::text("as you wish"));
+    let denied = run().await;
+    assert_eq!((denied.code, denied.stdout.as_str()), (Some(3), "as you wish\n"), "{denied:?}");
+    assert!(denied.stderr.contains("Refused: it needs approval"), "{denied:?}");
+    server.model().push(Reply::tool_call("file_info", json!({"path": secret})));
+    server.model().push(Reply::text("seen"));
+    assert_eq!(run().await.code, Some(0));
+    server.model().push(Reply::status(400));
+    assert_eq!(run().await.code, Some(1));
+}
+
+#[tokio::test]
 async fn a_parent_collects_the_answers_of_three_children() {
     let server = Server::start().await;
     let wire = server.wire();

@@ -109,7 +109,15 @@ impl World {
         let tools = file_tools();
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
         let (engine, agent) = (self.engine.clone(), self.agent.clone());
-        tool.run(Call { engine, agent, arguments, access, cancel: Default::default() }).await
+        tool.run(Call {
+            engine,
+            agent,
+            arguments,
+            access,
+            cancel: Default::default(),
+            announce: Arc::new(|_| {}),
+        })
+        .await
     }
 
     /// Runs a call if the gate lets it through.
