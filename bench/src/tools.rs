@@ -1,14 +1,12 @@
 //! Tools: the gate before them, and what they cost against doing the same without a server.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{anyhow, ensure};
-use nexus_adapters::sandbox::{self, Command, End, Launcher, Policy};
+use nexus_adapters::sandbox::{self, Launcher};
 use nexus_core::create::AgentSpec;
 use nexus_core::gate::Ruling;
 use nexus_core::tool::Call;
@@ -35,7 +33,6 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     table.add(read_file(bench, &workshop).await?);
     parallel(bench, table).await?;
     table.add(sandboxed_exec(bench, &workshop).await?);
-    table.add(looking_command(bench, &workshop).await?);
     workshop.wired.engine.close().await?;
     Ok(())
 }
@@ -199,32 +196,6 @@ async fn sandboxed_exec(bench: &Bench, workshop: &Arc<Workshop>) -> anyhow::Resu
         Ok(())
     };
     spawn_row("exec of /bin/true by a trusted agent", bench.count(200), held).await
-}
-
-/// A command that reads one directory and writes nowhere, as the git of a sandboxed agent.
-async fn looking_command(bench: &Bench, workshop: &Workshop) -> anyhow::Result<Row> {
-    let spec = AgentSpec { preset: Some("sandboxed".into()), ..AgentSpec::default() };
-    let agent = workshop.wired.engine.create_agent(&Requester::Administrator, spec).await?;
-    let hidden = BTreeSet::from([workshop.place.home().canonicalize()?]);
-    let program = Path::new("/bin/true").canonicalize()?;
-    let programs = BTreeSet::from([program.clone()]);
-    let policy = Policy::to_look(&agent.permissions(), &hidden, programs, sandbox::strength());
-    let command = Command {
-        argv: vec![program.display().to_string()],
-        cwd: workshop.place.cwd().canonicalize()?,
-        env: BTreeMap::new(),
-        stdin: None,
-        policy: Some(policy),
-        tmp: None,
-        timeout: Duration::from_secs(10),
-    };
-    let launcher = Launcher::new(binary()?);
-    let held = async move || {
-        let outcome = launcher.run(&command, &CancellationToken::new()).await?;
-        ensure!(outcome.end == End::Exited(0), "/bin/true: {outcome:?}");
-        Ok(())
-    };
-    spawn_row("/bin/true that may only look, for a sandboxed agent", bench.count(200), held).await
 }
 
 /// A held command against a plain spawn, both waited for.
