@@ -60,8 +60,9 @@ async fn follow(
     tokio::pin!(finished);
     tokio::select! {
         biased;
-        answer = &mut finished => answer,
+        // Before the answer: one that is whole must not follow a stream that is not.
         () = stream.overrun() => Err(stream.overrun_error()),
+        answer = &mut finished => answer,
         () = stream.closed() => {
             cancel.cancel();
             finished.await
