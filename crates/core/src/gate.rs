@@ -35,6 +35,8 @@ pub enum Refusal {
     Disabled(String),
     #[error("this agent's level ({}) allows no commands", .0.name())]
     Commands(Level),
+    #[error("{what} is refused below the level {}", .least.name())]
+    Level { what: String, least: Level },
     #[error("this agent's permissions exclude agent management")]
     Agents,
     #[error(
@@ -60,7 +62,7 @@ impl Refusal {
             Self::UnknownTool(_) => "known",
             Self::Arguments(_) => "schema",
             Self::Disabled(_) => "enabled",
-            Self::Commands(_) | Self::Agents => "level",
+            Self::Commands(_) | Self::Level { .. } | Self::Agents => "level",
             Self::Message(_) => "target_agent",
             Self::Path(_) | Self::Blocked(_) | Self::Read(_) | Self::Write(_) => "path",
             Self::Approval(_) => APPROVAL_RULE,
@@ -223,6 +225,9 @@ impl Case<'_> {
             Need::Command(kind) => {
                 self.ask_for_command(*kind);
                 Ok(())
+            }
+            Need::Level(least, what) if self.base.level < *least => {
+                Err(Refusal::Level { what: what.clone(), least: *least })
             }
             Need::ManageAgents if !self.base.agents => Err(Refusal::Agents),
             _ => Ok(()),

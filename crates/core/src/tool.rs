@@ -12,7 +12,7 @@ use crate::agent::Agent;
 use crate::approval::Announce;
 use crate::engine::Engine;
 use crate::name::AgentId;
-use crate::permission::Permissions;
+use crate::permission::{Level, Permissions};
 use crate::provider::ToolSpec;
 
 /// Something the model may call. Implementations live in the adapters; the [gate](crate::gate) is the one way to them.
@@ -34,6 +34,8 @@ pub enum Need {
     Read(String),
     Write(String),
     Command(CommandKind),
+    /// What only agents of this level, or a higher one, may do: which thing that is.
+    Level(Level, String),
     /// Make, watch or end agents.
     ManageAgents,
     /// Give this agent a message.

@@ -51,12 +51,14 @@ impl TypedTool for Git {
     fn needs(&self, args: &GitArgs) -> Result<Vec<Need>, String> {
         let plan = Plan::parse(&args.args)?;
         let dir = plan.dir(args.cwd.as_deref());
-        Ok(match plan.kind() {
+        let mut needs = match plan.kind() {
             CommandKind::ReadOnly => {
                 vec![Need::Command(CommandKind::ReadOnly), Need::Read(dir)]
             }
             CommandKind::Any => vec![Need::Command(CommandKind::Any), Need::Write(dir)],
-        })
+        };
+        needs.extend(plan.refused_below_yolo().map(|what| Need::Level(Level::Yolo, what)));
+        Ok(needs)
     }
 
     async fn run(&self, args: GitArgs, call: Call) -> Result<String, String> {

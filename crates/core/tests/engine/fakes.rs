@@ -13,6 +13,7 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::create::AgentSpec;
 use nexus_core::engine::{Parts, Settings};
 use nexus_core::message::SharedMessage;
+use nexus_core::permission::Level;
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
@@ -254,6 +255,7 @@ impl Tool for Echo {
             text("write").map(Need::Write),
             text("command").map(|_| Need::Command(CommandKind::Any)),
             text("look").map(|_| Need::Command(CommandKind::ReadOnly)),
+            text("yolo").map(|what| Need::Level(Level::Yolo, what)),
             text("manage").map(|_| Need::ManageAgents),
             text("message").map(|name| Need::Message(id(&name))),
         ];

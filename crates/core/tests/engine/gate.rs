@@ -90,6 +90,12 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
     )
     .await;
     check("exec", json!({"command": "ls"}), "ask: run a command with exec in ").await;
+    check(
+        "exec",
+        json!({"command": "x", "yolo": "push --force"}),
+        "level: push --force is refused below the level yolo",
+    )
+    .await;
     check("echo", json!({"look": "git log"}), "ok").await;
 
     let unconfined = World::with(|settings| settings.commands_confined = false).await;

@@ -72,6 +72,7 @@ async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
         (json!(false), json!(false), json!("schema"))
     );
     assert_eq!(explain("nope", json!({})).await.2, json!("known"));
+    assert_eq!(explain("git", json!({"args": ["push", "--force"]})).await.2, json!("level"));
 
     let changed = wire
         .ok(

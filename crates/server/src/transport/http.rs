@@ -135,7 +135,10 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
         .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    // A token of its own: all connections would meet at the lock of one.
+    let stop = stop.child_token();
     let ended = tokio::select! {
+        biased;
         ended = &mut connection => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
