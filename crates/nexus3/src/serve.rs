@@ -17,6 +17,7 @@ use nexus_server::transport::stdio;
 use nexus_server::transport::unix::{BindError, UnixServer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
@@ -39,14 +40,7 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     let listener = bind(&config, port, &options).await?;
     let address = listener.local_addr()?;
     let socket = open_socket(&config, &options)?;
-    let wired = wiring::wire(
-        &home,
-        &wiring::cwd()?,
-        &config,
-        Arc::new(agent_logs.clone()),
-        Launcher::own(),
-    )
-    .await?;
+    let wired = wire(&home, &config, &agent_logs).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
@@ -69,13 +63,7 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));
-    let unix = socket.map(|socket| {
-        tokio::spawn(socket.run(
-            wired.dispatcher.clone(),
-            config.server.socket_idle_timeout,
-            stop.clone(),
-        ))
-    });
+    let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
     tokio::select! {
         () = signals.next() => {}
         () = wired.engine.stop_requested().cancelled() => {}
@@ -110,23 +98,10 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
-    let wired = wiring::wire(
-        &home,
-        &wiring::cwd()?,
-        &config,
-        Arc::new(agent_logs.clone()),
-        Launcher::own(),
-    )
-    .await?;
+    let wired = wire(&home, &config, &agent_logs).await?;
     tracing::info!(models = wired.models, "serving standard input");
     let stop = CancellationToken::new();
-    let unix = socket.map(|socket| {
-        tokio::spawn(socket.run(
-            wired.dispatcher.clone(),
-            config.server.socket_idle_timeout,
-            stop.clone(),
-        ))
-    });
+    let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
     let serving = stdio::serve(
         wired.dispatcher.clone(),
         tokio::io::stdin(),
@@ -158,6 +133,21 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
     close(&wired, Some(&agent_logs)).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn wire(home: &Path, config: &Config, logs: &AgentLogFiles) -> anyhow::Result<Wired> {
+    let logs = Arc::new(logs.clone());
+    wiring::wire(home, &wiring::cwd()?, config, logs, Launcher::own()).await
+}
+
+fn serve_socket(
+    socket: UnixServer,
+    wired: &Wired,
+    config: &Config,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let idle_timeout = config.server.socket_idle_timeout;
+    tokio::spawn(socket.run(wired.dispatcher.clone(), idle_timeout, stop.clone()))
 }
 
 /// Everything on disk, then the logs.

@@ -86,11 +86,7 @@ pub fn reference(methods: &[MethodInfo]) -> String {
          (envelope, errors, scopes, streaming) are in [protocol.md](protocol.md).\n",
     );
     for scope in ["server", "agent"] {
-        let _ = write!(
-            out,
-            "\n## Methods of {} scope\n",
-            if scope == "server" { "server" } else { "agent" }
-        );
+        let _ = write!(out, "\n## Methods of {scope} scope\n");
         for method in document["methods"]
             .as_array()
             .into_iter()

@@ -8,7 +8,7 @@ use nexus_core::approval::{ApprovalMode, Decision, RespondError};
 use nexus_core::authority::Action;
 use nexus_core::create::{AgentSpec, CreateError};
 use nexus_core::permission::{Level, Reach};
-use nexus_core::permissions::{Explanation, PermissionChange};
+use nexus_core::rights::{Explanation, PermissionChange};
 use nexus_core::store::{ApprovalRecord, ApprovalStatus};
 use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};

@@ -3,7 +3,7 @@
 use nexus_core::approval::Decision;
 use nexus_core::authority::Action;
 use nexus_core::permission::Reach;
-use nexus_core::permissions::{Explanation, PermissionChange};
+use nexus_core::rights::{Explanation, PermissionChange};
 use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::NoParams;

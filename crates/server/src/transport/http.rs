@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,10 +74,6 @@ pub fn loopback(host: &str) -> Option<IpAddr> {
 }
 
 impl HttpServer {
-    pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-        TcpListener::bind(address).await
-    }
-
     pub fn new(
         listener: TcpListener,
         dispatcher: Arc<Dispatcher>,
