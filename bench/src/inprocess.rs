@@ -1,6 +1,5 @@
 //! Calls within the process against calls over HTTP, one at a time.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -10,7 +9,7 @@ use nexus_protocol::Api as _;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
-use nexus3::wiring::{self, Wired};
+use nexus3::wiring::{self, Logs, Wired};
 use serde_json::json;
 
 use crate::Bench;
@@ -27,7 +26,7 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let place = Place::new(&config_without_model())?;
     let config = wiring::load_config(&place.home(), None)?;
     let wired =
-        wiring::wire(&place.home(), &place.cwd(), &config, Arc::new(()), Launcher::own()).await?;
+        wiring::wire(&place.home(), &place.cwd(), &config, Logs::none(), Launcher::own()).await?;
     let (mut direct, mut memory, mut http) = (Vec::new(), Vec::new(), Vec::new());
     create(&wired).await?;
     for _ in 0..bench.rounds() {

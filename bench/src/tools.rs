@@ -12,7 +12,7 @@ use nexus_core::gate::Ruling;
 use nexus_core::tool::Call;
 use nexus_core::{Agent, Requester};
 use nexus_testkit::Reply;
-use nexus3::wiring::{self, Wired};
+use nexus3::wiring::{self, Logs, Wired};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ impl Workshop {
         let config = wiring::load_config(&place.home(), None)?;
         let launcher = Launcher::new(binary()?);
         let wired =
-            wiring::wire(&place.home(), &place.cwd(), &config, Arc::new(()), launcher).await?;
+            wiring::wire(&place.home(), &place.cwd(), &config, Logs::none(), launcher).await?;
         let spec = AgentSpec { preset: Some("trusted".into()), ..AgentSpec::default() };
         let agent = wired.engine.create_agent(&Requester::Administrator, spec).await?;
         Ok(Self { place, wired, agent })

@@ -117,7 +117,8 @@ impl Engine {
         self.authorize(requester, action, id)?;
         match self.pool.live(id) {
             Some(agent) => Ok(agent),
-            None => self.restore(id).await,
+            // On the heap: every call on an agent would carry the room for it.
+            None => Box::pin(self.restore(id)).await,
         }
     }
 
@@ -126,7 +127,7 @@ impl Engine {
         if self.pool.contains(id) || *requester != Requester::Administrator {
             return self.pool.contains(id);
         }
-        !matches!(self.restore(id).await, Err(AccessError::Unknown(_)))
+        !matches!(Box::pin(self.restore(id)).await, Err(AccessError::Unknown(_)))
     }
 
     /// The agent that answers when a caller names none. The administrator's first use makes it.
@@ -139,7 +140,7 @@ impl Engine {
         match self.agent(requester, &id, action).await {
             Err(AccessError::Unknown(_)) if *requester == Requester::Administrator => {
                 let spec = AgentSpec { name: Some(id.as_str().into()), ..AgentSpec::default() };
-                match self.create_agent(requester, spec).await {
+                match Box::pin(self.create_agent(requester, spec)).await {
                     // Another caller was first.
                     Err(CreateError::Exists(_)) => Ok(self.agent(requester, &id, action).await?),
                     made => made,

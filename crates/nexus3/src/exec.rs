@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -25,7 +24,7 @@ use serde_json::json;
 use crate::cli::ExecArgs;
 use crate::rpc;
 use crate::serve::{self, Signals};
-use crate::wiring::{self, Wired};
+use crate::wiring::{self, Logs, Wired};
 
 /// The turn ended, but the agent was denied something that needs somebody's leave.
 const DENIED: u8 = 3;
@@ -43,8 +42,8 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let mut config = wiring::load_config(&home, args.model.clone())?;
     // Nobody could answer: there is no server to call.
     config.permissions.approvals = ApprovalMode::Deny;
-    let wired =
-        wiring::wire(&home, &wiring::cwd()?, &config, Arc::new(()), Launcher::own()).await?;
+    let logs = Logs::none();
+    let wired = wiring::wire(&home, &wiring::cwd()?, &config, logs, Launcher::own()).await?;
     let mut printer = Printer::new(args.json);
     let outcome = turn(&wired, &args, &prompt, &mut signals, &mut printer).await;
     wired.engine.stop_turns(Duration::ZERO).await;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nexus_adapters::agent_logs::AgentLogFiles;
 use nexus_core::logs::RAW_TARGET;
+use nexus_protocol::Id;
+use nexus_server::calls::{Call, CallLog};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -20,8 +21,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::LogFormat;
 
-/// Starts logging. Drop what is returned last: it writes what is still waiting.
-pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: Option<&AgentLogFiles>) -> Flush {
+/// Starts logging.
+pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles) -> Log {
     let format = format.unwrap_or_else(|| match io::stderr().is_terminal() {
         true => LogFormat::Text,
         false => LogFormat::Json,
@@ -35,16 +36,28 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: Option<&AgentL
         queue.state().closed = true;
     }
     let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    let ours = ["nexus3", "nexus_core", "nexus_adapters", "nexus_server", "rpc"]
-        .map(|target| (target, level));
+    let ours =
+        ["nexus3", "nexus_core", "nexus_adapters", "nexus_server"].map(|target| (target, level));
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(ours)
         .with_target(RAW_TARGET, LevelFilter::OFF);
     let lines = Lines { format, queue: queue.clone() }.with_filter(filter);
-    let raw = agent_logs.and_then(AgentLogFiles::raw_layer);
-    tracing_subscriber::registry().with(lines).with(raw).init();
-    Flush(queue)
+    tracing_subscriber::registry().with(lines).with(agent_logs.raw_layer()).init();
+    Log { format, queue }
+}
+
+/// The log of this program. Dropped last, it writes what is still waiting.
+pub struct Log {
+    format: LogFormat,
+    queue: Arc<Queue>,
+}
+
+impl Log {
+    /// Where the lines of calls go.
+    pub fn calls(&self) -> Arc<dyn CallLog> {
+        Arc::new(Lines { format: self.format, queue: self.queue.clone() })
+    }
 }
 
 struct Lines {
@@ -52,8 +65,9 @@ struct Lines {
     queue: Arc<Queue>,
 }
 
-impl<S: Subscriber> Layer<S> for Lines {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+impl Lines {
+    /// Writes a line that `fill` gives its message and its fields.
+    fn write(&self, level: Level, fill: impl FnOnce(&mut Line)) {
         thread_local! {
             /// A busy server logs every call: the buffers are kept.
             static LINE: RefCell<Line> = RefCell::default();
@@ -62,10 +76,33 @@ impl<S: Subscriber> Layer<S> for Lines {
             line.format = self.format;
             line.message.clear();
             line.data.clear();
-            event.record(line);
-            let metadata = event.metadata();
-            line.finish(*metadata.level());
+            fill(line);
+            line.finish(level);
             self.queue.push(&line.text);
+        });
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        self.write(*event.metadata().level(), |line| event.record(line));
+    }
+}
+
+impl CallLog for Lines {
+    fn call(&self, call: &Call<'_>) {
+        let duration_ms = call.duration.as_micros() as f64 / 1000.0;
+        let id = call.id.map_or("null", Id::as_json);
+        self.write(Level::INFO, |line| {
+            line.message.push_str("RPC Request");
+            line.put("method", call.method, call.method);
+            line.put_json("id", id);
+            line.put("duration_ms", duration_ms, duration_ms);
+            let status = if call.error.is_none() { "success" } else { "error" };
+            line.put("status", status, status);
+            if let Some(code) = call.error {
+                line.put("code", code, code);
+            }
         });
     }
 }
@@ -108,18 +145,32 @@ impl Line {
     }
 
     /// Adds a field whose value is written by `json`, or for people as `plain`.
-    fn put(&mut self, field: &Field, json: impl Serialize, plain: impl fmt::Display) {
-        let data = &mut self.data;
+    fn put(&mut self, name: &str, json: impl Serialize, plain: impl fmt::Display) {
         let _ = match self.format {
             LogFormat::Json => {
-                let start: &[u8] = if data.is_empty() { b"\"" } else { b",\"" };
-                data.extend_from_slice(start);
-                data.extend_from_slice(field.name().as_bytes());
-                data.extend_from_slice(b"\":");
-                serde_json::to_writer(data, &json).map_err(Into::into)
+                self.put_name(name);
+                serde_json::to_writer(&mut self.data, &json).map_err(Into::into)
             }
-            LogFormat::Text => write!(data, " {}={plain}", field.name()),
+            LogFormat::Text => write!(self.data, " {name}={plain}"),
         };
+    }
+
+    /// Adds a field whose value is JSON text already.
+    fn put_json(&mut self, name: &str, json: &str) {
+        match self.format {
+            LogFormat::Json => {
+                self.put_name(name);
+                self.data.extend_from_slice(json.as_bytes());
+            }
+            LogFormat::Text => self.put(name, json, json),
+        }
+    }
+
+    fn put_name(&mut self, name: &str) {
+        let start: &[u8] = if self.data.is_empty() { b"\"" } else { b",\"" };
+        self.data.extend_from_slice(start);
+        self.data.extend_from_slice(name.as_bytes());
+        self.data.extend_from_slice(b"\":");
     }
 }
 
@@ -127,33 +178,28 @@ impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
         match (field.name(), self.format) {
             ("message", _) => self.message.push_str(value),
-            // The id of a request is logged as the JSON text it is.
-            ("id", _) => match serde_json::from_str::<&RawValue>(value) {
-                Ok(id) => self.put(field, id, value),
-                Err(_) => self.put(field, value, value),
-            },
             // For a person: a text of several lines is shown as such.
             (name, LogFormat::Text) if value.contains('\n') => {
                 let _ = write!(self.data, "\n  {name}: {}", value.replace('\n', "\n    "));
             }
-            _ => self.put(field, value, value),
+            _ => self.put(field.name(), value, value),
         }
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value, value);
+        self.put(field.name(), value, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value, value);
+        self.put(field.name(), value, value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value, value);
+        self.put(field.name(), value, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value, value);
+        self.put(field.name(), value, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -161,7 +207,7 @@ impl Visit for Line {
             "message" => {
                 let _ = fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}"));
             }
-            _ => self.put(field, format!("{value:?}"), format_args!("{value:?}")),
+            _ => self.put(field.name(), format!("{value:?}"), format_args!("{value:?}")),
         }
     }
 }
@@ -251,12 +297,11 @@ impl Queue {
     }
 }
 
-/// Writes what waits when dropped, but does not wait for ever for a reader.
-pub struct Flush(Arc<Queue>);
-
-impl Drop for Flush {
+impl Drop for Log {
+    /// Does not wait for ever for a reader.
     fn drop(&mut self) {
         let busy = |state: &mut State| !state.closed && (state.writing || !state.lines.is_empty());
-        let _ = self.0.changed.wait_timeout_while(self.0.state(), Duration::from_secs(1), busy);
+        let _ =
+            self.queue.changed.wait_timeout_while(self.queue.state(), Duration::from_secs(1), busy);
     }
 }

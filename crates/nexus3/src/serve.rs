@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
-use crate::logging;
-use crate::wiring::{self, Wired};
+use crate::logging::{self, Log};
+use crate::wiring::{self, Logs, Wired};
 
 /// Where sandboxed programs look for the socket.
 const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
@@ -35,12 +35,12 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     let home = wiring::home()?;
     let config = wiring::load_config(&home, options.model.clone())?;
     let agent_logs = agent_logs(&options)?;
-    let _flush = logging::init(options.log_format, options.verbose, Some(&agent_logs));
+    let log = logging::init(options.log_format, options.verbose, &agent_logs);
     // The port first: a second server on it must fail before it touches anything.
     let listener = bind(&config, port, &options).await?;
     let address = listener.local_addr()?;
     let socket = open_socket(&config, &options)?;
-    let wired = wire(&home, &config, &agent_logs).await?;
+    let wired = wire(&home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
@@ -93,12 +93,12 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     let home = wiring::home()?;
     let config = wiring::load_config(&home, options.model.clone())?;
     let agent_logs = agent_logs(&options)?;
-    let _flush = logging::init(options.log_format, options.verbose, Some(&agent_logs));
+    let log = logging::init(options.log_format, options.verbose, &agent_logs);
     let socket = match &options.socket {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
-    let wired = wire(&home, &config, &agent_logs).await?;
+    let wired = wire(&home, &config, &agent_logs, &log).await?;
     tracing::info!(models = wired.models, "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
@@ -135,8 +135,13 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn wire(home: &Path, config: &Config, logs: &AgentLogFiles) -> anyhow::Result<Wired> {
-    let logs = Arc::new(logs.clone());
+async fn wire(
+    home: &Path,
+    config: &Config,
+    agent_logs: &AgentLogFiles,
+    log: &Log,
+) -> anyhow::Result<Wired> {
+    let logs = Logs { agents: Arc::new(agent_logs.clone()), calls: log.calls() };
     wiring::wire(home, &wiring::cwd()?, config, logs, Launcher::own()).await
 }
 

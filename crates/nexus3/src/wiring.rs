@@ -17,6 +17,7 @@ use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::tool::Toolbox;
 use nexus_server::auth::AgentTokens;
+use nexus_server::calls::CallLog;
 use nexus_server::{Dispatcher, Services};
 
 /// Where the program keeps its own files.
@@ -47,13 +48,26 @@ pub struct Wired {
     pub models: String,
 }
 
+/// Where the program writes what it does.
+pub struct Logs {
+    pub agents: Arc<dyn AgentLogs>,
+    pub calls: Arc<dyn CallLog>,
+}
+
+impl Logs {
+    /// Writes nothing.
+    pub fn none() -> Self {
+        Self { agents: Arc::new(()), calls: Arc::new(()) }
+    }
+}
+
 /// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise. Their
 /// commands are started by `launcher`.
 pub async fn wire(
     home: &Path,
     cwd: &Path,
     config: &Config,
-    logs: Arc<dyn AgentLogs>,
+    logs: Logs,
     launcher: Launcher,
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
@@ -67,7 +81,7 @@ pub async fn wire(
         store: Arc::new(store),
         models: Arc::new(catalog),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
-        logs,
+        logs: logs.agents,
         counter: Arc::new(Tokenizer),
         toolbox: toolbox(home, config, launcher),
     };
@@ -94,7 +108,8 @@ pub async fn wire(
     };
     let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
     let agent_tokens = AgentTokens::new()?;
-    let dispatcher = nexus_server::dispatcher(Services::new(engine.clone(), agent_tokens.clone()));
+    let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls);
+    let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, models })
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -31,29 +32,31 @@ pub struct Request<'a> {
 }
 
 /// The id of a request: the JSON text of a string or an integer, kept to the letter so that it is echoed exactly.
+/// Shared, since it goes with its call everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Id(Box<str>);
+pub struct Id(Arc<str>);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
     if deeper_than(message, DEPTH_MAX) {
         return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
     }
-    match message.iter().find(|byte| !byte.is_ascii_whitespace()) {
+    let message = str::from_utf8(message).map_err(|error| RpcError::parse(error.to_string()))?;
+    match message.bytes().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'[') => parse_batch(message),
         Some(b'{') => {
-            let members: Members = serde_json::from_slice(message).map_err(malformed)?;
+            let members: Members = serde_json::from_str(message).map_err(malformed)?;
             members.into_request().map(Incoming::Single)
         }
         _ => {
-            let _: &RawValue = serde_json::from_slice(message).map_err(malformed)?;
+            let _: &RawValue = serde_json::from_str(message).map_err(malformed)?;
             Err(RpcError::invalid_request("a request must be an object"))
         }
     }
 }
 
-fn parse_batch(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
-    let elements: Vec<&RawValue> = serde_json::from_slice(message).map_err(malformed)?;
+fn parse_batch(message: &str) -> Result<Incoming<'_>, RpcError> {
+    let elements: Vec<&RawValue> = serde_json::from_str(message).map_err(malformed)?;
     match elements.len() {
         0 => Err(RpcError::invalid_request("a batch must hold at least one request")),
         1..=BATCH_MAX => Ok(Incoming::Batch(elements.into_iter().map(parse_element).collect())),
@@ -82,6 +85,9 @@ fn malformed(error: serde_json::Error) -> RpcError {
 /// Whether brackets nest deeper than `limit`. Counts outside of strings only; a text that is no JSON may be judged
 /// either way, since the parser refuses it all the same.
 fn deeper_than(text: &[u8], limit: usize) -> bool {
+    if text.len() <= limit {
+        return false;
+    }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for &byte in text {
         match byte {

@@ -1,6 +1,7 @@
 //! The door every call comes through, and the one table of methods behind it.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::Services;
+use crate::calls::Call;
 use crate::errors::wire;
 
 /// The way back to a peer while its call runs.
@@ -145,8 +147,9 @@ pub trait Registry {
         F: Fn(Cx, M::Params) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<M::Result, RpcError>> + Send + 'static,
     {
-        let typed: TypedHandler<M> = Arc::new(move |cx, params| handler(cx, params).boxed());
-        let handler = typed.clone();
+        let handler = Arc::new(handler);
+        let same = handler.clone();
+        let typed: TypedHandler<M> = Arc::new(move |cx, params| same(cx, params).boxed());
         let run: Run = Box::new(move |cx, raw, id| match params::decode::<M::Params>(raw) {
             Err(error) => futures_util::future::ready(Err(error)).boxed(),
             Ok(params) => {
@@ -217,7 +220,7 @@ impl Dispatcher {
         let incoming = match envelope::parse(message) {
             Ok(incoming) => incoming,
             Err(error) => {
-                log("", None, Instant::now(), Some(error.code));
+                self.log("", None, Instant::now(), Some(error.code));
                 return Reply { body: Some(error_body(None, &error)), class: Class::Malformed };
             }
         };
@@ -226,15 +229,22 @@ impl Dispatcher {
                 let (body, class) = self.handle_one(&caller, Ok(request)).await;
                 Reply { body, class }
             }
-            Incoming::Batch(batch) => {
-                let answers = batch.into_iter().map(|element| self.handle_one(&caller, element));
-                let bodies: Vec<_> =
-                    join_all(answers).await.into_iter().filter_map(|(body, _)| body).collect();
-                let body = (!bodies.is_empty())
-                    .then(|| [b"[", bodies.join(&b","[..]).as_slice(), b"]"].concat());
-                Reply { body, class: Class::Answered }
-            }
+            // On the heap: a single call would carry the room for it.
+            Incoming::Batch(batch) => Box::pin(self.handle_batch(&caller, batch)).await,
         }
+    }
+
+    async fn handle_batch(
+        &self,
+        caller: &Caller,
+        batch: Vec<Result<Request<'_>, RpcError>>,
+    ) -> Reply {
+        let answers = batch.into_iter().map(|element| self.handle_one(caller, element));
+        let bodies: Vec<_> =
+            join_all(answers).await.into_iter().filter_map(|(body, _)| body).collect();
+        let body =
+            (!bodies.is_empty()).then(|| [b"[", bodies.join(&b","[..]).as_slice(), b"]"].concat());
+        Reply { body, class: Class::Answered }
     }
 
     async fn handle_one(
@@ -246,7 +256,7 @@ impl Dispatcher {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                log("", None, start, Some(error.code));
+                self.log("", None, start, Some(error.code));
                 return (Some(error_body(None, &error)), Class::Malformed);
             }
         };
@@ -259,7 +269,8 @@ impl Dispatcher {
                 (result, class)
             }
         };
-        log(&request.method, id.as_ref(), start, result.as_ref().err().map(|error| error.code));
+        let code = result.as_ref().err().map(|error| error.code);
+        self.log(&request.method, id.as_ref(), start, code);
         let Some(id) = id else {
             // Whoever sent a notification is told nothing, not even that its agent does not exist.
             return (None, Class::Answered);
@@ -289,10 +300,10 @@ impl Dispatcher {
         let entry = entry
             .filter(|entry| at_server || entry.info.scope == Scope::Agent)
             .ok_or_else(|| RpcError::method_not_found(&request.method))?;
-        let (agent_id, rest) = match &caller.target {
-            Target::Agent(id) => (Some(id.clone()), None),
+        let (agent_id, params) = match &caller.target {
             Target::Server if entry.info.scope == Scope::Agent => take_agent_id(request.params)?,
-            Target::Server => (None, None),
+            Target::Server => (None, request.params.map(Cow::Borrowed)),
+            Target::Agent(id) => (Some(id.clone()), request.params.map(Cow::Borrowed)),
         };
         let cx = Cx {
             services: self.services.clone(),
@@ -300,11 +311,15 @@ impl Dispatcher {
             agent_id,
             request_id: request.id.clone(),
         };
-        let run = (entry.run)(cx, rest.as_deref().or(request.params), request.id.clone());
+        let run = (entry.run)(cx, params.as_deref(), request.id.clone());
         AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(method = &*request.method, "a handler panicked");
             Err(RpcError::internal("The server failed inside this call"))
         })
+    }
+
+    fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
+        self.services.calls.call(&Call { method, id, duration: start.elapsed(), error });
     }
 
     /// Runs a method without bytes in between, for callers in the same process.
@@ -326,16 +341,15 @@ impl Dispatcher {
 }
 
 /// Takes `agent_id` out of the parameters of an agent method called at server scope: it is part of the address, not of
-/// the method. Returns the rest of the parameters when there was one.
-fn take_agent_id(
-    params: Option<&RawValue>,
-) -> Result<(Option<AgentId>, Option<Box<RawValue>>), RpcError> {
+/// the method. Returns it with the parameters that are left.
+fn take_agent_id(params: Option<&RawValue>) -> Result<(Option<AgentId>, Params<'_>), RpcError> {
+    let whole = params.map(Cow::Borrowed);
     // A substring is enough to decide: whatever is not found here is refused later as an unknown parameter.
     let Some(text) = params.map(RawValue::get).filter(|text| text.contains("\"agent_id\"")) else {
-        return Ok((None, None));
+        return Ok((None, whole));
     };
-    let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, None)) };
-    let Some(raw) = members.remove("agent_id") else { return Ok((None, None)) };
+    let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, whole)) };
+    let Some(raw) = members.remove("agent_id") else { return Ok((None, whole)) };
     let refused = |why: String| RpcError::invalid_param("/agent_id", why);
     let id = match serde_json::from_str::<Option<String>>(raw.get()) {
         Ok(name) => name
@@ -344,10 +358,16 @@ fn take_agent_id(
             .map_err(|error| refused(error.to_string()))?,
         Err(_) => return Err(refused("agent_id must be string".into())),
     };
+    if members.is_empty() {
+        return Ok((id, None));
+    }
     let rest = serde_json::value::to_raw_value(&members)
         .map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
-    Ok((id, Some(rest)))
+    Ok((id, Some(Cow::Owned(rest))))
 }
+
+/// The parameters of a call, still text.
+type Params<'a> = Option<Cow<'a, RawValue>>;
 
 /// Parameters by name, each still text.
 type Members<'a> = BTreeMap<String, &'a RawValue>;
@@ -363,19 +383,5 @@ fn class_of(error: &RpcError) -> Class {
         (RATE_LIMITED, retry) => Class::RateLimited { retry_after_ms: retry.unwrap_or_default() },
         (UNAVAILABLE, Some(_)) => Class::Overloaded,
         _ => Class::Answered,
-    }
-}
-
-/// The one line every call leaves. No parameters, no prompt, no secret.
-fn log(method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
-    let duration_ms = start.elapsed().as_micros() as f64 / 1000.0;
-    let id = id.map_or("null", Id::as_json);
-    match error {
-        None => {
-            tracing::info!(target: "rpc", method, id, duration_ms, status = "success", "RPC Request")
-        }
-        Some(code) => {
-            tracing::info!(target: "rpc", method, id, duration_ms, status = "error", code, "RPC Request")
-        }
     }
 }

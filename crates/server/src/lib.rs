@@ -1,6 +1,7 @@
 //! The JSON-RPC face of the core: the dispatcher and its method table, the handlers, the transports, authentication.
 
 pub mod auth;
+pub mod calls;
 pub mod direct;
 pub mod dispatcher;
 mod errors;
@@ -22,6 +23,7 @@ use nexus_protocol::shared::Shared;
 pub struct Services {
     pub engine: Arc<Engine>,
     pub tokens: auth::AgentTokens,
+    pub calls: Arc<dyn calls::CallLog>,
     agent_list: Mutex<Option<AgentList>>,
 }
 
@@ -29,8 +31,12 @@ pub struct Services {
 type AgentList = (u64, Shared<Vec<AgentEntry>>);
 
 impl Services {
-    pub fn new(engine: Arc<Engine>, tokens: auth::AgentTokens) -> Self {
-        Self { engine, tokens, agent_list: Mutex::new(None) }
+    pub fn new(
+        engine: Arc<Engine>,
+        tokens: auth::AgentTokens,
+        calls: Arc<dyn calls::CallLog>,
+    ) -> Self {
+        Self { engine, tokens, calls, agent_list: Mutex::new(None) }
     }
 }
 

@@ -18,7 +18,7 @@ use hyper::http::request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use nexus_core::AgentId;
 use nexus_protocol::RpcError;
 use tokio::io::AsyncWriteExt as _;
@@ -27,6 +27,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::patience::Patience;
 use super::sse::{Events, Progress};
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
 use crate::auth::{Auth, AuthError};
@@ -119,13 +120,14 @@ impl HttpServer {
 
 async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken) {
     let limits = context.limits;
+    let patience = Patience::new(limits.read_timeout);
     let service = service_fn(move |request| {
         let context = context.clone();
         async move { Ok::<_, Infallible>(answer(&context, request).await) }
     });
     // hyper's own limits stand a little above ours, so that ours answer with JSON-RPC.
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(patience.clone())
         .header_read_timeout(limits.read_timeout)
         .max_headers(limits.header_count_max * 2)
         .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
@@ -133,13 +135,20 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
     tokio::pin!(connection);
     // A token of its own: all connections would meet at the lock of one.
     let stop = stop.child_token();
+    let served = async {
+        tokio::select! {
+            biased;
+            ended = &mut connection => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
     let ended = tokio::select! {
         biased;
-        ended = &mut connection => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+        ended = served => ended,
+        () = patience.ticks() => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");

@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod memory;
+mod patience;
 mod sse;
 pub mod stdio;
 pub mod unix;

@@ -12,7 +12,7 @@ use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_testkit::ScriptedModel;
-use nexus3::wiring::{self, Wired};
+use nexus3::wiring::{self, Logs, Wired};
 use serde_json::{Value, json};
 
 use super::{Fault, Framed, Http, HttpRequest, Server, Setup, World, check, within};
@@ -68,7 +68,7 @@ impl Wire {
                 let config = Config::load(&home, &work, &|_| None).unwrap();
                 // This process is no launcher; the binary is.
                 let launcher = Launcher::new(env!("CARGO_BIN_EXE_nexus3").into());
-                let logs = Arc::new(());
+                let logs = Logs::none();
                 let wired = wiring::wire(&home, &work, &config, logs, launcher).await.unwrap();
                 Self::new(&world, Link::Memory(wired))
             }

@@ -1,0 +1,25 @@
+//! The one line every call leaves. No parameters, no prompt, no secret.
+
+use std::time::Duration;
+
+use nexus_protocol::Id;
+
+/// A call that is over.
+pub struct Call<'a> {
+    /// As the caller wrote it; empty where the message was no request.
+    pub method: &'a str,
+    pub id: Option<&'a Id>,
+    pub duration: Duration,
+    /// The code of the error it ended with.
+    pub error: Option<i32>,
+}
+
+/// Where the lines go. Not through `tracing`: a small call would spend a tenth of its time there.
+pub trait CallLog: Send + Sync {
+    fn call(&self, call: &Call<'_>);
+}
+
+/// No log, for servers inside another program.
+impl CallLog for () {
+    fn call(&self, _: &Call<'_>) {}
+}

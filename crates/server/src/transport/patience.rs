@@ -1,0 +1,62 @@
+//! How long a connection waits for a request, without a timer for each request.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Sleep, Timer};
+
+/// The timer of one connection, for hyper. hyper asks for a sleep when it begins to wait for a request and drops it
+/// when the headers are there. All of them have one length, so a single timer that runs on, `ticks`, serves them all.
+#[derive(Clone)]
+pub struct Patience {
+    limit: Duration,
+    /// When the sleep that was asked for last ends.
+    end: Arc<Mutex<Instant>>,
+}
+
+impl Patience {
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, end: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// Wakes its task when a sleep may have ended; never ends itself. The connection has to be polled in the same task.
+    pub async fn ticks(&self) {
+        let mut next = Instant::now() + self.limit;
+        loop {
+            tokio::time::sleep_until(next.into()).await;
+            let (now, end) = (Instant::now(), *self.lock());
+            // A sleep that begins after now ends later than this.
+            next = if end > now { end } else { now + self.limit };
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Instant> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Timer for Patience {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(Instant::now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        *self.lock() = deadline;
+        Box::pin(Until(deadline))
+    }
+}
+
+/// Ends at an instant. Whoever polls it is woken by the connection's `ticks`.
+struct Until(Instant);
+
+impl Future for Until {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Sleep for Until {}
