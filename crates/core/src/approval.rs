@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -102,7 +101,7 @@ impl Engine {
             tool: question.tool,
             arguments: question.arguments,
             reason: question.reason,
-            created_at: Timestamp::now(),
+            created_at: crate::now(),
             status: ApprovalStatus::Pending,
         };
         self.parts.store.put_approval(record.clone()).await?;

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -180,9 +179,9 @@ impl Engine {
             Some(first_kept) => conversation.history_index(first_kept),
             None => Some(conversation.history().len()),
         });
-        let meta = Meta { at: Timestamp::now(), covers, ..Meta::default() };
+        let meta = Meta { at: crate::now(), covers, ..Meta::default() };
         let summary = Arc::new(Message::new(Role::Summary, redact(&summary), meta));
-        let progress = Progress { last_action_at: Some(Timestamp::now()), ..agent.progress() };
+        let progress = Progress { last_action_at: Some(crate::now()), ..agent.progress() };
         agent.append(&*self.parts.store, &*self.parts.logs, vec![summary], progress).await?;
         // The files the prompt came from may have changed since the conversation began.
         agent.forget_prompt();

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::agent::Agent;
@@ -194,7 +193,7 @@ impl Engine {
         };
         Ok(AgentRecord {
             id,
-            created_at: Timestamp::now(),
+            created_at: crate::now(),
             parent: parent.map(|parent| parent.id.clone()),
             depth,
             permissions,

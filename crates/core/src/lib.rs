@@ -33,6 +33,14 @@ pub use engine::Engine;
 pub use message::{Message, Meta, Role, ToolCall};
 pub use name::{AgentId, TurnId};
 
+use jiff::Timestamp;
+
+/// The time, as exact as the store keeps it: an agent shows the same after a restart.
+pub(crate) fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+}
+
 /// Bytes nobody can guess. The operating system's generator does not fail on a machine that is able to run us.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {

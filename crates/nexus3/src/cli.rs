@@ -16,7 +16,7 @@ pub struct Cli {
     #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "stdio")]
     pub serve: Option<Option<u16>>,
     /// Serve the parent process: one JSON message per line on standard input and output
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["host", "no_auth", "no_socket"])]
     pub stdio: bool,
     #[command(flatten)]
     pub options: ServeOptions,

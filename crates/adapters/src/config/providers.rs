@@ -51,6 +51,11 @@ fn resolve_one(name: String, written: schema::Provider) -> Result<ProviderEntry,
         ));
     }
 
+    if written.prompt_caching.is_some() && kind != Kind::Anthropic {
+        let reason = "has an effect only on providers of the type anthropic";
+        return Err(fault("prompt_caching", reason.into()));
+    }
+
     let headers = written.extra_headers.into_iter().flat_map(Table::into_entries);
     let settings = ProviderSettings {
         base_url: written.base_url.map_or(usual.base_url.clone(), |Text(url)| url),

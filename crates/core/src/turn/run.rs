@@ -241,14 +241,14 @@ impl Turn {
 
     fn progress(&self) -> Progress {
         Progress {
-            last_action_at: Some(Timestamp::now()),
+            last_action_at: Some(crate::now()),
             halted_at_iteration_limit: false,
             ..self.agent.progress()
         }
     }
 
     fn meta(&self) -> Meta {
-        Meta { at: Timestamp::now(), turn: Some(self.id.clone()), ..Meta::default() }
+        Meta { at: crate::now(), turn: Some(self.id.clone()), ..Meta::default() }
     }
 }
 

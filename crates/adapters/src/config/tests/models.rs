@@ -191,7 +191,7 @@ fn every_key_of_a_provider_reaches_its_settings() {
     let config = load(&json!({"providers": {"p": {
         "type": "azure", "api_key_env": "K", "base_url": "https://x/y", "auth_method": "bearer",
         "extra_headers": {"X-A": "1", "X-B": "2"}, "api_version": "v", "deployment": "d", "request_timeout": 1.5,
-        "max_retries": 0, "retry_backoff": 2, "prompt_caching": false,
+        "max_retries": 0, "retry_backoff": 2,
         "models": {"b": {"id": "i", "context_window": 2048, "reasoning": true}, "a": {}},
     }}}));
     let entry = &config.unwrap().providers[0];
@@ -210,12 +210,14 @@ fn every_key_of_a_provider_reaches_its_settings() {
         (Some("v"), Some("d"))
     );
     assert_eq!((settings.request_timeout, settings.max_retries), (Duration::from_millis(1500), 0));
-    assert_eq!((settings.retry_backoff, settings.prompt_caching), (Duration::from_secs(2), false));
+    assert_eq!(settings.retry_backoff, Duration::from_secs(2));
     let first =
         ModelEntry { alias: "b".into(), id: "i".into(), context_window: 2048, reasoning: true };
     let second =
         ModelEntry { alias: "a".into(), id: "a".into(), context_window: 128_000, reasoning: false };
     assert_eq!(entry.models, [first, second]);
+    let config = load(&json!({"providers": {"anthropic": {"prompt_caching": false}}}));
+    assert!(!config.unwrap().providers[0].settings.prompt_caching);
 }
 
 #[test]
@@ -240,6 +242,8 @@ fn a_provider_that_cannot_work_is_refused_at_once() {
     );
     let no_key = "needs api_key_env, the variable that holds the key";
     check(json!({"type": "ollama", "auth_method": "bearer"}), ".auth_method", no_key);
+    let anthropic_only = "has an effect only on providers of the type anthropic";
+    check(json!({"type": "openai", "prompt_caching": true}), ".prompt_caching", anthropic_only);
     check(json!({"type": "azure"}), "", "a provider of type azure needs a base_url");
     check(
         json!({"type": "openai", "models": {"": {}}}),
