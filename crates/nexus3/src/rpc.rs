@@ -26,7 +26,9 @@ use nexus_protocol::conversation::{
 };
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::server::ShutdownServer;
-use nexus_protocol::turn::{Cancel, CancelParams, RequestId, Send as SendMessage, SendParams};
+use nexus_protocol::turn::{
+    Cancel, CancelParams, RequestId, ResumeTurn, ResumeTurnParams, Send as SendMessage, SendParams,
+};
 use serde_json::{Value, json};
 
 pub use args::RpcArgs;
@@ -68,6 +70,7 @@ async fn execute<W: Write>(
         RpcCommand::Create(args) => create(server, args).await?,
         RpcCommand::Call(args) => call(server, args).await?,
         RpcCommand::Status { id } => status(server, id).await?,
+        RpcCommand::Resume { id, timeout } => resume(server, agent(id), timeout).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,
         RpcCommand::List => ask::<ListAgents>(server, &Target::Server, NoParams {}).await?,
@@ -145,7 +148,7 @@ async fn create(server: &ServerArgs, args: CreateArgs) -> anyhow::Result<Value> 
 }
 
 async fn send(server: &ServerArgs, args: SendArgs) -> anyhow::Result<Value> {
-    let client = client(server, args.client_timeout())?;
+    let client = client(server, client_timeout(args.timeout))?;
     let target = Target::Agent(args.id.clone());
     let params = args.params()?;
     let _progress = Progress::start("waiting for the answer");
@@ -158,7 +161,7 @@ async fn send_stream<W: Write>(
     args: SendArgs,
     output: &mut Output<W>,
 ) -> anyhow::Result<ExitCode> {
-    let client = client(server, args.client_timeout())?;
+    let client = client(server, client_timeout(args.timeout))?;
     let id = args.id.clone();
     let params = args.params()?;
     let mut progress = Some(Progress::start("waiting for the answer"));
@@ -199,6 +202,17 @@ async fn status(server: &ServerArgs, id: String) -> anyhow::Result<Value> {
     let context = ask_on::<GetContext>(&client, &target, NoParams {}).await?;
     let tokens = ask_on::<GetTokens>(&client, &target, NoParams {}).await?;
     Ok(json!({"agent_id": id, "context": context, "tokens": tokens}))
+}
+
+async fn resume(
+    server: &ServerArgs,
+    target: Target,
+    timeout: Option<u64>,
+) -> anyhow::Result<Value> {
+    let client = client(server, client_timeout(timeout))?;
+    let _progress = Progress::start("waiting for the answer");
+    let params = ResumeTurnParams { timeout_ms: turn_timeout(timeout), ..Default::default() };
+    ask_on::<ResumeTurn>(&client, &target, params).await
 }
 
 /// On the wire the request id 7 is not the request id "7", but in a shell they look the same: both are tried.
@@ -273,16 +287,20 @@ fn client(server: &ServerArgs, timeout: Option<Duration>) -> anyhow::Result<Nexu
     Ok(client)
 }
 
-impl SendArgs {
-    fn client_timeout(&self) -> Option<Duration> {
-        self.timeout.map(|seconds| Duration::from_secs(seconds).saturating_add(TIMEOUT_GRACE))
-    }
+fn client_timeout(seconds: Option<u64>) -> Option<Duration> {
+    seconds.map(|seconds| Duration::from_secs(seconds).saturating_add(TIMEOUT_GRACE))
+}
 
+fn turn_timeout(seconds: Option<u64>) -> Option<NonZeroU64> {
+    seconds.and_then(|seconds| NonZeroU64::new(seconds.saturating_mul(1000)))
+}
+
+impl SendArgs {
     fn params(self) -> anyhow::Result<SendParams> {
         Ok(SendParams {
             content: text_or_stdin(self.text)?,
             request_id: self.request_id.map(RequestId::Text),
-            timeout_ms: self.timeout.and_then(|seconds| NonZeroU64::new(seconds * 1000)),
+            timeout_ms: turn_timeout(self.timeout),
             ..SendParams::default()
         })
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::method;
 use crate::params::{Bounded, NoParams};
+use crate::turn::RequestId;
 
 method! {
     /// Counts the tokens of the agent's context.
@@ -46,6 +47,17 @@ pub struct GetContextResult {
     pub halted_at_iteration_limit: bool,
     pub last_iteration_count: u32,
     pub max_tool_iterations: u32,
+    /// The turn that was cut off last and can be resumed, while no other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted_turn: Option<InterruptedTurn>,
+}
+
+/// A turn that did not reach its end.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct InterruptedTurn {
+    pub request_id: RequestId,
+    /// Tool calls of which it is not known whether they took effect.
+    pub unknown_tool_calls: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -16,6 +16,13 @@ method! {
     Cancel = "cancel", Agent Control, CancelParams => CancelResult
 }
 
+method! {
+    /// Goes on with the turn that was cut off last, by a restart, a cancel, its iteration limit or a provider that
+    /// failed, from its last finished step. A tool call whose effect is not known is not run again; the model is told
+    /// so. Answers as `send`.
+    ResumeTurn = "resume_turn", Agent Turn, ResumeTurnParams => SendResult
+}
+
 /// Names a turn: a string or an integer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -36,6 +43,20 @@ pub struct SendParams {
     pub source: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_agent_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// Cancels the turn and answers -32000 when it takes longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout_ms: Option<std::num::NonZeroU64>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeTurnParams {
+    /// The turn that is expected to be unfinished, as `get_context` names it. Another is not resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
     /// Cancels the turn and answers -32000 when it takes longer.

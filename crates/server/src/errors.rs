@@ -118,7 +118,9 @@ impl WireError for RespondError {
 impl WireError for TurnError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Duplicate(_) => RpcError::invalid_param("/request_id", sentence(self)),
+            Self::Duplicate(_) | Self::NotResumable(_) => {
+                RpcError::invalid_param("/request_id", sentence(self))
+            }
             Self::Overloaded => RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS),
             Self::Stopping => stopping(),
             Self::Timeout => RpcError::timeout(sentence(self)),

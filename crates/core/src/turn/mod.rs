@@ -26,6 +26,8 @@ pub const AGENT_QUEUE_MAX: usize = 256;
 #[derive(Default)]
 pub struct TurnInput {
     pub content: String,
+    /// Goes on with the unfinished turn `id` instead of saying something.
+    pub resume: bool,
     /// Generated when absent.
     pub id: Option<TurnId>,
     pub source: Option<String>,
@@ -71,6 +73,8 @@ pub trait EventSink: Send {
 pub enum TurnError {
     #[error("a turn named {0} is in flight already")]
     Duplicate(TurnId),
+    #[error("turn {0} is not one that can be resumed")]
+    NotResumable(TurnId),
     #[error("too many turns are waiting")]
     Overloaded,
     #[error("the server is stopping")]

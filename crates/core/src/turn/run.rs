@@ -1,10 +1,10 @@
 //! The loop of a turn: context → model → tool calls through the gate → again, until the model is done.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
+use futures_util::future::{BoxFuture, Fuse, FusedFuture as _, MaybeDone, maybe_done};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use tokio::sync::{OwnedMutexGuard, mpsc};
@@ -14,6 +14,7 @@ use super::slots::Admission;
 use super::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
 use crate::agent::Agent;
 use crate::approval::Announce;
+use crate::context::INTERRUPTED_CALL;
 use crate::engine::Engine;
 use crate::gate::ToolOutcome;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
@@ -58,13 +59,8 @@ impl Turn {
             self.agent.mark(&*self.engine.parts.store, false).await?;
         }
         self.engine.make_room(&self.agent, &model, &input.content, &self.cancel).await?;
-        let user = Arc::new(Message::new(
-            Role::User,
-            input.content,
-            Meta { source: input.source, source_agent: input.source_agent, ..self.meta() },
-        ));
-        let mut call = self.model_call(&model, &user).await;
-        let mut unwritten = vec![user];
+        let (mut unwritten, context) = self.opening(input)?;
+        let mut call = self.model_call(&model, context).await;
         let steps_max = self.engine.settings.max_tool_iterations;
         for count in 1..=steps_max {
             let progress = Progress { last_iteration_count: count, ..self.progress() };
@@ -88,10 +84,7 @@ impl Turn {
                 }
                 End::Done => {}
             }
-            let results = self.call_tools(&step.tool_calls, said).await;
-            let halted = count == steps_max && !self.cancel.is_cancelled();
-            let progress = Progress { halted_at_iteration_limit: halted, ..progress };
-            self.write(results, progress).await?;
+            self.call_tools(&step.tool_calls, said, progress, count == steps_max).await?;
             if self.cancel.is_cancelled() {
                 return Ok(self.outcome(said, true, false));
             }
@@ -103,13 +96,37 @@ impl Turn {
         Ok(self.outcome(said, false, true))
     }
 
-    async fn model_call(&self, model: &Model, user: &SharedMessage) -> ModelCall {
+    /// What the turn writes down first, and what its first model call is shown.
+    fn opening(
+        &self,
+        input: TurnInput,
+    ) -> Result<(Vec<SharedMessage>, Vec<SharedMessage>), TurnError> {
+        if !input.resume {
+            let source = input.source;
+            let meta = Meta { source, source_agent: input.source_agent, ..self.meta() };
+            let user = Arc::new(Message::new(Role::User, input.content, meta));
+            let context = self.agent.with_conversation(|it| it.context_with(&user));
+            return Ok((vec![user], context));
+        }
+        self.agent.with_conversation(|conversation| {
+            let unfinished = conversation.unfinished().filter(|it| it.turn == self.id);
+            let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.id.clone()))?;
+            // Never run again: the model is told that it is not known what became of them.
+            let meta = Meta { interrupted: true, ..self.meta() };
+            let result = |id| Arc::new(Message::tool_result(id, INTERRUPTED_CALL, meta.clone()));
+            let results: Vec<_> = unfinished.open_calls.into_iter().map(result).collect();
+            let context = conversation.resumed(&results);
+            Ok((results, context))
+        })
+    }
+
+    async fn model_call(&self, model: &Model, messages: Vec<SharedMessage>) -> ModelCall {
         ModelCall {
             model_id: model.id.clone(),
             reasoning: model.reasoning,
             system: self.engine.prompt(&self.agent).await.text,
             tools: self.engine.parts.toolbox.specs(&self.engine.effective_permissions(&self.agent)),
-            messages: self.agent.with_conversation(|conversation| conversation.context_with(user)),
+            messages,
             volatile: Some(format!(
                 "Current time: {}",
                 Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
@@ -169,8 +186,15 @@ impl Turn {
         self.write(vec![message], progress).await
     }
 
-    /// Runs the calls of one step side by side; the results keep the order of the calls.
-    async fn call_tools(&self, calls: &[ToolCall], said: &mut Said) -> Vec<SharedMessage> {
+    /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
+    /// do: after a crash only those that had not ended are in doubt.
+    async fn call_tools(
+        &self,
+        calls: &[ToolCall],
+        said: &mut Said,
+        progress: Progress,
+        last_step: bool,
+    ) -> Result<(), TurnError> {
         let (asked, mut announced) = mpsc::unbounded_channel();
         let announce: Announce =
             Arc::new(move |approval: &ApprovalRecord| drop(asked.send(approval.clone())));
@@ -184,17 +208,27 @@ impl Turn {
         };
         let mut results = stream::iter(calls.to_vec())
             .map(run)
-            .buffered(self.engine.settings.max_concurrent_tools);
-        let mut messages = Vec::with_capacity(calls.len());
+            .buffer_unordered(self.engine.settings.max_concurrent_tools);
+        let (mut running, mut ended) = (calls.len(), Vec::new());
+        let mut writing = pin!(Fuse::terminated());
         loop {
+            if writing.is_terminated() && !ended.is_empty() {
+                let halted = running == 0 && last_step && !self.cancel.is_cancelled();
+                let progress = Progress { halted_at_iteration_limit: halted, ..progress };
+                writing.set(self.write(std::mem::take(&mut ended), progress).fuse());
+            }
+            if writing.is_terminated() && running == 0 {
+                return Ok(());
+            }
             tokio::select! {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
-                result = results.next() => {
-                    let Some((call, outcome)) = result else { return messages };
+                written = &mut writing, if !writing.is_terminated() => written?,
+                Some((call, outcome)) = results.next(), if running > 0 => {
                     let ToolOutcome { content, refused_by } = outcome;
                     said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
-                    messages.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+                    ended.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+                    running -= 1;
                 }
             }
         }

@@ -52,6 +52,14 @@ pub enum RpcCommand {
         /// Name of the agent.
         id: String,
     },
+    /// Goes on with the turn that was cut off last, from its last finished step; prints the answer.
+    Resume {
+        /// Name of the agent.
+        id: String,
+        /// Cancels the turn when it takes longer than so many seconds; no limit when absent.
+        #[arg(short, long, value_name = "SECONDS", value_parser = seconds())]
+        timeout: Option<u64>,
+    },
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.
     Cancel {
         /// Name of the agent.

@@ -25,6 +25,7 @@ mod life;
 mod lineage;
 mod logs;
 mod providers;
+mod resume;
 mod seeds;
 mod stdio;
 mod stream;

@@ -2,12 +2,13 @@
 
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
+use nexus_core::context::Conversation;
 use nexus_core::{Message, Role};
 use nexus_protocol::RpcError;
 use nexus_protocol::conversation::{
     Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
-    GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult, MessageEntry, MessageMeta,
-    ToolCallEntry,
+    GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult, InterruptedTurn,
+    MessageEntry, MessageMeta, ToolCallEntry,
 };
 use nexus_protocol::params::NoParams;
 
@@ -28,12 +29,20 @@ pub fn register(registry: &mut impl Registry) {
 async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
     let progress = agent.progress();
+    let unfinished = match agent.turns_in_flight() {
+        0 => agent.with_conversation(Conversation::unfinished),
+        _ => None,
+    };
     Ok(GetContextResult {
         message_count: agent.message_count(),
         system_prompt: agent.has_system_prompt(),
         halted_at_iteration_limit: progress.halted_at_iteration_limit,
         last_iteration_count: progress.last_iteration_count,
         max_tool_iterations: cx.services.engine.max_tool_iterations(),
+        interrupted_turn: unfinished.map(|unfinished| InterruptedTurn {
+            request_id: request_id(&unfinished.turn),
+            unknown_tool_calls: unfinished.open_calls,
+        }),
     })
 }
 

@@ -1,12 +1,17 @@
 //! Starting and stopping turns.
 
+use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nexus_core::authority::Action;
+use nexus_core::context::Conversation;
 use nexus_core::turn::{EventSink, TurnHandle, TurnInput, TurnOutcome};
-use nexus_core::{AgentId, Requester, TurnId};
+use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
-use nexus_protocol::turn::{Cancel, CancelParams, CancelResult, Send, SendParams, SendResult};
+use nexus_protocol::turn::{
+    Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
+};
 
 use super::{agent_id, request_id, turn_id};
 use crate::dispatcher::{Cx, Registry};
@@ -15,23 +20,44 @@ use crate::stream::Stream;
 
 pub fn register(registry: &mut impl Registry) {
     registry.on::<Send, _, _>(send);
+    registry.on::<ResumeTurn, _, _>(resume);
     registry.on::<Cancel, _, _>(cancel);
 }
 
 async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Send).await?;
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
-    let stream = if params.stream == Some(true) { Stream::open(&cx).await } else { None };
     let input = TurnInput {
         content: params.content,
         id: params.request_id.map(turn_id),
         source: params.source,
         source_agent,
-        nested: false,
-        sink: stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>),
+        ..TurnInput::default()
     };
-    let timeout = params.timeout_ms.map(|ms| Duration::from_millis(ms.get()));
-    let answer = match cx.services.engine.start_turn(&agent, input) {
+    take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
+}
+
+async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let unfinished = agent.with_conversation(Conversation::unfinished).map(|it| it.turn);
+    let none = || RpcError::invalid_params("No turn of this agent was cut off");
+    let id = params.request_id.map(turn_id).or(unfinished).ok_or_else(none)?;
+    let input = TurnInput { resume: true, id: Some(id), ..TurnInput::default() };
+    take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
+}
+
+/// Starts a turn and waits for its end.
+async fn take_turn(
+    cx: &Cx,
+    agent: &Arc<Agent>,
+    mut input: TurnInput,
+    stream: Option<bool>,
+    timeout_ms: Option<NonZeroU64>,
+) -> Result<SendResult, RpcError> {
+    let stream = if stream == Some(true) { Stream::open(cx).await } else { None };
+    input.sink = stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>);
+    let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
+    let answer = match cx.services.engine.start_turn(agent, input) {
         Err(error) => Err(wire(error)),
         Ok(turn) => match &stream {
             None => finish(turn, timeout).await,
