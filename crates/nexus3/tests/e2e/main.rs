@@ -26,6 +26,8 @@ mod lineage;
 mod logs;
 mod providers;
 mod seeds;
+mod sessions;
+mod settings;
 mod stdio;
 mod stream;
 mod support;
