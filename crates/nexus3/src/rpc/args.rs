@@ -6,6 +6,9 @@ use clap::{Args, Subcommand, value_parser};
 use nexus_client::detection::authority;
 use nexus_client::{PORT_DEFAULT, parse_port_spec};
 
+use super::sessions::SessionsArgs;
+use super::settings::SettingsCommand;
+
 /// Longest time limit: a day. Far beyond any turn, and far from where milliseconds overflow.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
@@ -47,11 +50,15 @@ pub enum RpcCommand {
     Create(CreateArgs),
     /// Sends a message to an agent and prints its answer.
     Send(SendArgs),
-    /// Prints the state of an agent's context and its tokens.
+    /// Prints the state of an agent's context and its tokens, or a summary of every agent.
     Status {
-        /// Name of the agent.
-        id: String,
+        /// Name of the agent; all of them when absent.
+        id: Option<String>,
     },
+    /// Lists, saves, loads, copies, renames and deletes sessions.
+    Sessions(SessionsArgs),
+    #[command(flatten)]
+    Settings(SettingsCommand),
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.
     Cancel {
         /// Name of the agent.
