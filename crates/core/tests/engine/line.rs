@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use nexus_core::authority::Action;
 use nexus_core::create::AgentSpec;
-use nexus_core::permission::Permissions;
+use nexus_core::engine::Settings;
+use nexus_core::permission::{Permissions, Preset};
 use nexus_core::rights::PermissionChange;
 use nexus_core::session::LoadSpec;
 use proptest::prelude::*;
@@ -53,7 +54,7 @@ enum Change {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let preset = || prop::sample::select(vec!["trusted", "sandboxed", "worker"]);
+    let preset = || prop::sample::select(vec!["trusted", "listed", "sandboxed", "worker"]);
     let other = move || prop::option::of(preset());
     let tool = || prop::sample::select(vec!["echo", "exec", "write_file"]);
     let agent = || 0..6_usize;
@@ -74,11 +75,24 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         1 => agent().prop_map(|agent| Change::Destroy { agent }),
         1 => Just(Change::Restart),
     ];
-    prop::collection::vec(change, 1..24)
+    prop::collection::vec(change, 1..32)
+}
+
+/// Adds a preset for trusted agents that may not read everywhere nor use every tool, so that their children's ceilings
+/// have something to be exceeded.
+fn listed(settings: &mut Settings) {
+    let preset = Preset {
+        name: "listed".into(),
+        allowed_paths: Some(["/usr".into()].into()),
+        disabled_tools: ["exec".into()].into(),
+        ..Preset::built_in("trusted").unwrap()
+    };
+    settings.cwd = "/usr".into();
+    settings.presets.insert("listed".into(), preset);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
     fn no_sequence_of_changes_lifts_a_child_above_its_line(changes in changes()) {
@@ -99,10 +113,10 @@ impl Line {
     }
 
     async fn hold(mut self, changes: Vec<Change>) {
-        let mut world = World::new().await;
+        let mut world = World::with(listed).await;
         for change in changes {
             match change {
-                Change::Restart => world = World::on(world.store.clone(), |_| {}).await,
+                Change::Restart => world = World::on(world.store.clone(), listed).await,
                 change => self.change(&world, change).await,
             }
             self.check(&world).await;
@@ -218,7 +232,7 @@ impl Line {
     }
 
     fn name(&self, at: usize) -> Option<String> {
-        self.agents.keys().nth(at).cloned()
+        self.agents.keys().nth(at % self.agents.len().max(1)).cloned()
     }
 
     fn fresh(&mut self) -> String {
