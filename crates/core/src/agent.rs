@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -19,40 +19,60 @@ use crate::prompt::Prompt;
 use crate::store::{
     AgentRecord, Append, Fence, Progress, SettingsRecord, Store, StoreError, StoredAgent,
 };
+use crate::turn;
 
 pub struct Agent {
-    pub id: AgentId,
+    identity: RwLock<Identity>,
     pub created_at: Timestamp,
-    pub parent: Option<AgentId>,
     pub depth: u32,
-    /// Proof that this process may write the agent; a temporary agent is not stored and has none.
-    fence: Option<Fence>,
     settings: RwLock<Settings>,
     conversation: Mutex<Conversation>,
     progress: Mutex<Progress>,
     /// The pool's count of changes.
     version: Arc<AtomicU64>,
     /// Turns that run or wait, by name.
-    turns: Mutex<HashMap<TurnId, CancellationToken>>,
+    turns: Mutex<HashMap<TurnId, InFlight>>,
     /// Held by the one turn that runs. Fair: turns run in the order they came.
     pub(crate) turn_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Held by whoever writes to the store, so that the next index is known. Never for longer than one write.
-    writing: tokio::sync::Mutex<()>,
+    /// Held by whoever writes to the store, so that the next index and the name are known. Never for longer than one
+    /// write.
+    pub(crate) writing: tokio::sync::Mutex<()>,
     /// Built on first use: most agents of a large pool are idle.
     prompt: Mutex<Option<Prompt>>,
     /// Cancelled when the agent is destroyed; every turn's token is a child of it.
     pub(crate) ended: CancellationToken,
 }
 
-/// What can be changed on a living agent.
+/// Who an agent is. A rename changes it; whoever holds the agent holds the same one afterwards.
+struct Identity {
+    id: AgentId,
+    parent: Option<AgentId>,
+    /// Proof that this process may write the agent; a temporary agent is not stored and has none.
+    fence: Option<Fence>,
+}
+
+/// What can be changed on a living agent. The ceiling stands beside it for those who check against it.
 #[derive(Clone)]
-struct Settings {
-    permissions: Permissions,
-    ceiling: Option<Permissions>,
-    model: Option<String>,
-    cwd: PathBuf,
-    system_prompt: Option<String>,
-    grants: Grants,
+pub(crate) struct Settings {
+    pub permissions: Permissions,
+    pub ceiling: Option<Permissions>,
+    pub model: Option<String>,
+    pub cwd: PathBuf,
+    pub system_prompt: Option<String>,
+    pub grants: Grants,
+}
+
+struct InFlight {
+    cancel: CancellationToken,
+    /// Says whose the provider traffic inside it is, so it has to learn a new name.
+    span: tracing::Span,
+}
+
+impl Settings {
+    pub fn record(&self) -> SettingsRecord {
+        let Self { permissions, ceiling: _, model, cwd, system_prompt, grants } = self.clone();
+        SettingsRecord { permissions, grants, model, cwd, system_prompt }
+    }
 }
 
 impl Agent {
@@ -64,11 +84,9 @@ impl Agent {
     ) -> Arc<Self> {
         let AgentRecord { permissions, ceiling, model, cwd, system_prompt, grants, .. } = record;
         Arc::new(Self {
-            id: record.id,
+            identity: RwLock::new(Identity { id: record.id, parent: record.parent, fence }),
             created_at: record.created_at,
-            parent: record.parent,
             depth: record.depth,
-            fence,
             settings: RwLock::new(Settings {
                 permissions,
                 ceiling,
@@ -92,13 +110,48 @@ impl Agent {
         Self::new(stored.record, Some(stored.fence), stored.messages, version)
     }
 
+    /// The name the agent has now.
+    pub fn id(&self) -> AgentId {
+        self.identity(|identity| identity.id.clone())
+    }
+
+    pub fn parent(&self) -> Option<AgentId> {
+        self.identity(|identity| identity.parent.clone())
+    }
+
+    /// Gives the agent another name, and a fence when it was made permanent by that. The caller holds `writing` and has
+    /// the store's word for it.
+    pub(crate) fn rename(&self, id: &AgentId, fence: Option<Fence>) {
+        let _changed = Changed(&self.version);
+        {
+            let mut identity = self.identity.write().unwrap_or_else(PoisonError::into_inner);
+            identity.id = id.clone();
+            identity.fence = fence.or(identity.fence);
+        }
+        // A turn that enters from here on has the new name already.
+        for turn in lock(&self.turns).values() {
+            turn.span.record("agent_id", id.as_str());
+        }
+    }
+
+    /// Lets the agent follow its parent's new name.
+    pub(crate) fn follow_parent(&self, parent: &AgentId) {
+        let _changed = Changed(&self.version);
+        let mut identity = self.identity.write().unwrap_or_else(PoisonError::into_inner);
+        identity.parent = Some(parent.clone());
+    }
+
+    fn identity<T>(&self, read: impl FnOnce(&Identity) -> T) -> T {
+        read(&self.identity.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The agent as the store would keep it.
     pub fn record(&self) -> AgentRecord {
         let Settings { permissions, ceiling, model, cwd, system_prompt, grants } = self.settings();
         AgentRecord {
-            id: self.id.clone(),
+            id: self.id(),
             created_at: self.created_at,
-            parent: self.parent.clone(),
+            parent: self.parent(),
             depth: self.depth,
             permissions,
             ceiling,
@@ -171,7 +224,7 @@ impl Agent {
 
     /// Cancels the turn of that name, running or waiting. False when there is none.
     pub fn cancel(&self, turn: &TurnId) -> bool {
-        let token = lock(&self.turns).get(turn).cloned();
+        let token = lock(&self.turns).get(turn).map(|turn| turn.cancel.clone());
         token.is_some_and(|token| {
             token.cancel();
             true
@@ -180,7 +233,7 @@ impl Agent {
 
     /// Cancels every turn that runs or waits. Returns how many there were.
     pub fn cancel_all(&self) -> usize {
-        let turns: Vec<_> = lock(&self.turns).values().cloned().collect();
+        let turns: Vec<_> = lock(&self.turns).values().map(|turn| turn.cancel.clone()).collect();
         turns.iter().for_each(CancellationToken::cancel);
         turns.len()
     }
@@ -193,8 +246,9 @@ impl Agent {
             return None;
         }
         let cancel = self.ended.child_token();
-        turns.insert(turn.clone(), cancel.clone());
-        Some(TurnPlace { agent: self.clone(), turn: turn.clone(), cancel })
+        let span = turn::span(self);
+        turns.insert(turn.clone(), InFlight { cancel: cancel.clone(), span: span.clone() });
+        Some(TurnPlace { agent: self.clone(), turn: turn.clone(), cancel, span })
     }
 
     /// Writes messages down: to the store, then to memory and the log. Called only by the holder of the turn lock.
@@ -212,7 +266,7 @@ impl Agent {
         let progress = Progress { should_shutdown, ..progress };
         self.write(store, messages.clone(), progress).await?;
         let _changed = Changed(&self.version);
-        logs.messages(&self.id, &messages);
+        logs.messages(&self.id(), &messages);
         let mut conversation = lock(&self.conversation);
         for message in messages {
             conversation.push(message);
@@ -220,43 +274,39 @@ impl Agent {
         Ok(())
     }
 
+    /// Notes on disk that the agent was saved by name.
+    pub(crate) async fn keep(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().await;
+        match self.identity(|identity| (identity.id.clone(), identity.fence)) {
+            (id, Some(fence)) => store.keep(&id, fence).await,
+            (_, None) => Ok(()),
+        }
+    }
+
     /// Adds to what the agent may do without asking. The caller has checked that it is within the ceiling.
     pub(crate) async fn grant(&self, store: &dyn Store, more: Grants) -> Result<(), StoreError> {
-        self.change(store, |settings| settings.grants.extend(more)).await
-    }
-
-    /// Replaces the permissions. What was granted under the old ones is taken back with them. The caller has checked
-    /// them against the ceiling.
-    pub(crate) async fn set_permissions(
-        &self,
-        store: &dyn Store,
-        permissions: Permissions,
-    ) -> Result<(), StoreError> {
-        let change = |settings: &mut Settings| {
-            settings.permissions = permissions;
-            settings.grants = Grants::default();
+        let extend = |settings: &mut Settings| {
+            settings.grants.extend(more);
+            Ok(())
         };
-        self.change(store, change).await
+        self.change(store, extend).await
     }
 
-    /// Changes settings, on disk first. Each change starts from what the last one left.
-    async fn change(
+    /// Changes settings, on disk first. Each change starts from what the last one left, and one that `change` refuses
+    /// leaves nothing.
+    pub(crate) async fn change<E: From<StoreError>>(
         &self,
         store: &dyn Store,
-        change: impl FnOnce(&mut Settings),
-    ) -> Result<(), StoreError> {
+        change: impl FnOnce(&mut Settings) -> Result<(), E>,
+    ) -> Result<(), E> {
         let _writing = self.writing.lock().await;
         let mut settings = self.settings();
-        change(&mut settings);
-        if let Some(fence) = self.fence {
-            let record = SettingsRecord {
-                permissions: settings.permissions.clone(),
-                grants: settings.grants.clone(),
-            };
-            store.update(&self.id, fence, record).await?;
+        change(&mut settings)?;
+        if let (id, Some(fence)) = self.identity(|identity| (identity.id.clone(), identity.fence)) {
+            store.update(&id, fence, settings.record()).await?;
         }
         let _changed = Changed(&self.version);
-        *self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings;
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         Ok(())
     }
 
@@ -273,9 +323,9 @@ impl Agent {
         messages: Vec<SharedMessage>,
         progress: Progress,
     ) -> Result<(), StoreError> {
-        if let Some(fence) = self.fence {
+        if let (id, Some(fence)) = self.identity(|identity| (identity.id.clone(), identity.fence)) {
             let append = Append { first_index: self.message_count(), messages, progress };
-            store.append(&self.id, fence, append).await?;
+            store.append(&id, fence, append).await?;
         }
         let _changed = Changed(&self.version);
         *lock(&self.progress) = progress;
@@ -301,7 +351,7 @@ impl Agent {
     }
 
     fn read_settings<T>(&self, read: impl FnOnce(&Settings) -> T) -> T {
-        read(&self.settings.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        read(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -310,6 +360,7 @@ pub(crate) struct TurnPlace {
     agent: Arc<Agent>,
     turn: TurnId,
     pub cancel: CancellationToken,
+    pub span: tracing::Span,
 }
 
 impl Drop for TurnPlace {

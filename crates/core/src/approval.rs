@@ -76,6 +76,15 @@ pub struct Approvals {
     waiting: Mutex<HashMap<String, Waiting>>,
 }
 
+impl Approvals {
+    /// Questions of an agent that got another name are asked under that.
+    pub(crate) fn rename(&self, from: &AgentId, to: &AgentId) {
+        for waiting in lock(&self.waiting).values_mut().filter(|it| it.record.agent == *from) {
+            waiting.record.agent = to.clone();
+        }
+    }
+}
+
 struct Waiting {
     record: ApprovalRecord,
     grant: Grants,

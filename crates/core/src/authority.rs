@@ -30,6 +30,16 @@ pub enum Denied {
     Action { requester: AgentId, target: AgentId, action: Action },
     #[error("agent {0} may not make agents: its permissions exclude agent management")]
     Create(AgentId),
+    #[error(
+        "agent {0} may not give a session a new name: its permissions exclude agent management"
+    )]
+    NewName(AgentId),
+    #[error("agent {0} may not load a copy of itself, which would stand beside it")]
+    OwnCopy(AgentId),
+    #[error(
+        "agent {0} may move itself only to where it may already read and, if it writes there, write"
+    )]
+    OwnDirectory(AgentId),
     #[error("agent {0} may make agents only beneath itself")]
     Parent(AgentId),
     #[error("agent {0} may not change its own permissions")]

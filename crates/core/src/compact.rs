@@ -14,7 +14,7 @@ use crate::name::TurnId;
 use crate::provider::{Model, ModelCall, ProviderError, ProviderEvent};
 use crate::redact::redact;
 use crate::store::Progress;
-use crate::turn::{self, TurnError};
+use crate::turn::TurnError;
 
 #[derive(Clone, Debug)]
 pub struct CompactionSettings {
@@ -88,7 +88,7 @@ impl Engine {
         let admission = self.slots.admit()?;
         let _turn = agent.turn_lock.lock().await;
         let _slot = admission.slot().await;
-        self.compact_now(agent, force).instrument(turn::span(agent)).await
+        self.compact_now(agent, force).await
     }
 
     async fn compact_now(&self, agent: &Arc<Agent>, force: bool) -> Result<Compaction, TurnError> {
@@ -97,10 +97,10 @@ impl Engine {
         if !force && !self.over_threshold(before, &model) {
             return Ok(Compaction::Skipped("below_threshold"));
         }
-        let place = agent.enter_turn(&TurnId::random());
-        let cancel =
-            place.as_ref().map_or_else(CancellationToken::new, |place| place.cancel.clone());
-        self.summarise(agent, &model, before, &cancel).await
+        let id = TurnId::random();
+        let place = agent.enter_turn(&id).ok_or(TurnError::Duplicate(id))?;
+        let summary = self.summarise(agent, &model, before, &place.cancel);
+        summary.instrument(place.span.clone()).await
     }
 
     /// Makes sure that `next` fits behind the conversation, summarising its older part if it must.

@@ -34,6 +34,10 @@ pub enum CreateError {
     Name(#[from] NameError),
     #[error("an agent named {0} exists already")]
     Exists(AgentId),
+    #[error(
+        "a saved session named {0} exists already: load_session makes an agent of it, delete_session frees the name"
+    )]
+    Saved(AgentId),
     #[error("a child of a temporary agent must be temporary too: its name must start with '.'")]
     OutlivesParent,
     #[error("unknown parent agent: {0}")]
@@ -83,9 +87,9 @@ impl Engine {
         if let Some(parent) = &parent
             && parent.ended.is_cancelled()
         {
-            return Err(CreateError::UnknownParent(parent.id.clone()));
+            return Err(CreateError::UnknownParent(parent.id()));
         }
-        let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id.is_temp());
+        let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id().is_temp());
         let (id, _name) = self.reserve(spec.name.as_deref(), temporary_parent).await?;
         let record = self.draft(id, spec, parent.as_deref()).await?;
         let fence = match record.id.is_temp() {
@@ -93,6 +97,7 @@ impl Engine {
             false => Some(self.parts.store.create(record.clone()).await.map_err(
                 |error| match error {
                     StoreError::Exists(id) => CreateError::Exists(id),
+                    StoreError::Saved(id) => CreateError::Saved(id),
                     error => error.into(),
                 },
             )?),
@@ -194,7 +199,7 @@ impl Engine {
         Ok(AgentRecord {
             id,
             created_at: crate::now(),
-            parent: parent.map(|parent| parent.id.clone()),
+            parent: parent.map(|parent| parent.id()),
             depth,
             permissions,
             ceiling,

@@ -33,13 +33,13 @@ impl Engine {
         cancel: &CancellationToken,
         announce: Announce,
     ) -> Result<TurnOutcome, DelegateError> {
-        let agent = self.agent(&Requester::Agent(from.id.clone()), to, Action::Send).await?;
+        let agent = self.agent(&Requester::Agent(from.id()), to, Action::Send).await?;
         let _wait =
-            self.waits.begin(&from.id, to).ok_or_else(|| DelegateError::Circle(to.clone()))?;
+            self.waits.begin(&from.id(), to).ok_or_else(|| DelegateError::Circle(to.clone()))?;
         let input = TurnInput {
             content,
             source: Some("agent".into()),
-            source_agent: Some(from.id.clone()),
+            source_agent: Some(from.id()),
             nested: true,
             sink: Some(Box::new(Upward(announce))),
             ..TurnInput::default()

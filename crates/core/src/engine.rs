@@ -122,6 +122,11 @@ impl Engine {
         }
     }
 
+    /// The agent of that name, if it is in memory. For callers that know who may see it.
+    pub fn live_agent(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        self.pool.live(id)
+    }
+
     /// Whether there is an agent of that name, as far as `requester` can tell.
     pub async fn knows(&self, requester: &Requester, id: &AgentId) -> bool {
         if self.pool.contains(id) || *requester != Requester::Administrator {
@@ -199,17 +204,23 @@ impl Engine {
             Err(error) => return Err(error),
         }
         let _alone = self.lifecycle.write().await;
-        let mut family = self.pool.family(id);
+        let family = self.pool.family(id);
         let stored: Vec<_> = family.iter().filter(|id| !id.is_temp()).cloned().collect();
-        if !stored.is_empty() {
-            let gone = self.parts.store.destroy(stored).await?;
-            let unseen: Vec<_> = gone.into_iter().filter(|id| !family.contains(id)).collect();
-            family.extend(unseen);
-        }
+        let gone = match stored.is_empty() {
+            true => Vec::new(),
+            false => self.parts.store.destroy(stored).await?,
+        };
+        Ok(self.forget(family, gone))
+    }
+
+    /// Ends agents in memory: those this process knew, and those the store found beside them. Returns them all.
+    pub(crate) fn forget(&self, mut family: Vec<AgentId>, gone: Vec<AgentId>) -> Vec<AgentId> {
+        let unseen: Vec<_> = gone.into_iter().filter(|id| !family.contains(id)).collect();
+        family.extend(unseen);
         for agent in family.iter().filter_map(|id| self.pool.remove(id)) {
             agent.ended.cancel();
         }
-        Ok(family)
+        family
     }
 
     /// The agents `requester` may see: all for the administrator, its own line for an agent.
@@ -263,9 +274,9 @@ impl Engine {
         self.parts.store.close().await
     }
 
-    /// When the agent was made; `None` when there is none of that name.
+    /// When the agent was made or loaded; `None` when there is none of that name.
     pub fn born(&self, id: &AgentId) -> Option<Timestamp> {
-        self.pool.created_at(id)
+        self.pool.born(id)
     }
 
     /// Grows with every change that `list_agents` could show.

@@ -162,7 +162,7 @@ impl Engine {
             Ruling::Allowed(access) => Ok((tool, access)),
             Ruling::Ask { access, reason, grant } => {
                 let question = Question {
-                    agent: agent.id.clone(),
+                    agent: agent.id(),
                     tool: call.name.clone(),
                     arguments: call.arguments.clone(),
                     reason,
@@ -255,10 +255,10 @@ impl Case<'_> {
 
     fn check_target(&self, need: &Need) -> Result<(), Refusal> {
         let Need::Message(target) = need else { return Ok(()) };
-        let requester = Requester::Agent(self.agent.id.clone());
+        let requester = Requester::Agent(self.agent.id());
         let allowed = match self.base.agents {
             true => self.engine.authorize(&requester, Action::Send, target).is_ok(),
-            false => self.agent.parent.as_ref() == Some(target),
+            false => self.agent.parent().as_ref() == Some(target),
         };
         if allowed { Ok(()) } else { Err(Refusal::Message(target.clone())) }
     }

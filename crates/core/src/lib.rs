@@ -21,6 +21,8 @@ pub mod prompt;
 pub mod provider;
 pub mod redact;
 pub mod rights;
+pub mod session;
+pub mod settings;
 pub mod store;
 pub mod tokens;
 pub mod tool;

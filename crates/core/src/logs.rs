@@ -10,11 +10,16 @@ use crate::name::AgentId;
 /// [`RAW_TARGET`], and the turn's span (named [`TURN_SPAN`], with the field `agent_id`) says whose they are.
 pub trait AgentLogs: Send + Sync {
     fn messages(&self, agent: &AgentId, messages: &[SharedMessage]);
+
+    /// An agent has another name from here on; its log goes with it.
+    fn renamed(&self, from: &AgentId, to: &AgentId);
 }
 
 /// For who wants no log.
 impl AgentLogs for () {
     fn messages(&self, _: &AgentId, _: &[SharedMessage]) {}
+
+    fn renamed(&self, _: &AgentId, _: &AgentId) {}
 }
 
 /// Name of the tracing span around everything a turn does.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use jiff::Timestamp;
 
 use crate::agent::Agent;
+use crate::lock;
 use crate::name::AgentId;
 use crate::permission::Permissions;
 use crate::store::AgentRecord;
@@ -17,6 +18,8 @@ pub struct Pool {
     /// Grows with every change to any agent that a list could show.
     pub(crate) version: Arc<AtomicU64>,
     entries: RwLock<HashMap<AgentId, Entry>>,
+    /// Agents made from saved sessions, and when: what was given to the agent that ended is not theirs.
+    loaded: Mutex<HashMap<AgentId, Timestamp>>,
 }
 
 enum Entry {
@@ -62,7 +65,7 @@ impl Pool {
 
     pub fn insert(&self, agent: Arc<Agent>) {
         let _changed = Changed(&self.version);
-        self.write().insert(agent.id.clone(), Entry::Live(agent));
+        self.write().insert(agent.id(), Entry::Live(agent));
     }
 
     /// Remembers agents that lie in the store. One that is live already stays live.
@@ -76,27 +79,53 @@ impl Pool {
 
     pub fn remove(&self, id: &AgentId) -> Option<Arc<Agent>> {
         let _changed = Changed(&self.version);
+        lock(&self.loaded).remove(id);
         match self.write().remove(id)? {
             Entry::Live(agent) => Some(agent),
             Entry::Stored(_) => None,
         }
     }
 
-    pub fn created_at(&self, id: &AgentId) -> Option<Timestamp> {
-        match self.read().get(id)? {
-            Entry::Live(agent) => Some(agent.created_at),
-            Entry::Stored(record) => Some(record.created_at),
+    /// Gives an agent another name; its children follow.
+    pub fn rename(&self, from: &AgentId, to: &AgentId) {
+        let _changed = Changed(&self.version);
+        let mut entries = self.write();
+        if let Some(mut entry) = entries.remove(from) {
+            if let Entry::Stored(record) = &mut entry {
+                record.id = to.clone();
+            }
+            entries.insert(to.clone(), entry);
+        }
+        for entry in entries.values_mut().filter(|entry| entry.parent().as_ref() == Some(from)) {
+            match entry {
+                Entry::Live(agent) => agent.follow_parent(to),
+                Entry::Stored(record) => record.parent = Some(to.clone()),
+            }
         }
     }
 
+    /// When the agent began to be one: its creation, or when its session was loaded.
+    pub fn born(&self, id: &AgentId) -> Option<Timestamp> {
+        let created_at = match self.read().get(id)? {
+            Entry::Live(agent) => agent.created_at,
+            Entry::Stored(record) => record.created_at,
+        };
+        Some(lock(&self.loaded).get(id).copied().unwrap_or(created_at))
+    }
+
+    /// Notes that the agent was made from a saved session just now.
+    pub fn note_loaded(&self, id: &AgentId) {
+        lock(&self.loaded).insert(id.clone(), Timestamp::now());
+    }
+
     pub fn parent_of(&self, id: &AgentId) -> Option<AgentId> {
-        self.read().get(id)?.parent().cloned()
+        self.read().get(id)?.parent()
     }
 
     /// The agent's ancestors, nearest first.
     pub fn ancestors(&self, id: &AgentId) -> Vec<AgentId> {
         let entries = self.read();
-        let parent = |id: &AgentId| entries.get(id).and_then(Entry::parent).cloned();
+        let parent = |id: &AgentId| entries.get(id).and_then(Entry::parent);
         std::iter::successors(parent(id), parent)
             .take(crate::permission::DEPTH_MAX as usize + 1)
             .collect()
@@ -123,7 +152,7 @@ impl Pool {
         let mut next = 0;
         while next < family.len() {
             let children =
-                entries.iter().filter(|(_, entry)| entry.parent() == Some(&family[next]));
+                entries.iter().filter(|(_, entry)| entry.parent().as_ref() == Some(&family[next]));
             let mut children: Vec<_> = children.map(|(id, _)| id.clone()).collect();
             children.sort();
             family.extend(children);
@@ -135,7 +164,7 @@ impl Pool {
     /// All agents, oldest first.
     pub fn cards(&self) -> Vec<Card> {
         let entries = self.read();
-        let mut children: HashMap<&AgentId, u64> = HashMap::new();
+        let mut children: HashMap<AgentId, u64> = HashMap::new();
         for parent in entries.values().filter_map(Entry::parent) {
             *children.entry(parent).or_default() += 1;
         }
@@ -184,10 +213,10 @@ impl Pool {
 }
 
 impl Entry {
-    fn parent(&self) -> Option<&AgentId> {
+    fn parent(&self) -> Option<AgentId> {
         match self {
-            Self::Live(agent) => agent.parent.as_ref(),
-            Self::Stored(record) => record.parent.as_ref(),
+            Self::Live(agent) => agent.parent(),
+            Self::Stored(record) => record.parent.clone(),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Reading and changing what an agent may do.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Settings};
 use crate::authority::{Denied, Requester};
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::gate::{Refusal, Ruling};
-use crate::permission::{Permissions, Preset, Reach};
+use crate::permission::{Grants, Permissions, Preset, Reach};
 
 /// What is asked of `set_permissions`.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl Engine {
 
     /// `permissions`, as far as every ancestor of the agent has them too.
     pub(crate) fn below_ancestors(&self, agent: &Agent, permissions: Permissions) -> Permissions {
-        let ancestors = self.pool.ancestor_permissions(&agent.id);
+        let ancestors = self.pool.ancestor_permissions(&agent.id());
         ancestors.iter().fold(permissions, |met, ancestor| met.meet(ancestor))
     }
 
@@ -52,49 +52,49 @@ impl Engine {
         agent: &Agent,
     ) -> Result<(), Denied> {
         match requester {
-            Requester::Agent(id) if *id == agent.id => Err(Denied::OwnPermissions(id.clone())),
+            Requester::Agent(id) if *id == agent.id() => Err(Denied::OwnPermissions(id.clone())),
             _ => Ok(()),
         }
     }
 
-    /// Changes what the agent may do. The result is never above its ceiling: what exceeds it is refused, not cut.
+    /// Changes what the agent may do. The result is never above its ceiling: what exceeds it is refused, not cut. What
+    /// was granted under the old permissions is taken back with them.
     pub async fn set_permissions(
         &self,
         agent: &Arc<Agent>,
         change: PermissionChange,
     ) -> Result<(), CreateError> {
-        let old = agent.permissions();
-        let mut permissions = match &change.preset {
-            None => old,
-            Some(name) => self.switched(self.preset(Some(name))?, agent.cwd(), old).await,
+        let preset = match &change.preset {
+            None => None,
+            Some(name) => Some(linked(self.preset(Some(name))?).await),
         };
-        for tool in &change.enable_tools {
-            permissions.disabled_tools.remove(tool);
-        }
-        permissions.disabled_tools.extend(change.disable_tools);
-        if let Some(ceiling) = agent.ceiling() {
-            permissions.within(&ceiling)?;
-        }
-        Ok(agent.set_permissions(&*self.parts.store, permissions).await?)
+        let change = |settings: &mut Settings| {
+            if let Some(preset) = &preset {
+                settings.permissions = self.switched(preset, &settings.cwd, &settings.permissions);
+            }
+            for tool in &change.enable_tools {
+                settings.permissions.disabled_tools.remove(tool);
+            }
+            settings.permissions.disabled_tools.extend(change.disable_tools);
+            settings.grants = Grants::default();
+            match &settings.ceiling {
+                Some(ceiling) => Ok(settings.permissions.within(ceiling)?),
+                None => Ok(()),
+            }
+        };
+        agent.change(&*self.parts.store, change).await
     }
 
     /// What another preset gives an agent. Where it could write before it still can, unless it is trusted less now.
-    async fn switched(&self, mut preset: Preset, cwd: PathBuf, old: Permissions) -> Permissions {
-        let kept = match old.write {
-            Reach::Beneath(paths) if preset.level >= old.level => paths,
+    pub(crate) fn switched(&self, preset: &Preset, cwd: &Path, old: &Permissions) -> Permissions {
+        let kept = match &old.write {
+            Reach::Beneath(paths) if preset.level >= old.level => paths.clone(),
             _ => BTreeSet::new(),
         };
-        let protected = self.settings.protected.clone();
-        let apply = move || {
-            preset.resolve_links();
-            let mut asked = preset.apply(&cwd, &[]);
-            asked.write = asked.write.with(kept);
-            asked.blocked.extend(protected);
-            asked
-        };
-        tokio::task::spawn_blocking(apply)
-            .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        let mut asked = preset.apply(cwd, &[]);
+        asked.write = asked.write.with(kept);
+        asked.blocked.extend(self.settings.protected.iter().cloned());
+        asked
     }
 
     /// What the gate would say to a call, without making it.
@@ -113,4 +113,15 @@ impl Engine {
             });
         decided.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
+}
+
+/// The preset with its links followed, which touches the disk.
+pub(crate) async fn linked(mut preset: Preset) -> Preset {
+    let follow = move || {
+        preset.resolve_links();
+        preset
+    };
+    tokio::task::spawn_blocking(follow)
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

@@ -22,7 +22,8 @@ pub trait Store: Send + Sync {
     /// Stores a new agent and takes its lease. `StoreError::Exists` when the name is taken.
     async fn create(&self, agent: AgentRecord) -> Result<Fence, StoreError>;
 
-    /// Takes the lease of a stored agent and reads it whole. `None` when there is no such agent (or it was destroyed);
+    /// Takes the lease of a stored agent and reads it whole. `None` when there is no such agent (or it was destroyed, or
+    /// is a saved session);
     /// `StoreError::HeldElsewhere` when another living process has it.
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError>;
 
@@ -30,7 +31,8 @@ pub trait Store: Send + Sync {
     async fn list(&self) -> Result<Vec<AgentRecord>, StoreError>;
 
     /// Ends agents and all their descendants for good, all or none, and returns who went. Unknown names are passed over.
-    /// The descendants are the store's to find: another process may have made some that this one never saw.
+    /// The descendants are the store's to find: another process may have made some that this one never saw. Of an agent
+    /// that was saved by name a saved session is left, without its parent.
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError>;
 
     /// Appends messages and updates the agent's row in one transaction. The write is queued when this is called, in
@@ -49,6 +51,53 @@ pub trait Store: Send + Sync {
         fence: Fence,
         settings: SettingsRecord,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// A page of sessions, the most recently changed first.
+    async fn sessions(&self, query: SessionQuery) -> Result<SessionPage, StoreError>;
+
+    /// A session without its messages, whoever holds it.
+    async fn session(&self, name: &AgentId) -> Result<Option<SessionRecord>, StoreError>;
+
+    /// A session with its messages, whoever holds it: as far as it is on disk.
+    async fn read_session(
+        &self,
+        name: &AgentId,
+    ) -> Result<Option<(SessionRecord, Vec<SharedMessage>)>, StoreError>;
+
+    /// Makes the temporary agent `was` permanent under the record's name, with all it said so far, and takes its lease.
+    async fn settle(
+        &self,
+        was: &AgentId,
+        record: AgentRecord,
+        messages: Vec<SharedMessage>,
+    ) -> Result<Fence, StoreError>;
+
+    /// Notes that a held agent was saved by name.
+    async fn keep(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError>;
+
+    /// Makes a saved copy that shares the past of `from`. With `replace`, a copy that was saved from the same agent
+    /// before gives way. False when there is no session `from`.
+    async fn copy_session(
+        &self,
+        from: &AgentId,
+        to: &AgentId,
+        replace: bool,
+    ) -> Result<bool, StoreError>;
+
+    /// Makes an agent of a session, saved or not, and takes its lease: under its own name, or of a copy under `to`.
+    /// `settings` replace its own. `None` when there is no such session.
+    async fn load(
+        &self,
+        from: &AgentId,
+        to: &AgentId,
+        settings: Option<SettingsRecord>,
+    ) -> Result<Option<StoredAgent>, StoreError>;
+
+    /// Gives a session another name, in all that refers to it. False when there is none.
+    async fn rename(&self, from: &AgentId, to: &AgentId) -> Result<bool, StoreError>;
+
+    /// Removes a session, saved by name or not, and ends its descendants as `destroy` does. Returns who went.
+    async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError>;
 
     /// Stores an approval, or its new status.
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError>;
@@ -90,6 +139,34 @@ pub struct AgentRecord {
 pub struct SettingsRecord {
     pub permissions: Permissions,
     pub grants: Grants,
+    pub model: Option<String>,
+    pub cwd: PathBuf,
+    pub system_prompt: Option<String>,
+}
+
+/// A session: an agent, or what is left of one.
+#[derive(Clone, Debug)]
+pub struct SessionRecord {
+    pub record: AgentRecord,
+    /// Nobody works in it until it is loaded.
+    pub saved: bool,
+    pub updated_at: Timestamp,
+    /// The agent it was made by; `None` for a person.
+    pub made_by: Option<AgentId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SessionQuery {
+    pub offset: u64,
+    pub limit: u32,
+    /// Only the session of this agent and those of its descendants.
+    pub line_of: Option<AgentId>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SessionPage {
+    pub total: u64,
+    pub sessions: Vec<SessionRecord>,
 }
 
 /// A request for leave, as it lies in the store.
@@ -169,8 +246,15 @@ pub struct Append {
 pub enum StoreError {
     #[error("an agent named {0} exists already")]
     Exists(AgentId),
+    #[error(
+        "a saved session named {0} exists already: load_session makes an agent of it, delete_session frees the name"
+    )]
+    Saved(AgentId),
     #[error("agent {id} is live in another process ({owner})")]
     HeldElsewhere { id: AgentId, owner: String },
+    /// The agent was destroyed.
+    #[error("unknown agent: {0}")]
+    Unknown(AgentId),
     /// This process wrote with a lease it no longer has.
     #[error("the lease on agent {0} was lost to another process")]
     LeaseLost(AgentId),

@@ -9,14 +9,20 @@ use crate::name::AgentId;
 /// Agents whose running turn waits for another agent's answer. A turn may wait for several at once.
 #[derive(Default)]
 pub struct Waits {
-    edges: Mutex<HashMap<AgentId, Vec<AgentId>>>,
+    edges: Mutex<Edges>,
+}
+
+#[derive(Default)]
+struct Edges {
+    next: u64,
+    /// Who waits for whom. By number, because a wait outlives the names it began with.
+    waits: HashMap<u64, (AgentId, AgentId)>,
 }
 
 /// One wait; it is over when this is dropped.
 pub struct Wait<'a> {
     waits: &'a Waits,
-    who: AgentId,
-    whom: AgentId,
+    number: u64,
 }
 
 impl Waits {
@@ -28,27 +34,31 @@ impl Waits {
             if reached[next] == *who {
                 return None;
             }
-            let further = edges.get(&reached[next]).into_iter().flatten();
-            let further: Vec<_> = further.filter(|id| !reached.contains(id)).cloned().collect();
+            let further = edges.waits.values().filter(|(from, _)| *from == reached[next]);
+            let further: Vec<_> =
+                further.map(|(_, to)| to).filter(|id| !reached.contains(id)).cloned().collect();
             reached.extend(further);
             next += 1;
         }
-        edges.entry(who.clone()).or_default().push(whom.clone());
-        Some(Wait { waits: self, who: who.clone(), whom: whom.clone() })
+        edges.next += 1;
+        let number = edges.next;
+        edges.waits.insert(number, (who.clone(), whom.clone()));
+        Some(Wait { waits: self, number })
+    }
+
+    pub fn rename(&self, from: &AgentId, to: &AgentId) {
+        let mut edges = lock(&self.edges);
+        for name in edges.waits.values_mut().flat_map(|(who, whom)| [who, whom]) {
+            if name == from {
+                *name = to.clone();
+            }
+        }
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let mut edges = lock(&self.waits.edges);
-        if let Some(targets) = edges.get_mut(&self.who) {
-            if let Some(at) = targets.iter().position(|id| *id == self.whom) {
-                targets.swap_remove(at);
-            }
-            if targets.is_empty() {
-                edges.remove(&self.who);
-            }
-        }
+        lock(&self.waits.edges).waits.remove(&self.number);
     }
 }
 
@@ -67,6 +77,9 @@ mod tests {
         let _ac = waits.begin(&a, &c).unwrap();
         assert!(waits.begin(&c, &a).is_none());
         assert!(waits.begin(&b, &a).is_none());
+        waits.rename(&a, &id("x"));
+        assert!(waits.begin(&c, &id("x")).is_none(), "a wait goes on under another name");
+        assert!(waits.begin(&c, &a).is_some());
         drop(bc);
         assert!(waits.begin(&b, &c).is_some());
         assert!(waits.begin(&c, &b).is_some());

@@ -2,6 +2,8 @@
 
 mod args;
 mod output;
+mod sessions;
+mod settings;
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -26,6 +28,7 @@ use nexus_protocol::conversation::{
 };
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::server::ShutdownServer;
+use nexus_protocol::settings::{GetAgentSummaries, GetAgentSummariesParams};
 use nexus_protocol::turn::{
     Cancel, CancelParams, RequestId, ResumeTurn, ResumeTurnParams, Send as SendMessage, SendParams,
 };
@@ -69,8 +72,15 @@ async fn execute<W: Write>(
         RpcCommand::Send(args) => send(server, args).await?,
         RpcCommand::Create(args) => create(server, args).await?,
         RpcCommand::Call(args) => call(server, args).await?,
-        RpcCommand::Status { id } => status(server, id).await?,
         RpcCommand::Resume { id, timeout } => resume(server, agent(id), timeout).await?,
+        RpcCommand::Status { id: Some(id) } => status(server, id).await?,
+        RpcCommand::Status { id: None } => {
+            let params =
+                GetAgentSummariesParams { include_tokens: Some(true), include_context: None };
+            ask::<GetAgentSummaries>(server, &Target::Server, params).await?
+        }
+        RpcCommand::Sessions(args) => return sessions::run(server, args, output).await,
+        RpcCommand::Settings(command) => settings::run(server, command).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,
         RpcCommand::List => ask::<ListAgents>(server, &Target::Server, NoParams {}).await?,

@@ -10,6 +10,8 @@ pub mod method;
 pub mod params;
 pub mod permission;
 pub mod server;
+pub mod session;
+pub mod settings;
 pub mod shared;
 pub mod stream;
 pub mod turn;

@@ -5,6 +5,8 @@ use nexus_core::authority::Denied;
 use nexus_core::create::CreateError;
 use nexus_core::engine::AccessError;
 use nexus_core::provider::{ModelError, ProviderError};
+use nexus_core::session::SessionError;
+use nexus_core::settings::SettingsError;
 use nexus_core::store::StoreError;
 use nexus_core::turn::TurnError;
 use nexus_protocol::RpcError;
@@ -43,7 +45,9 @@ impl WireError for CreateError {
     fn to_rpc(&self) -> RpcError {
         let at = |path: &str| RpcError::invalid_param(path, sentence(self));
         match self {
-            Self::Name(_) | Self::Exists(_) | Self::OutlivesParent => at("/agent_id"),
+            Self::Name(_) | Self::Exists(_) | Self::Saved(_) | Self::OutlivesParent => {
+                at("/agent_id")
+            }
             Self::UnknownParent(_) | Self::TooDeep => at("/parent_agent_id"),
             Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
             Self::Cwd(_) => at("/cwd"),
@@ -86,7 +90,10 @@ impl WireError for ProviderError {
 impl WireError for StoreError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Exists(_) => RpcError::invalid_param("/agent_id", sentence(self)),
+            Self::Exists(_) | Self::Saved(_) => {
+                RpcError::invalid_param("/agent_id", sentence(self))
+            }
+            Self::Unknown(_) => RpcError::invalid_param("/agent_id", sentence(self)),
             Self::HeldElsewhere { .. } | Self::LeaseLost(_) => RpcError::unavailable(
                 "The agent is live elsewhere",
                 sentence(self),
@@ -98,6 +105,36 @@ impl WireError for StoreError {
                 tracing::error!(detail, "the store failed");
                 RpcError::internal(sentence(self))
             }
+        }
+    }
+}
+
+/// The error of a method on sessions, which knows what its parameters are called: the one that names what is there, and
+/// the one that names what is to be.
+pub fn session(source: &'static str, target: &'static str) -> impl Fn(SessionError) -> RpcError {
+    move |error| {
+        let at = |name: &str| RpcError::invalid_param(format!("/{name}"), sentence(&error));
+        match &error {
+            SessionError::Unknown(_) | SessionError::OutlivesParent(..) => at(source),
+            SessionError::Exists(_) | SessionError::Temporary(_) | SessionError::Live(_) => {
+                at(target)
+            }
+            SessionError::Override(error) => error.to_rpc(),
+            SessionError::Settings(error) => error.to_rpc(),
+            SessionError::Access(error) => error.to_rpc(),
+            SessionError::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for SettingsError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |path: &str| RpcError::invalid_param(path, sentence(self));
+        match self {
+            Self::Cwd(_) | Self::Outside(_) | Self::Ceiling(_) => at("/cwd"),
+            Self::Model(_) | Self::Window { .. } => at("/model"),
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
         }
     }
 }

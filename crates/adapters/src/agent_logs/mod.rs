@@ -73,6 +73,10 @@ impl AgentLogs for AgentLogFiles {
             self.queue.push(Entry::Messages { agent: agent.clone(), messages: messages.to_vec() });
         }
     }
+
+    fn renamed(&self, from: &AgentId, to: &AgentId) {
+        self.queue.push(Entry::Renamed { from: from.clone(), to: to.clone() });
+    }
 }
 
 /// A disk that hangs must not keep the program from ending.
@@ -93,6 +97,10 @@ enum Entry {
         agent: AgentId,
         event: raw::Event,
     },
+    Renamed {
+        from: AgentId,
+        to: AgentId,
+    },
     /// Answered when everything before it is written.
     Flush(SyncSender<()>),
 }
@@ -104,7 +112,7 @@ impl Entry {
                 messages.iter().map(|message| message.content.len()).sum()
             }
             Self::Raw { event, .. } => event.bytes(),
-            Self::Flush(_) => 0,
+            Self::Renamed { .. } | Self::Flush(_) => 0,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nexus_core::AgentId;
 use nexus_core::message::{Message, SharedMessage};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Entry, Options, format};
@@ -83,8 +83,24 @@ impl Writer {
                 }
             }
             Entry::Raw { agent, event } => self.append(&agent, Stream::Raw, &event.into_line()),
+            Entry::Renamed { from, to } => self.rename(&from, &to),
             // Whoever asked may have stopped waiting.
             Entry::Flush(done) => drop(done.try_send(())),
+        }
+    }
+
+    /// Moves an agent's directory to its new name. Where one of that name is left from an earlier agent, nothing moves
+    /// and the log goes on there.
+    fn rename(&mut self, from: &AgentId, to: &AgentId) {
+        self.open.clear();
+        let dir = &self.options.dir;
+        let (from, to) = (dir.join(from.as_str()), dir.join(to.as_str()));
+        let moved = rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE);
+        match moved {
+            Ok(()) | Err(Errno::NOENT | Errno::EXIST) => {}
+            Err(error) => {
+                tracing::warn!(from = %from.display(), %error, "an agent's log was not renamed");
+            }
         }
     }
 

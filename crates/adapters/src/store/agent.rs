@@ -1,17 +1,18 @@
 //! Agents and their conversations in SQL. Each function runs inside a transaction that its caller opened.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{AgentRecord, Fence, Progress, StoreError};
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
+use super::log;
 use super::owner::{Holder, Owner};
 use super::record::{
-    AgentRow, MessageRow, agent_id, decode_grants, decode_message, decode_permissions, micros,
+    AgentRow, MessageRow, SettingsRow, agent_id, decode_grants, decode_permissions, micros,
     timestamp,
 };
 
@@ -55,7 +56,7 @@ pub(super) fn append(
     let progress = &step.progress;
     db.prepare_cached(
         "UPDATE heads SET message_count = ?, last_action_at = ?, halted_at_iteration_limit = ?,
-             last_iteration_count = ?, should_shutdown = ? WHERE agent_id = ?",
+             last_iteration_count = ?, should_shutdown = ?, updated_at = ? WHERE agent_id = ?",
     )?
     .execute(params![
         next,
@@ -63,22 +64,42 @@ pub(super) fn append(
         progress.halted_at_iteration_limit,
         progress.last_iteration_count,
         progress.should_shutdown,
+        micros(Timestamp::now()),
         head.agent_id
     ])?;
     Ok(())
 }
 
-/// Replaces the permissions and grants of an agent that this process holds under `fence`.
+/// Replaces the settings of an agent that this process holds under `fence`.
 pub(super) fn update(
     db: &Connection,
     me: &Owner,
     id: &AgentId,
     fence: Fence,
-    (permissions, grants): (&str, Option<&str>),
+    settings: &SettingsRow,
 ) -> Result<(), Fault> {
-    let head = Head::held(db, me, id, fence)?;
-    db.prepare_cached("UPDATE agents SET permissions = ?, grants = ? WHERE id = ?")?
-        .execute(params![permissions, grants, head.agent_id])?;
+    write_settings(db, Head::held(db, me, id, fence)?.agent_id, settings)
+}
+
+pub(super) fn write_settings(
+    db: &Connection,
+    agent_id: i64,
+    settings: &SettingsRow,
+) -> Result<(), Fault> {
+    db.prepare_cached(
+        "UPDATE agents SET permissions = ?, grants = ?, model = ?, cwd = ?, system_prompt = ?
+         WHERE id = ?",
+    )?
+    .execute(params![
+        settings.permissions,
+        settings.grants,
+        settings.model,
+        settings.cwd,
+        settings.system_prompt,
+        agent_id
+    ])?;
+    db.prepare_cached("UPDATE heads SET updated_at = ? WHERE agent_id = ?")?
+        .execute(params![micros(Timestamp::now()), agent_id])?;
     Ok(())
 }
 
@@ -108,7 +129,7 @@ pub(super) fn create(
             row.grants
         ])?;
     if made == 0 {
-        return Err(StoreError::Exists(id.clone()).into());
+        return Err(taken(db, id)?);
     }
     let agent = db.last_insert_rowid();
     let fence = next_fence(db)?;
@@ -116,8 +137,8 @@ pub(super) fn create(
     db.prepare_cached(
         "INSERT INTO heads
              (agent_id, log_id, message_count, last_action_at, halted_at_iteration_limit,
-              last_iteration_count, should_shutdown, owner, fence)
-         VALUES (?1, ?1, 0, ?2, ?3, ?4, ?5, ?6, ?7)",
+              last_iteration_count, should_shutdown, owner, fence, updated_at)
+         VALUES (?1, ?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         agent,
@@ -126,9 +147,16 @@ pub(super) fn create(
         progress.last_iteration_count,
         progress.should_shutdown,
         me.id()?,
-        signed(fence.0)?
+        signed(fence.0)?,
+        row.created_at
     ])?;
     Ok(fence)
+}
+
+/// Says by what a name is taken.
+pub(super) fn taken(db: &Connection, id: &AgentId) -> Result<Fault, Fault> {
+    let saved = Head::find(db, id)?.is_some_and(|head| head.saved);
+    Ok(if saved { StoreError::Saved(id.clone()) } else { StoreError::Exists(id.clone()) }.into())
 }
 
 /// Makes this process the owner of an agent, unless another living one is. Whoever held it before, under whatever
@@ -138,40 +166,68 @@ pub(super) fn take_lease(
     me: &mut Owner,
     id: &AgentId,
 ) -> Result<Option<Fence>, Fault> {
-    let Some(head) = Head::find(db, id)? else { return Ok(None) };
-    head.refuse_if_held_elsewhere(me, id)?;
-    let fence = next_fence(db)?;
-    db.prepare_cached("UPDATE heads SET owner = ?, fence = ? WHERE agent_id = ?")?
-        .execute(params![me.id()?, signed(fence.0)?, head.agent_id])?;
-    Ok(Some(fence))
+    match Head::find(db, id)? {
+        Some(head) if !head.saved => head.take(db, me, id).map(Some),
+        Some(_) | None => Ok(None),
+    }
 }
 
 /// Removes agents and their descendants with all they said, and returns their names. One that lives in another process
-/// is not ours to end; then none is removed.
+/// is not ours to end; then none is removed. Of one that was saved by name the session stays, without a parent: so does
+/// every saved session beneath them.
 pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
+    let mut gone = Vec::new();
+    for id in family(db, ids)? {
+        let Some(head) = Head::find(db, &id)?.filter(|head| !head.saved) else { continue };
+        head.refuse_if_held_elsewhere(me, &id)?;
+        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([id.as_str()])?;
+        if head.kept {
+            db.prepare_cached(
+                "UPDATE heads SET owner = NULL, should_shutdown = 0 WHERE agent_id = ?",
+            )?
+            .execute([head.agent_id])?;
+            db.prepare_cached(
+                "UPDATE agents SET saved = 1, made_by = coalesce(parent, made_by), parent = NULL
+                 WHERE id = ?",
+            )?
+            .execute([head.agent_id])?;
+        } else {
+            remove(db, &head)?;
+        }
+        gone.push(id);
+    }
+    for id in &gone {
+        db.prepare_cached(
+            "UPDATE agents SET made_by = parent, parent = NULL WHERE parent = ? AND saved = 1",
+        )?
+        .execute([id.as_str()])?;
+    }
+    Ok(gone)
+}
+
+/// The agents and their descendants, as far as they are no saved sessions, parents first.
+fn family(db: &Connection, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
     let mut family = ids.to_vec();
-    let mut children = db.prepare_cached("SELECT name FROM agents WHERE parent = ? ORDER BY id")?;
     let mut next = 0;
     while next < family.len() {
-        let mut rows = children.query([family[next].as_str()])?;
-        while let Some(row) = rows.next()? {
-            let child = agent_id(&row.get::<_, String>(0)?)?;
+        let mut children = db
+            .prepare_cached("SELECT name FROM agents WHERE parent = ? AND saved = 0 ORDER BY id")?;
+        let names = children.query_map([family[next].as_str()], |row| row.get::<_, String>(0))?;
+        for name in names {
+            let child = agent_id(&name?)?;
             if !family.contains(&child) {
                 family.push(child);
             }
         }
         next += 1;
     }
-    let mut gone = Vec::new();
-    for id in family {
-        let Some(head) = Head::find(db, &id)? else { continue };
-        head.refuse_if_held_elsewhere(me, &id)?;
-        db.prepare_cached("DELETE FROM messages WHERE log_id = ?")?.execute([head.log_id])?;
-        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([id.as_str()])?;
-        db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
-        gone.push(id);
-    }
-    Ok(gone)
+    Ok(family)
+}
+
+/// Removes a session's rows, and of what it said all that no copy shares.
+pub(super) fn remove(db: &Connection, head: &Head) -> Result<(), Fault> {
+    db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
+    log::remove(db, head.log_id)
 }
 
 /// Gives back every lease of this process.
@@ -184,7 +240,8 @@ pub(super) fn release_all(db: &Connection, me: &Owner) -> Result<(), Fault> {
 
 /// All agents in the order in which they were stored.
 pub(super) fn list(db: &Connection) -> Result<Vec<AgentRecord>, Fault> {
-    let mut query = db.prepare_cached(&format!("{SELECT_AGENT} ORDER BY a.id"))?;
+    let mut query =
+        db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.saved = 0 ORDER BY a.id"))?;
     let mut rows = query.query([])?;
     let mut agents = Vec::new();
     while let Some(row) = rows.next()? {
@@ -202,43 +259,14 @@ pub(super) fn read(
     let mut rows = query.query([id.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let record = decode_agent(row)?;
-    let messages = read_messages(db, row.get("log_id")?, &record)?;
+    let messages = log::read(db, row.get("log_id")?, &record)?;
     Ok(Some((record, messages)))
 }
 
-fn read_messages(
-    db: &Connection,
-    log_id: i64,
-    record: &AgentRecord,
-) -> Result<Vec<SharedMessage>, Fault> {
-    let mut query = db.prepare_cached(
-        "SELECT idx, role, at, content, extra FROM messages WHERE log_id = ? AND idx < ? ORDER BY idx",
-    )?;
-    let mut rows = query.query(params![log_id, signed(record.message_count)?])?;
-    let mut messages = Vec::new();
-    while let Some(row) = rows.next()? {
-        if unsigned(row.get(0)?)? != messages.len() as u64 {
-            break;
-        }
-        let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
-        let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref())
-            .map_err(|fault| fault.about(format!("message {} of {}", messages.len(), record.id)))?;
-        messages.push(Arc::new(message));
-    }
-    if messages.len() as u64 != record.message_count {
-        return Err(Fault::unfit(format!(
-            "of the {} messages of agent {} the one at {} is missing",
-            record.message_count,
-            record.id,
-            messages.len()
-        )));
-    }
-    Ok(messages)
-}
+pub(super) const SELECT_AGENT: &str =
+    "SELECT a.*, h.* FROM agents a JOIN heads h ON h.agent_id = a.id";
 
-const SELECT_AGENT: &str = "SELECT a.*, h.* FROM agents a JOIN heads h ON h.agent_id = a.id";
-
-fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
+pub(super) fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
     let name: String = row.get("name")?;
     let parent: Option<String> = row.get("parent")?;
     let ceiling: Option<String> = row.get("ceiling")?;
@@ -269,19 +297,23 @@ fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
 }
 
 /// Where an agent stands: what is to be known before it is written.
-struct Head {
-    agent_id: i64,
-    log_id: i64,
-    message_count: u64,
+pub(super) struct Head {
+    pub(super) agent_id: i64,
+    pub(super) log_id: i64,
+    pub(super) message_count: u64,
     owner: Option<String>,
     fence: Fence,
+    pub(super) saved: bool,
+    kept: bool,
+    /// The agent this was copied from by saving it.
+    pub(super) copy_of: Option<i64>,
 }
 
 impl Head {
-    fn find(db: &Connection, id: &AgentId) -> Result<Option<Self>, Fault> {
+    pub(super) fn find(db: &Connection, id: &AgentId) -> Result<Option<Self>, Fault> {
         let mut query = db.prepare_cached(
-            "SELECT agent_id, log_id, message_count, owner, fence FROM heads
-             WHERE agent_id = (SELECT id FROM agents WHERE name = ?)",
+            "SELECT agent_id, log_id, message_count, owner, fence, saved, kept, copy_of
+             FROM agents JOIN heads ON agent_id = id WHERE name = ?",
         )?;
         let mut rows = query.query([id.as_str()])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -291,12 +323,21 @@ impl Head {
             message_count: unsigned(row.get(2)?)?,
             owner: row.get(3)?,
             fence: Fence(unsigned(row.get(4)?)?),
+            saved: row.get(5)?,
+            kept: row.get(6)?,
+            copy_of: row.get(7)?,
         }))
     }
 
-    /// The head of an agent that this process holds under `fence`. One that was destroyed has no lease either.
-    fn held(db: &Connection, me: &Owner, id: &AgentId, fence: Fence) -> Result<Self, Fault> {
-        let head = Self::find(db, id)?.ok_or_else(|| StoreError::LeaseLost(id.clone()))?;
+    /// The head of an agent that this process holds under `fence`.
+    pub(super) fn held(
+        db: &Connection,
+        me: &Owner,
+        id: &AgentId,
+        fence: Fence,
+    ) -> Result<Self, Fault> {
+        let head = Self::find(db, id)?.filter(|head| !head.saved);
+        let head = head.ok_or_else(|| StoreError::Unknown(id.clone()))?;
         let held = head.owner.is_some() && head.owner.as_deref() == me.claimed_id();
         if held && head.fence == fence {
             Ok(head)
@@ -305,7 +346,21 @@ impl Head {
         }
     }
 
-    fn refuse_if_held_elsewhere(&self, me: &Owner, id: &AgentId) -> Result<(), Fault> {
+    /// Makes this process the owner.
+    pub(super) fn take(
+        &self,
+        db: &Connection,
+        me: &mut Owner,
+        id: &AgentId,
+    ) -> Result<Fence, Fault> {
+        self.refuse_if_held_elsewhere(me, id)?;
+        let fence = next_fence(db)?;
+        db.prepare_cached("UPDATE heads SET owner = ?, fence = ? WHERE agent_id = ?")?
+            .execute(params![me.id()?, signed(fence.0)?, self.agent_id])?;
+        Ok(fence)
+    }
+
+    pub(super) fn refuse_if_held_elsewhere(&self, me: &Owner, id: &AgentId) -> Result<(), Fault> {
         match self.owner.as_deref().map(|owner| me.holder(owner)) {
             Some(Holder::Living(owner)) => {
                 Err(StoreError::HeldElsewhere { id: id.clone(), owner }.into())
@@ -316,7 +371,7 @@ impl Head {
 }
 
 /// A fence that no agent had before.
-fn next_fence(db: &Connection) -> Result<Fence, Fault> {
+pub(super) fn next_fence(db: &Connection) -> Result<Fence, Fault> {
     let last: i64 = db
         .prepare_cached("UPDATE leases SET last_fence = last_fence + 1 RETURNING last_fence")?
         .query_row([], |row| row.get(0))?;
@@ -324,10 +379,10 @@ fn next_fence(db: &Connection) -> Result<Fence, Fault> {
 }
 
 /// SQLite's integers are signed.
-fn signed(number: u64) -> Result<i64, Fault> {
+pub(super) fn signed(number: u64) -> Result<i64, Fault> {
     i64::try_from(number).map_err(|_| Fault::unfit(format!("{number} is too large to be stored")))
 }
 
-fn unsigned(number: i64) -> Result<u64, Fault> {
+pub(super) fn unsigned(number: i64) -> Result<u64, Fault> {
     u64::try_from(number).map_err(|_| Fault::unfit(format!("stored number {number} is negative")))
 }

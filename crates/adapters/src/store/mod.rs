@@ -6,11 +6,13 @@
 mod agent;
 mod approval;
 mod fault;
+mod log;
 mod open;
 mod owner;
 mod readers;
 mod record;
 mod schema;
+mod session;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -20,14 +22,17 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use nexus_core::AgentId;
+use nexus_core::message::SharedMessage;
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, Fence, SettingsRecord, Store, StoreError, StoredAgent,
+    AgentRecord, Append, ApprovalRecord, Fence, SessionPage, SessionQuery, SessionRecord,
+    SettingsRecord, Store, StoreError, StoredAgent,
 };
+use rusqlite::Connection;
 
 pub use self::open::OpenError;
 use self::owner::Owner;
 use self::readers::Readers;
-use self::record::{AgentRow, MessageRow, encode_grants, encode_permissions};
+use self::record::{AgentRow, MessageRow, SettingsRow};
 use self::writer::Writer;
 
 /// The store of one process. Dropping it without `close` is safe, as a `kill -9` is: what was answered is on disk, and
@@ -47,6 +52,17 @@ impl SqliteStore {
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
         Ok(Self { writer, readers })
     }
+
+    /// Reads an agent after its lease is ours: nobody else can append between the two.
+    async fn read_held(
+        &self,
+        id: &AgentId,
+        fence: Fence,
+    ) -> Result<Option<StoredAgent>, StoreError> {
+        let name = id.clone();
+        let found = self.readers.read(move |db| agent::read(db, &name)).await?;
+        Ok(found.map(|(record, messages)| StoredAgent { record, fence, messages }))
+    }
 }
 
 #[async_trait]
@@ -59,11 +75,10 @@ impl Store for SqliteStore {
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
         let name = id.clone();
         let lease = self.writer.submit(move |db, me| agent::take_lease(db, me, &name)).await?;
-        let Some(fence) = lease else { return Ok(None) };
-        // Reading after the lease is ours: nobody else can append between the two.
-        let name = id.clone();
-        let found = self.readers.read(move |db| agent::read(db, &name)).await?;
-        Ok(found.map(|(record, messages)| StoredAgent { record, fence, messages }))
+        match lease {
+            Some(fence) => self.read_held(id, fence).await,
+            None => Ok(None),
+        }
     }
 
     async fn list(&self) -> Result<Vec<AgentRecord>, StoreError> {
@@ -98,16 +113,81 @@ impl Store for SqliteStore {
         fence: Fence,
         settings: SettingsRecord,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        let encoded = encode_permissions(&settings.permissions)
-            .and_then(|permissions| Ok((permissions, encode_grants(&settings.grants)?)));
-        let (permissions, grants) = match encoded {
-            Ok(encoded) => encoded,
+        let row = match SettingsRow::encode(settings) {
+            Ok(row) => row,
             Err(fault) => return Box::pin(async { Err(fault.into()) }),
         };
         let id = id.clone();
-        Box::pin(self.writer.submit(move |db, me| {
-            agent::update(db, me, &id, fence, (&permissions, grants.as_deref()))
-        }))
+        Box::pin(self.writer.submit(move |db, me| agent::update(db, me, &id, fence, &row)))
+    }
+
+    async fn sessions(&self, query: SessionQuery) -> Result<SessionPage, StoreError> {
+        self.readers.read(move |db| session::page(db, &query)).await
+    }
+
+    async fn session(&self, name: &AgentId) -> Result<Option<SessionRecord>, StoreError> {
+        let name = name.clone();
+        self.readers.read(move |db| session::find(db, &name)).await
+    }
+
+    async fn read_session(
+        &self,
+        name: &AgentId,
+    ) -> Result<Option<(SessionRecord, Vec<SharedMessage>)>, StoreError> {
+        let name = name.clone();
+        self.readers.read(move |db| session::read(db, &name)).await
+    }
+
+    async fn settle(
+        &self,
+        was: &AgentId,
+        record: AgentRecord,
+        messages: Vec<SharedMessage>,
+    ) -> Result<Fence, StoreError> {
+        let (was, whole) = (was.clone(), session::Whole::encode(record, &messages)?);
+        self.writer.submit(move |db, me| session::settle(db, me, &was, &whole)).await
+    }
+
+    async fn keep(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.writer.submit(move |db, me| session::keep(db, me, &id, fence)).await
+    }
+
+    async fn copy_session(
+        &self,
+        from: &AgentId,
+        to: &AgentId,
+        replace: bool,
+    ) -> Result<bool, StoreError> {
+        let (from, to) = (from.clone(), to.clone());
+        self.writer.submit(move |db, _| session::copy(db, &from, &to, replace)).await
+    }
+
+    async fn load(
+        &self,
+        from: &AgentId,
+        to: &AgentId,
+        settings: Option<SettingsRecord>,
+    ) -> Result<Option<StoredAgent>, StoreError> {
+        let settings = settings.map(SettingsRow::encode).transpose()?;
+        let (from, name) = (from.clone(), to.clone());
+        let work = move |db: &Connection, me: &mut Owner| {
+            session::load(db, me, &from, &name, settings.as_ref())
+        };
+        match self.writer.submit(work).await? {
+            Some(fence) => self.read_held(to, fence).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn rename(&self, from: &AgentId, to: &AgentId) -> Result<bool, StoreError> {
+        let (from, to) = (from.clone(), to.clone());
+        self.writer.submit(move |db, me| session::rename(db, me, &from, &to)).await
+    }
+
+    async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError> {
+        let name = name.clone();
+        self.writer.submit(move |db, me| session::delete(db, me, &name)).await
     }
 
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use nexus_core::permission::{Grants, Level, Permissions, Reach};
-use nexus_core::store::{AgentRecord, Progress};
+use nexus_core::store::{AgentRecord, Progress, SettingsRecord};
 use nexus_core::{AgentId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -41,6 +41,27 @@ impl AgentRow {
             system_prompt: record.system_prompt.clone(),
             grants: encode_grants(&record.grants)?,
             progress: record.progress,
+        })
+    }
+}
+
+/// The columns of `agents` that can be changed while an agent lives.
+pub(super) struct SettingsRow {
+    pub(super) permissions: String,
+    pub(super) grants: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) cwd: String,
+    pub(super) system_prompt: Option<String>,
+}
+
+impl SettingsRow {
+    pub(super) fn encode(settings: SettingsRecord) -> Result<Self, Fault> {
+        Ok(Self {
+            permissions: encode_permissions(&settings.permissions)?,
+            grants: encode_grants(&settings.grants)?,
+            model: settings.model,
+            cwd: path_text(&settings.cwd)?.to_owned(),
+            system_prompt: settings.system_prompt,
         })
     }
 }
@@ -215,7 +236,7 @@ struct GrantsRecord {
 }
 
 /// Most agents have none, which is no text.
-pub(super) fn encode_grants(grants: &Grants) -> Result<Option<String>, Fault> {
+fn encode_grants(grants: &Grants) -> Result<Option<String>, Fault> {
     if *grants == Grants::default() {
         return Ok(None);
     }
@@ -229,7 +250,7 @@ pub(super) fn decode_grants(text: Option<&str>) -> Result<Grants, Fault> {
     Ok(Grants { write_paths, exec_dirs })
 }
 
-pub(super) fn encode_permissions(permissions: &Permissions) -> Result<String, Fault> {
+fn encode_permissions(permissions: &Permissions) -> Result<String, Fault> {
     let reach = |reach: &Reach| match reach {
         Reach::Anywhere => ReachRecord::Anywhere,
         Reach::Beneath(roots) => ReachRecord::Beneath(roots.clone()),

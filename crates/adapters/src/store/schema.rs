@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
 
 /// The version of a database is the number of steps it has behind it.
-pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS];
+pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every append changes. An
 /// append would otherwise rewrite the prompt and the permissions beside the counter, and a group of appends would
@@ -77,6 +77,30 @@ const GRANTS_AND_APPROVALS: &str = "
         owner      TEXT    NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX approvals_by_agent ON approvals (agent);
+";
+
+/// - `agents.saved`: nobody works in this session until it is loaded; `kept`: it was saved by name, so it stays when its
+///   agent is destroyed.
+/// - `made_by` names the parent that a session had before it lost it.
+/// - `copy_of` is the agent a saved copy was made of.
+/// - A row of `forks` says that the first `length` messages of a log lie in `parent`, or before that. A log bears the id
+///   of the agent it was made for, so ids of logs are never used twice either.
+const SESSIONS: &str = "
+    ALTER TABLE agents ADD COLUMN saved INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE agents ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE agents ADD COLUMN made_by TEXT;
+    ALTER TABLE agents ADD COLUMN copy_of INTEGER;
+
+    ALTER TABLE heads ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
+    UPDATE heads SET updated_at =
+        coalesce(last_action_at, (SELECT created_at FROM agents WHERE id = agent_id));
+
+    CREATE TABLE forks (
+        log_id INTEGER PRIMARY KEY,
+        parent INTEGER NOT NULL,
+        length INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX forks_by_parent ON forks (parent);
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -5,6 +5,7 @@ mod faults;
 mod leases;
 mod opening;
 mod round_trip;
+mod sessions;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -50,7 +50,8 @@ impl TypedTool for Create {
             ..AgentSpec::default()
         };
         let made = call.engine.create_agent(&requester(&call), spec).await;
-        made.map(|agent| format!("Created agent {}.", agent.id)).map_err(|error| error.to_string())
+        made.map(|agent| format!("Created agent {}.", agent.id()))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -151,7 +152,7 @@ impl TypedTool for Destroy {
 
     async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
         let target = agent_id(&args.agent_id)?;
-        if target == call.agent.id {
+        if target == call.agent.id() {
             return Err("an agent cannot destroy itself from within its own turn".into());
         }
         let gone = call
@@ -179,7 +180,7 @@ async fn child(
 }
 
 fn requester(call: &Call) -> Requester {
-    Requester::Agent(call.agent.id.clone())
+    Requester::Agent(call.agent.id())
 }
 
 fn agent_id(name: &str) -> Result<AgentId, String> {

@@ -104,7 +104,7 @@ impl From<Refused> for TurnError {
 
 /// Says whose the provider traffic inside it is; see `logs`.
 pub(crate) fn span(agent: &Agent) -> tracing::Span {
-    tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.id.as_str())
+    tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.id().as_str())
 }
 
 /// A turn that runs or waits. Dropping the handle does not end it.
@@ -144,7 +144,7 @@ impl Engine {
         }
         let admission = self.slots.admit()?;
         let place = agent.enter_turn(&id).ok_or_else(|| TurnError::Duplicate(id.clone()))?;
-        let cancel = place.cancel.clone();
+        let (cancel, span) = (place.cancel.clone(), place.span.clone());
         let line = run::Line::join(agent);
         let (answer, outcome) = oneshot::channel();
         let turn = run::Turn {
@@ -160,7 +160,7 @@ impl Engine {
             drop(admission);
             let _ = answer.send(ended);
         };
-        self.slots.workers.spawn(worker.instrument(span(agent)));
+        self.slots.workers.spawn(worker.instrument(span));
         Ok(TurnHandle { id, cancel, outcome })
     }
 }

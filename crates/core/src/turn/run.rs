@@ -20,7 +20,7 @@ use crate::gate::ToolOutcome;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
-use crate::store::{ApprovalRecord, Progress};
+use crate::store::{ApprovalRecord, Progress, StoreError};
 
 pub(super) struct Turn {
     pub engine: Arc<Engine>,
@@ -245,6 +245,7 @@ impl Turn {
         }
         let parts = &self.engine.parts;
         match self.agent.append(&*parts.store, &*parts.logs, messages, progress).await {
+            Err(StoreError::Unknown(_)) => Ok(()),
             Err(_) if self.agent.ended.is_cancelled() => Ok(()),
             written => Ok(written?),
         }

@@ -25,7 +25,7 @@ fn child(name: &str, parent: &str) -> AgentSpec {
 
 async fn refused(engine: &Engine, requester: &Requester, spec: AgentSpec) -> String {
     match engine.create_agent(requester, spec).await {
-        Ok(agent) => format!("made {}", agent.id),
+        Ok(agent) => format!("made {}", agent.id()),
         Err(error) => error.to_string(),
     }
 }
@@ -35,7 +35,7 @@ async fn names_are_generated_checked_and_taken_once() {
     let World { engine, .. } = World::new().await;
     let make = async |name: Option<&str>| {
         let spec = AgentSpec { name: name.map(Into::into), ..AgentSpec::default() };
-        engine.create_agent(&ADMIN, spec).await.map(|agent| agent.id.to_string())
+        engine.create_agent(&ADMIN, spec).await.map(|agent| agent.id().to_string())
     };
     let generated = make(None).await.unwrap();
     assert!(
@@ -80,7 +80,7 @@ async fn a_restart_restores_what_was_there_and_forgets_the_temporary() {
     assert_eq!(history(&restored), history(&kid));
     assert_eq!(restored.permissions(), kid.permissions());
     assert_eq!(restored.ceiling_for_children(), kid.ceiling_for_children());
-    assert_eq!((restored.parent.clone(), restored.depth), (Some(parent.id.clone()), 1));
+    assert_eq!((restored.parent(), restored.depth), (Some(parent.id()), 1));
     let temporary = again.engine.agent(&ADMIN, &id(".1"), Action::Read).await;
     assert!(matches!(temporary, Err(AccessError::Unknown(_))));
 }
@@ -147,7 +147,7 @@ async fn an_agent_makes_children_of_its_own_if_it_may() {
     engine.create_agent(&ADMIN, spec("sandboxed")).await.unwrap();
     let parent = Requester::Agent(id("p"));
     let kid = engine.create_agent(&parent, spec("k")).await.unwrap();
-    assert_eq!(kid.parent, Some(id("p")));
+    assert_eq!(kid.parent(), Some(id("p")));
     let denied = |result: Result<Arc<Agent>, CreateError>| match result {
         Err(CreateError::Access(AccessError::Denied(denied))) => denied,
         _ => panic!("not denied"),
@@ -189,7 +189,7 @@ async fn a_child_does_not_outlive_a_temporary_parent() {
     assert!(matches!(permanent, Err(CreateError::OutlivesParent)));
     engine.create_agent(&ADMIN, child(".k", ".p")).await.unwrap();
     let unnamed = AgentSpec { parent: Some(id(".p")), ..AgentSpec::default() };
-    assert!(engine.create_agent(&ADMIN, unnamed).await.unwrap().id.is_temp());
+    assert!(engine.create_agent(&ADMIN, unnamed).await.unwrap().id().is_temp());
 }
 
 #[tokio::test]

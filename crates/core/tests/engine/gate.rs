@@ -12,7 +12,6 @@ use nexus_core::rights::{Explanation, PermissionChange};
 use nexus_core::store::{ApprovalRecord, ApprovalStatus};
 use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::fakes::{ADMIN, Script, World, history, id};
@@ -240,83 +239,6 @@ async fn whoever_narrows_a_parent_narrows_its_children() {
     let change = PermissionChange { disable_tools: vec!["echo".into()], ..Default::default() };
     world.engine.set_permissions(&parent, change).await.unwrap();
     check_in(&world, &kid, json!({"read": "x"}), "enabled: ").await;
-}
-
-/// One change somebody with the right to may ask for; agents are named by their number.
-#[derive(Clone, Debug)]
-enum Change {
-    Create { parent: Option<usize>, preset: &'static str },
-    Set { agent: usize, preset: Option<&'static str>, tool: &'static str, on: bool },
-    Restart,
-}
-
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let preset = || prop::sample::select(vec!["trusted", "sandboxed", "worker"]);
-    let tool = || prop::sample::select(vec!["echo", "exec", "write_file"]);
-    let create = (prop::option::of(0..6_usize), preset())
-        .prop_map(|(parent, preset)| Change::Create { parent, preset });
-    let set = (0..6_usize, prop::option::of(preset()), tool(), any::<bool>())
-        .prop_map(|(agent, preset, tool, on)| Change::Set { agent, preset, tool, on });
-    prop::collection::vec(prop_oneof![3 => create, 3 => set, 1 => Just(Change::Restart)], 1..16)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn no_sequence_of_changes_lifts_a_child_above_its_line(changes in changes()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(hold_to_their_line(changes));
-    }
-}
-
-async fn hold_to_their_line(changes: Vec<Change>) {
-    let mut world = World::new().await;
-    let mut names: Vec<String> = Vec::new();
-    for change in changes {
-        match change {
-            Change::Create { parent, preset: level } => {
-                let name = format!("a{}", names.len());
-                let parent = parent.and_then(|at| names.get(at)).map(|name| id(name));
-                let spec = AgentSpec { parent, ..preset(&name, level) };
-                if world.engine.create_agent(&ADMIN, spec).await.is_ok() {
-                    names.push(name);
-                }
-            }
-            Change::Set { agent, preset, tool, on } => {
-                let Some(name) = names.get(agent) else { continue };
-                let agent = world.engine.agent(&ADMIN, &id(name), Action::Manage).await.unwrap();
-                let tools =
-                    |wanted: bool| if on == wanted { vec![tool.to_string()] } else { Vec::new() };
-                let change = PermissionChange {
-                    preset: preset.map(Into::into),
-                    enable_tools: tools(true),
-                    disable_tools: tools(false),
-                };
-                // Whether it is refused or taken, what follows must hold.
-                let _ = world.engine.set_permissions(&agent, change).await;
-            }
-            Change::Restart => world = World::on(world.store.clone(), |_| {}).await,
-        }
-        for name in &names {
-            let agent = world.engine.agent(&ADMIN, &id(name), Action::Read).await.unwrap();
-            if let Some(ceiling) = agent.ceiling() {
-                assert_eq!(agent.permissions().within(&ceiling), Ok(()), "{name}");
-            }
-            let effective = world.engine.effective_permissions(&agent);
-            let mut above = agent.parent.clone();
-            while let Some(parent) = above {
-                let parent = world.engine.agent(&ADMIN, &parent, Action::Read).await.unwrap();
-                assert_eq!(
-                    effective.within(&parent.permissions()),
-                    Ok(()),
-                    "{name} under {}",
-                    parent.id
-                );
-                above = parent.parent.clone();
-            }
-        }
-    }
 }
 
 #[tokio::test]

@@ -5,4 +5,5 @@ mod agents;
 mod compaction;
 mod fakes;
 mod gate;
+mod line;
 mod turns;

@@ -6,6 +6,9 @@ use clap::{Args, Subcommand, value_parser};
 use nexus_client::detection::authority;
 use nexus_client::{PORT_DEFAULT, parse_port_spec};
 
+use super::sessions::SessionsArgs;
+use super::settings::SettingsCommand;
+
 /// Longest time limit: a day. Far beyond any turn, and far from where milliseconds overflow.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
@@ -47,10 +50,10 @@ pub enum RpcCommand {
     Create(CreateArgs),
     /// Sends a message to an agent and prints its answer.
     Send(SendArgs),
-    /// Prints the state of an agent's context and its tokens.
+    /// Prints the state of an agent's context and its tokens, or a summary of every agent.
     Status {
-        /// Name of the agent.
-        id: String,
+        /// Name of the agent; all of them when absent.
+        id: Option<String>,
     },
     /// Goes on with the turn that was cut off last, from its last finished step; prints the answer.
     Resume {
@@ -60,6 +63,10 @@ pub enum RpcCommand {
         #[arg(short, long, value_name = "SECONDS", value_parser = seconds())]
         timeout: Option<u64>,
     },
+    /// Lists, saves, loads, copies, renames and deletes sessions.
+    Sessions(SessionsArgs),
+    #[command(flatten)]
+    Settings(SettingsCommand),
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.
     Cancel {
         /// Name of the agent.

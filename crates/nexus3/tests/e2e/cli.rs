@@ -120,6 +120,39 @@ async fn the_other_commands_reach_their_methods() {
 }
 
 #[tokio::test]
+async fn sessions_and_settings_are_reached_too() {
+    let server = Server::start().await;
+    let work = server.world.work().canonicalize().unwrap();
+    std::fs::create_dir(work.join("sub")).unwrap();
+    rpc_ok(&server, &["create", "a"]).await;
+    let saved = rpc_ok(&server, &["sessions", "save", "a", "s"]).await;
+    assert_eq!(saved, json!({"saved": true, "session_name": "s", "agent_id": "a"}));
+    rpc_ok(&server, &["sessions", "clone", "s", "t"]).await;
+    rpc_ok(&server, &["sessions", "rename", "t", "u"]).await;
+    let loaded = rpc_ok(&server, &["sessions", "load", "u", "--as", "b"]).await;
+    assert_eq!(loaded, json!({"restored": true, "agent_id": "b", "message_count": 0}));
+    let page = rpc_ok(&server, &["sessions", "list", "--limit", "2"]).await;
+    assert_eq!((&page["total"], page["sessions"].as_array().unwrap().len()), (&json!(4), 2));
+    assert_eq!(rpc_ok(&server, &["sessions", "delete", "u"]).await["deleted"], true);
+    let again = rpc(&server, &["sessions", "delete", "u"]).await;
+    assert_eq!((again.code, again.stdout.contains("false")), (Some(1), true), "{again:?}");
+    assert!(again.stderr.contains("there is no session u"), "{again:?}");
+    rpc_fails(&server, &["sessions", "load", "a"], "Agent a is live already (-32602)").await;
+
+    assert_eq!(rpc_ok(&server, &["cwd", "a"]).await, json!({"cwd": work}));
+    assert_eq!(rpc_ok(&server, &["cwd", "a", "sub"]).await, json!({"cwd": work.join("sub")}));
+    assert_eq!(rpc_ok(&server, &["permissions", "a"]).await["preset"], "sandboxed");
+    rpc_ok(&server, &["permissions", "a", "--preset", "worker"]).await;
+    rpc_ok(&server, &["prompt", "a", "Be brief."]).await;
+    assert_eq!(rpc_ok(&server, &["prompt", "a"]).await["system_prompt"], "Be brief.");
+    rpc_ok(&server, &["model", "a", "scripted/big"]).await;
+    assert_eq!(rpc_ok(&server, &["model", "a"]).await["model"], "scripted/big");
+    let all = rpc_ok(&server, &["status"]).await["agents"].clone();
+    assert_eq!((&all[0]["agent_id"], &all[0]["cwd"]), (&json!("a"), &json!(work.join("sub"))));
+    assert!(all[0]["tokens"]["total"].as_u64().unwrap() > 0);
+}
+
+#[tokio::test]
 async fn a_turn_is_cancelled_by_the_name_it_was_given() {
     let server = Server::start().await;
     create(&server.wire(), "a").await;
@@ -184,6 +217,10 @@ async fn a_wrong_command_line_exits_with_2() {
         &["rpc", "call", "send", "[1]"],
         &["rpc", "create", "a", "--wait"],
         &["rpc", "messages", "a", "--limit", "2001"],
+        &["rpc", "sessions"],
+        &["rpc", "sessions", "save", "a"],
+        &["rpc", "sessions", "list", "--limit", "1001"],
+        &["rpc", "cwd"],
         &["serve", "port"],
         &["serve", "--socket", "x", "--no-socket"],
         &["--stdio", "--host", "::1"],
@@ -223,9 +260,18 @@ async fn every_command_explains_itself() {
         }
         seen.push(command.join(" "));
     }
-    for command in
-        ["serve", "exec", "schema", "trust", "completions", "rpc send", "rpc create", "rpc scan"]
-    {
+    for command in [
+        "serve",
+        "exec",
+        "schema",
+        "trust",
+        "completions",
+        "rpc send",
+        "rpc create",
+        "rpc scan",
+        "rpc sessions load",
+        "rpc permissions",
+    ] {
         assert!(seen.iter().any(|name| name == command), "{command} is not among {seen:?}");
     }
 }
@@ -291,6 +337,20 @@ async fn the_schema_is_what_the_server_discovers() {
         "get_messages",
         "compact",
         "shutdown",
+        "list_sessions",
+        "load_session",
+        "save_session",
+        "clone_session",
+        "rename_session",
+        "delete_session",
+        "get_agent_summaries",
+        "set_cwd",
+        "get_permissions",
+        "set_permissions",
+        "get_system_prompt",
+        "set_system_prompt",
+        "get_model",
+        "set_model",
         "rpc.discover",
         "rpc.version",
     ];

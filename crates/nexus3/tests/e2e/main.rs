@@ -27,6 +27,8 @@ mod logs;
 mod providers;
 mod resume;
 mod seeds;
+mod sessions;
+mod settings;
 mod stdio;
 mod stream;
 mod support;

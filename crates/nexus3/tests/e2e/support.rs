@@ -80,3 +80,33 @@ pub async fn at_path(server: &Server, agent: &str, method: &str, params: Value) 
     let response = server.ask(server.post(request).path(format!("/agent/{agent}"))).await;
     (response.status, response.answer())
 }
+
+/// Calls a method as the agent `who`, and returns the result or the error's code and message.
+pub async fn as_agent(
+    server: &Server,
+    who: &str,
+    method: &str,
+    params: Value,
+) -> Result<Value, (i64, String)> {
+    let body = crate::harness::wire::request(1, method, params);
+    let response = server.ask(server.post(body).header("X-Nexus-Agent", who)).await;
+    let mut answer = response.answer();
+    match answer.get("error") {
+        None => Ok(answer["result"].take()),
+        Some(error) => {
+            let data = error["data"]["details"].as_str();
+            let text = data.or(error["message"].as_str()).unwrap().to_string();
+            Err((error["code"].as_i64().unwrap(), text))
+        }
+    }
+}
+
+/// The names in `list_sessions`, in alphabetical order.
+pub async fn sessions(wire: &Wire) -> Vec<String> {
+    let page = wire.ok("list_sessions", json!({})).await;
+    let entries = page["sessions"].as_array().unwrap().iter();
+    let mut names: Vec<_> = entries.map(|it| it["name"].as_str().unwrap().to_string()).collect();
+    assert_eq!(page["total"], names.len());
+    names.sort();
+    names
+}

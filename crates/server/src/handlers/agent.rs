@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::create::AgentSpec;
+use nexus_core::engine::AccessError;
 use nexus_core::pool::{Card, Status};
 use nexus_core::turn::TurnInput;
 use nexus_protocol::RpcError;
@@ -45,8 +46,8 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     };
     let agent = engine.create_agent(&cx.caller.requester, spec).await.map_err(wire)?;
     let mut result = CreateAgentResult {
-        agent_id: agent.id.to_string(),
-        url: format!("/agent/{}", agent.id),
+        agent_id: agent.id().to_string(),
+        url: format!("/agent/{}", agent.id()),
         initial_request_id: None,
         initial_status: None,
         response: None,
@@ -58,7 +59,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
             Ok(turn) => turn,
             Err(refused) => {
                 // Whoever is told to come later must find the name free then.
-                engine.destroy_agent(&Requester::Administrator, &agent.id).await.map_err(wire)?;
+                engine.destroy_agent(&Requester::Administrator, &agent.id()).await.map_err(wire)?;
                 return Err(wire(refused));
             }
         };
@@ -140,11 +141,12 @@ async fn create_token(
     params: CreateAgentTokenParams,
 ) -> Result<CreateAgentTokenResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
-    let agent =
-        cx.services.engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
+    let engine = &cx.services.engine;
+    engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
+    let born = engine.born(&id).ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
     Ok(CreateAgentTokenResult {
         agent_id: params.agent_id,
-        token: cx.services.tokens.mint(&agent.id, agent.created_at),
+        token: cx.services.tokens.mint(&id, born),
     })
 }
 

@@ -58,7 +58,7 @@ async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult
     });
     let messages =
         page.iter().zip(offset..).map(|(message, index)| entry(index, message)).collect();
-    Ok(GetMessagesResult { agent_id: agent.id.to_string(), total, offset, limit, messages })
+    Ok(GetMessagesResult { agent_id: agent.id().to_string(), total, offset, limit, messages })
 }
 
 fn entry(index: u64, message: &Message) -> MessageEntry {

@@ -4,6 +4,8 @@ mod agent;
 mod conversation;
 mod permission;
 mod server;
+mod session;
+mod settings;
 mod turn;
 
 use nexus_core::{AgentId, TurnId};
@@ -18,6 +20,8 @@ pub fn register(registry: &mut impl Registry) {
     conversation::register(registry);
     permission::register(registry);
     server::register(registry);
+    session::register(registry);
+    settings::register(registry);
     turn::register(registry);
 }
 

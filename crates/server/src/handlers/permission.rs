@@ -50,7 +50,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
                 .collect(),
         },
         depth: agent.depth,
-        parent_agent_id: agent.parent.as_ref().map(ToString::to_string),
+        parent_agent_id: agent.parent().map(|parent| parent.to_string()),
         network: permissions.network,
         commands: permissions.commands,
         sandbox: cx.services.engine.sandbox().into(),

@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use nexus_core::permission::Grants;
-use nexus_core::store::{ApprovalRecord, ApprovalStatus, SettingsRecord, Store, StoreError};
+use nexus_core::store::{
+    AgentRecord, ApprovalRecord, ApprovalStatus, SettingsRecord, Store, StoreError,
+};
 use serde_json::json;
 
 use super::{agent, home, id, open};
@@ -30,11 +32,17 @@ async fn changed_settings_come_back_and_need_the_lease() {
     };
     let mut permissions = agent("a").permissions;
     permissions.disabled_tools.insert("exec".into());
-    let settings = SettingsRecord { permissions, grants };
+    let settings = SettingsRecord {
+        permissions,
+        grants,
+        model: Some("m".into()),
+        cwd: "/elsewhere".into(),
+        system_prompt: Some("Be brief.".into()),
+    };
     store.update(&id("a"), old, settings.clone()).await.unwrap();
-    let stored = store.acquire(&id("a")).await.unwrap().unwrap();
-    let back =
-        SettingsRecord { permissions: stored.record.permissions, grants: stored.record.grants };
+    let AgentRecord { permissions, grants, model, cwd, system_prompt, .. } =
+        store.acquire(&id("a")).await.unwrap().unwrap().record;
+    let back = SettingsRecord { permissions, grants, model, cwd, system_prompt };
     assert_eq!(back, settings);
     let lost = store.update(&id("a"), old, settings).await;
     assert!(matches!(lost, Err(StoreError::LeaseLost(_))));

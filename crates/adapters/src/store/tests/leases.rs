@@ -13,7 +13,7 @@ async fn a_fence_of_a_destroyed_agent_does_not_fit_its_namesake() {
     let old = store.create(agent("a")).await.unwrap();
     store.destroy(vec![id("a")]).await.unwrap();
     let gone = store.append(&id("a"), old, step(0, &["x"])).await;
-    assert!(matches!(gone, Err(StoreError::LeaseLost(_))));
+    assert!(matches!(gone, Err(StoreError::Unknown(_))));
     store.create(agent("a")).await.unwrap();
     let stale = store.append(&id("a"), old, step(0, &["x"])).await;
     assert!(matches!(stale, Err(StoreError::LeaseLost(_))));

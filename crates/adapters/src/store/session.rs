@@ -1,0 +1,230 @@
+//! Sessions in SQL: agents, and what was saved of them. Each function runs inside a transaction that its caller opened.
+
+use jiff::Timestamp;
+use nexus_core::AgentId;
+use nexus_core::message::SharedMessage;
+use nexus_core::store::{AgentRecord, Fence, SessionPage, SessionQuery, SessionRecord};
+use rusqlite::{Connection, Row, named_params, params};
+
+use super::agent::{self, Head, SELECT_AGENT, decode_agent, next_fence, signed, taken, unsigned};
+use super::fault::Fault;
+use super::log;
+use super::owner::Owner;
+use super::record::{AgentRow, MessageRow, SettingsRow, agent_id, micros, timestamp};
+
+/// A page of sessions, the most recently changed first.
+pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage, Fault> {
+    // The order is found in the small rows alone; the long ones are read for the page only.
+    let (line, filter) = match query.line_of {
+        None => ("", ""),
+        Some(_) => (
+            "WITH RECURSIVE line (name) AS (
+                 VALUES (:own) UNION SELECT agents.name FROM agents JOIN line ON agents.parent = line.name)",
+            "WHERE agent_id IN (SELECT id FROM agents WHERE name IN line)",
+        ),
+    };
+    let own = query.line_of.as_ref().map_or("", AgentId::as_str);
+    let mut count =
+        db.prepare_cached(&format!("{line} SELECT count(*), :own FROM heads {filter}"))?;
+    let total = unsigned(count.query_row(named_params! {":own": own}, |row| row.get(0))?)?;
+    let mut select = db.prepare_cached(&format!(
+        "{line} {SELECT_AGENT} JOIN (
+             SELECT agent_id AS shown FROM heads {filter}
+             ORDER BY updated_at DESC, agent_id DESC LIMIT :limit OFFSET :offset
+         ) ON shown = a.id WHERE :own IS NOT NULL ORDER BY updated_at DESC, agent_id DESC"
+    ))?;
+    // No database has so many rows that the largest offset would be too small.
+    let offset = i64::try_from(query.offset).unwrap_or(i64::MAX);
+    let mut rows =
+        select.query(named_params! {":own": own, ":limit": query.limit, ":offset": offset})?;
+    let mut sessions = Vec::new();
+    while let Some(row) = rows.next()? {
+        sessions.push(decode(row)?);
+    }
+    Ok(SessionPage { total, sessions })
+}
+
+pub(super) fn find(db: &Connection, name: &AgentId) -> Result<Option<SessionRecord>, Fault> {
+    let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.name = ?"))?;
+    let mut rows = query.query([name.as_str()])?;
+    rows.next()?.map(decode).transpose()
+}
+
+pub(super) fn read(
+    db: &Connection,
+    name: &AgentId,
+) -> Result<Option<(SessionRecord, Vec<SharedMessage>)>, Fault> {
+    let (Some(session), Some(head)) = (find(db, name)?, Head::find(db, name)?) else {
+        return Ok(None);
+    };
+    let messages = log::read(db, head.log_id, &session.record)?;
+    Ok(Some((session, messages)))
+}
+
+fn decode(row: &Row<'_>) -> Result<SessionRecord, Fault> {
+    let record = decode_agent(row)?;
+    let made_by: Option<String> = row.get("made_by")?;
+    let made_by = made_by.as_deref().map(agent_id).transpose()?;
+    Ok(SessionRecord {
+        made_by: record.parent.clone().or(made_by),
+        saved: row.get("saved")?,
+        updated_at: timestamp(row.get("updated_at")?)?,
+        record,
+    })
+}
+
+/// A session with its messages, ready to be written.
+pub(super) struct Whole {
+    record: AgentRecord,
+    row: AgentRow,
+    messages: Vec<MessageRow>,
+}
+
+impl Whole {
+    pub(super) fn encode(record: AgentRecord, messages: &[SharedMessage]) -> Result<Self, Fault> {
+        let row = AgentRow::encode(&record)?;
+        let messages = messages.iter().map(MessageRow::encode).collect::<Result<_, _>>()?;
+        Ok(Self { record, row, messages })
+    }
+
+    fn create(&self, db: &Connection, me: &mut Owner) -> Result<Fence, Fault> {
+        let Self { record, row, messages } = self;
+        let fence = agent::create(db, me, &record.id, row)?;
+        let step = agent::Step { first_index: 0, rows: messages, progress: record.progress };
+        agent::append(db, me, &record.id, fence, &step)?;
+        Ok(fence)
+    }
+}
+
+/// Stores the temporary agent `was` under the name it has from here on.
+pub(super) fn settle(
+    db: &Connection,
+    me: &mut Owner,
+    was: &AgentId,
+    whole: &Whole,
+) -> Result<Fence, Fault> {
+    let fence = whole.create(db, me)?;
+    keep(db, me, &whole.record.id, fence)?;
+    rename_approvals(db, was, &whole.record.id)?;
+    Ok(fence)
+}
+
+pub(super) fn keep(db: &Connection, me: &Owner, id: &AgentId, fence: Fence) -> Result<(), Fault> {
+    let head = Head::held(db, me, id, fence)?;
+    db.prepare_cached("UPDATE agents SET kept = 1 WHERE id = ?")?.execute([head.agent_id])?;
+    Ok(())
+}
+
+/// Makes a saved copy of `from`, whoever holds that: what is on disk of it.
+pub(super) fn copy(
+    db: &Connection,
+    from: &AgentId,
+    to: &AgentId,
+    replace: bool,
+) -> Result<bool, Fault> {
+    let Some(source) = Head::find(db, from)? else { return Ok(false) };
+    if let Some(old) = Head::find(db, to)? {
+        if !(replace && old.saved && old.copy_of == Some(source.agent_id)) {
+            return Err(taken(db, to)?);
+        }
+        agent::remove(db, &old)?;
+    }
+    let copy_of = replace.then_some(source.agent_id);
+    insert_copy(db, &source, to, Standing::Saved { copy_of })?;
+    Ok(true)
+}
+
+/// How a copy stands in the store.
+enum Standing<'a> {
+    Saved { copy_of: Option<i64> },
+    Held { owner: &'a str, fence: Fence },
+}
+
+fn insert_copy(
+    db: &Connection,
+    source: &Head,
+    to: &AgentId,
+    standing: Standing<'_>,
+) -> Result<i64, Fault> {
+    let (saved, copy_of, owner, fence) = match standing {
+        Standing::Saved { copy_of } => (true, copy_of, None, Fence(0)),
+        Standing::Held { owner, fence } => (false, None, Some(owner), fence),
+    };
+    let now = micros(Timestamp::now());
+    db.prepare_cached(
+        "INSERT INTO agents (name, created_at, parent, depth, permissions, ceiling, model, cwd,
+             system_prompt, grants, saved, kept, made_by, copy_of)
+         SELECT ?1, ?2, parent, depth, permissions, ceiling, model, cwd,
+             system_prompt, grants, ?3, ?3, made_by, ?4 FROM agents WHERE id = ?5",
+    )?
+    .execute(params![to.as_str(), now, saved, copy_of, source.agent_id])?;
+    let agent_id = db.last_insert_rowid();
+    db.prepare_cached(
+        "INSERT INTO heads (agent_id, log_id, message_count, last_action_at,
+             halted_at_iteration_limit, last_iteration_count, should_shutdown, owner, fence, updated_at)
+         SELECT ?1, ?1, message_count, last_action_at,
+             halted_at_iteration_limit, last_iteration_count, 0, ?2, ?3, ?4 FROM heads WHERE agent_id = ?5",
+    )?
+    .execute(params![agent_id, owner, signed(fence.0)?, now, source.agent_id])?;
+    log::fork(db, agent_id, source.log_id, signed(source.message_count)?)?;
+    Ok(agent_id)
+}
+
+/// Makes an agent of a session: of itself, or of a copy under another name.
+pub(super) fn load(
+    db: &Connection,
+    me: &mut Owner,
+    from: &AgentId,
+    to: &AgentId,
+    settings: Option<&SettingsRow>,
+) -> Result<Option<Fence>, Fault> {
+    let Some(source) = Head::find(db, from)? else { return Ok(None) };
+    let (agent_id, fence) = if from == to {
+        let fence = source.take(db, me, to)?;
+        db.prepare_cached("UPDATE agents SET saved = 0, copy_of = NULL WHERE id = ?")?
+            .execute([source.agent_id])?;
+        (source.agent_id, fence)
+    } else if Head::find(db, to)?.is_some() {
+        return Err(taken(db, to)?);
+    } else {
+        let fence = next_fence(db)?;
+        (insert_copy(db, &source, to, Standing::Held { owner: me.id()?, fence })?, fence)
+    };
+    if let Some(settings) = settings {
+        agent::write_settings(db, agent_id, settings)?;
+    }
+    Ok(Some(fence))
+}
+
+/// Gives a session another name. What was said keeps the names that were spoken.
+pub(super) fn rename(
+    db: &Connection,
+    me: &Owner,
+    from: &AgentId,
+    to: &AgentId,
+) -> Result<bool, Fault> {
+    let Some(head) = Head::find(db, from)? else { return Ok(false) };
+    head.refuse_if_held_elsewhere(me, from)?;
+    if Head::find(db, to)?.is_some() {
+        return Err(taken(db, to)?);
+    }
+    db.prepare_cached("UPDATE agents SET name = ? WHERE id = ?")?
+        .execute(params![to.as_str(), head.agent_id])?;
+    db.prepare_cached("UPDATE agents SET parent = ? WHERE parent = ?")?
+        .execute([to.as_str(), from.as_str()])?;
+    rename_approvals(db, from, to)?;
+    Ok(true)
+}
+
+fn rename_approvals(db: &Connection, from: &AgentId, to: &AgentId) -> Result<(), Fault> {
+    db.prepare_cached("UPDATE approvals SET agent = ? WHERE agent = ?")?
+        .execute([to.as_str(), from.as_str()])?;
+    Ok(())
+}
+
+/// Removes a session, saved by name or not, and ends its descendants.
+pub(super) fn delete(db: &Connection, me: &Owner, name: &AgentId) -> Result<Vec<AgentId>, Fault> {
+    db.prepare_cached("UPDATE agents SET saved = 0, kept = 0 WHERE name = ?")?
+        .execute([name.as_str()])?;
+    agent::destroy(db, me, std::slice::from_ref(name))
+}
