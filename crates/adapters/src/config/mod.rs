@@ -131,6 +131,11 @@ pub enum ConfigError {
         .file.display(), .dir.display()
     )]
     Untrusted { file: PathBuf, key: String, dir: PathBuf },
+    #[error(
+        "{}: changed since you trusted its directory, and sets {key}; look at it, then trust it anew: nexus3 trust {}",
+        .file.display(), .dir.display()
+    )]
+    Changed { file: PathBuf, key: String, dir: PathBuf },
 }
 
 impl Config {
