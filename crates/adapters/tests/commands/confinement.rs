@@ -167,6 +167,25 @@ async fn a_directory_swapped_for_a_link_widens_nothing() {
     assert!(!world.outside.join("new").exists());
 }
 
+/// Somebody gave leave for a directory, and by now a link has its name.
+#[tokio::test]
+async fn a_directory_that_became_a_link_is_not_entered() {
+    let world = World::new().await;
+    symlink(&world.outside, world.cwd.join("swapped")).unwrap();
+    let command = Command {
+        argv: vec!["touch".into(), "made".into()],
+        cwd: world.cwd.join("swapped"),
+        env: BTreeMap::new(),
+        stdin: None,
+        policy: None,
+        tmp: None,
+        timeout: Duration::from_secs(60),
+    };
+    let refused = launcher().run(&command, &CancellationToken::new()).await.unwrap_err();
+    assert!(refused.to_string().ends_with("leads through a link by now"), "{refused}");
+    assert!(!world.outside.join("made").exists());
+}
+
 const CONNECT: &str = "import socket
 s = socket.create_connection(('127.0.0.1', PORT), 5)
 print('connected')";

@@ -253,8 +253,8 @@ impl Tool for Echo {
         let needs = [
             text("read").map(Need::Read),
             text("write").map(Need::Write),
-            text("command").map(|_| Need::Command(CommandKind::Any)),
-            text("look").map(|_| Need::Command(CommandKind::ReadOnly)),
+            text("command").map(|_| Need::Command(CommandKind::Any, text("in"))),
+            text("look").map(|_| Need::Command(CommandKind::ReadOnly, text("in"))),
             text("yolo").map(|what| Need::Level(Level::Yolo, what)),
             text("manage").map(|_| Need::ManageAgents),
             text("message").map(|name| Need::Message(id(&name))),

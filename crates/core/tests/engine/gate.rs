@@ -100,8 +100,81 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
 
     let unconfined = World::with(|settings| settings.commands_confined = false).await;
     let agent = unconfined.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
-    let expected = "ask: run a command with echo without a kernel sandbox";
+    let dir = base().display().to_string();
+    let expected = &format!("ask: run a command with echo in {dir} without a kernel sandbox");
     check_in(&unconfined, &agent, json!({"look": "git log"}), expected).await;
+}
+
+#[tokio::test]
+async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    for path in [".nexus3/config.json", "x/.nexus3/mcp.json", "/etc/.nexus3/config.json", ".nexus3"]
+    {
+        let expected = format!("path: {path} lies in a .nexus3 directory");
+        check_in(&world, &agent, json!({"write": path}), &expected).await;
+        check_in(&world, &agent, json!({"read": path}), "ok").await;
+    }
+    check_in(&world, &agent, json!({"write": "x.nexus3/y"}), "ok").await;
+}
+
+#[tokio::test]
+async fn the_kernels_own_trees_are_refused_before_the_call() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let link = |name: &str, to: &str| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        link.display().to_string()
+    };
+    let (tree, magic) = (link("tree", "/proc"), link("magic", "/proc/self/root/etc"));
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    for path in ["/proc", "/proc/1/environ", "/proc/sys/x", "/sys/kernel", "/dev/sda", &tree] {
+        let expected = format!("path: {path} belongs to the kernel");
+        check_in(&world, &agent, json!({"read": path}), &expected).await;
+        check_in(&world, &agent, json!({"write": path}), &expected).await;
+    }
+    let magic = [&magic, &format!("{magic}/passwd"), "/proc/self/cwd", "/proc/self/environ"];
+    for path in magic {
+        let expected = format!("path: {path} leads through a link of the kernel's");
+        check_in(&world, &agent, json!({"read": path}), &expected).await;
+    }
+    for path in ["/dev/shm", "/dev/shm/x", "/proc/../etc/hostname", "/processes"] {
+        check_in(&world, &agent, json!({"read": path}), "ok").await;
+    }
+}
+
+#[tokio::test]
+async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["a/deep", "b"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("a", root.join("link")).unwrap();
+    let spec = AgentSpec { cwd: root.to_str().map(Into::into), ..preset("a", "trusted") };
+    let agent = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let command = |dir: &str| json!({"command": "x", "in": dir});
+    let asks = |dir: &str| format!("ask: run a command with exec in {}", root.join(dir).display());
+    let check = async |dir: &str, expected: &str| {
+        check(&world, &agent, "exec", command(dir), expected).await;
+    };
+    check("link", &asks("a")).await;
+    check("missing", "path: missing: no such file or directory").await;
+    world.model.script([Script::Call(vec![("exec", command("link"))])]);
+    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let approval = pending(&world).await;
+    assert!(approval.reason.ends_with(&root.join("a").display().to_string()), "{approval:?}");
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(agent.grants().exec_dirs["exec"], [root.join("a")].into());
+    for (dir, expected) in
+        [("a", "ok"), ("a/deep", "ok"), ("b", &asks("b")), (".", &asks("")), ("link/..", &asks(""))]
+    {
+        check(dir, expected.trim_end_matches('/')).await;
+    }
 }
 
 async fn check_in(world: &World, agent: &Arc<Agent>, arguments: Value, expected: &str) {
@@ -129,13 +202,18 @@ async fn asking(timeout: Duration) -> (World, Arc<Agent>, TurnHandle, ApprovalRe
         .model
         .script([Script::Call(vec![("echo", json!({"write": "/etc/x", "text": "written"}))])]);
     let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
-    let approval = loop {
+    let approval = pending(&world).await;
+    (world, agent, turn, approval)
+}
+
+/// The approval that waits, as soon as one does.
+async fn pending(world: &World) -> ApprovalRecord {
+    loop {
         match world.engine.list_approvals(&ADMIN, None, false).await.unwrap().pop() {
-            Some(approval) => break approval,
+            Some(approval) => return approval,
             None => tokio::task::yield_now().await,
         }
-    };
-    (world, agent, turn, approval)
+    }
 }
 
 const LONG: Duration = Duration::from_secs(3600);

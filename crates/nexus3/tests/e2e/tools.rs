@@ -72,6 +72,19 @@ async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
         (json!(false), json!(false), json!("schema"))
     );
     assert_eq!(explain("nope", json!({})).await.2, json!("known"));
+    assert_eq!(explain("read_file", json!({"path": "/proc/1/environ"})).await.2, json!("path"));
+    fs::create_dir(inside.join("sub")).unwrap();
+    for (tool, arguments) in [
+        ("exec", json!({"argv": ["ls"], "cwd": "sub"})),
+        ("bash_safe", json!({"command": "ls", "cwd": inside.join("sub")})),
+        ("git", json!({"args": ["-C", "sub", "commit", "-m", "x"]})),
+        ("git", json!({"args": ["add", "."], "cwd": "sub/../sub"})),
+    ] {
+        let params = json!({"agent_id": "a", "tool": tool, "arguments": arguments});
+        let said = wire.ok("explain_permission", params).await;
+        let sub = format!("run a command with {tool} in {}", inside.join("sub").display());
+        assert_eq!(said["reason"], sub, "{arguments}");
+    }
     assert_eq!(explain("git", json!({"args": ["push", "--force"]})).await.2, json!("level"));
 
     let changed = wire

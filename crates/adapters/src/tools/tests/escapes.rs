@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nexus_core::permission::Level;
 use nexus_core::tool::Access;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use serde_json::{Value, json};
@@ -429,4 +430,34 @@ async fn a_hard_link_elsewhere_keeps_what_it_had() {
         let kept = std::fs::read_to_string(world.outside("hard.py")).unwrap();
         assert_eq!(kept, "def hard(): pass\n", "{tool}");
     }
+}
+
+#[tokio::test]
+async fn what_configures_the_server_is_written_by_a_person_only() {
+    let world = World::new().await;
+    lay_out(&world);
+    world.put(".nexus3/config.json", "{}");
+    let cases = [
+        ("write_file", json!({"path": ".nexus3/config.json", "content": "x"})),
+        ("write_file", json!({"path": "sub/.nexus3/mcp.json", "content": "x"})),
+        ("append_file", json!({"path": "sub/../.nexus3/config.json", "content": "x"})),
+        ("rename", json!({"from": "sub", "to": "sub/../.nexus3/sub"})),
+        ("rename", json!({"from": ".nexus3", "to": "elsewhere"})),
+        ("rename", json!({"from": "sub/deep", "to": "sub/.nexus3"})),
+        ("copy_file", json!({"from": "inside.txt", "to": ".nexus3/mcp.json"})),
+        ("mkdir", json!({"path": "sub/.nexus3"})),
+        ("patch", json!({"diff": git_move("rename", "inside.txt", ".nexus3/mcp.json")})),
+    ];
+    let before = snapshot(&world.work(""));
+    for (tool, arguments) in &cases {
+        for way in [Way::Direct, Way::Gate] {
+            let refused = attempt(&world, way, tool, arguments.clone()).await.unwrap_err();
+            assert!(refused.contains("lies in a .nexus3 directory"), "{tool} {way:?}: {refused}");
+        }
+    }
+    assert_eq!(snapshot(&world.work("")), before);
+    let unbound = world.access_with(|permissions| permissions.level = Level::Yolo);
+    let (tool, arguments) = &cases[0];
+    world.run_within(unbound, tool, arguments.clone()).await.unwrap();
+    assert_eq!(world.get(".nexus3/config.json"), "x");
 }

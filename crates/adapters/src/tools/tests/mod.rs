@@ -77,7 +77,7 @@ impl World {
         let work = self.work("");
         let permissions =
             Preset::built_in("sandboxed").unwrap().apply(&work, std::slice::from_ref(&work));
-        Access { cwd: work, permissions }
+        Access { command_dir: work.clone(), cwd: work, permissions }
     }
 
     fn access_with(&self, change: impl FnOnce(&mut Permissions)) -> Access {
