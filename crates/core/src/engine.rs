@@ -199,7 +199,8 @@ impl Engine {
         }
         let _alone = self.lifecycle.write().await;
         let mut family = self.pool.family(id);
-        let stored: Vec<_> = family.iter().filter(|id| !id.is_temp()).cloned().collect();
+        let asked = |id: &&AgentId| !id.is_temp() || self.approvals.forget(id);
+        let stored: Vec<_> = family.iter().filter(asked).cloned().collect();
         if !stored.is_empty() {
             let gone = self.parts.store.destroy(stored).await?;
             let unseen: Vec<_> = gone.into_iter().filter(|id| !family.contains(id)).collect();

@@ -8,6 +8,7 @@ use nexus_core::message::SharedMessage;
 use nexus_core::store::{AgentRecord, Fence, Progress, StoreError};
 use rusqlite::{Connection, Row, params};
 
+use super::approval;
 use super::fault::Fault;
 use super::owner::{Holder, Owner};
 use super::record::{
@@ -164,10 +165,13 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
     }
     let mut gone = Vec::new();
     for id in family {
+        if id.is_temp() {
+            approval::forget(db, me, &id)?;
+        }
         let Some(head) = Head::find(db, &id)? else { continue };
         head.refuse_if_held_elsewhere(me, &id)?;
         db.prepare_cached("DELETE FROM messages WHERE log_id = ?")?.execute([head.log_id])?;
-        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([id.as_str()])?;
+        approval::forget(db, me, &id)?;
         db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
         gone.push(id);
     }

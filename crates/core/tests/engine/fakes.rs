@@ -20,7 +20,8 @@ use nexus_core::provider::{
     ToolSpec, Usage,
 };
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, Fence, SettingsRecord, Store, StoreError, StoredAgent,
+    AgentRecord, Append, ApprovalRecord, ApprovalStatus, Fence, SettingsRecord, Store, StoreError,
+    StoredAgent, StoredApproval,
 };
 use nexus_core::tokens::TokenCounter;
 use nexus_core::tool::{Call, CommandKind, Need, Tool, Toolbox};
@@ -312,6 +313,7 @@ impl Store for MemoryStore {
 
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
         self.agents.lock().unwrap().retain(|id, _| !ids.contains(id));
+        self.approvals.lock().unwrap().retain(|_, approval| !ids.contains(&approval.agent));
         Ok(ids)
     }
 
@@ -354,6 +356,18 @@ impl Store for MemoryStore {
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
         self.approvals.lock().unwrap().insert(approval.id.clone(), approval);
         Ok(())
+    }
+
+    async fn settle_approval(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
+        if let Some(approval) = self.approvals.lock().unwrap().get_mut(id) {
+            approval.status = status;
+        }
+        Ok(())
+    }
+
+    async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
+        let found = self.approvals.lock().unwrap().get(id).cloned();
+        Ok(found.map(|record| StoredApproval { record, waits_in: None }))
     }
 
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {

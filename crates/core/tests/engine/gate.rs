@@ -9,7 +9,7 @@ use nexus_core::authority::Action;
 use nexus_core::create::{AgentSpec, CreateError};
 use nexus_core::permission::{Level, Reach};
 use nexus_core::rights::{Explanation, PermissionChange};
-use nexus_core::store::{ApprovalRecord, ApprovalStatus};
+use nexus_core::store::{ApprovalRecord, ApprovalStatus, Store as _};
 use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};
 use proptest::prelude::*;
@@ -276,6 +276,37 @@ async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     assert!(world.engine.list_approvals(&ADMIN, None, false).await.unwrap().is_empty());
     let kept = world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
     assert_eq!(kept[0].status, ApprovalStatus::Cancelled);
+}
+
+#[tokio::test]
+async fn what_an_agent_asked_ends_with_it() {
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let all = async || world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
+    for name in [".t", "p"] {
+        let agent = world.engine.create_agent(&ADMIN, preset(name, "trusted")).await.unwrap();
+        world.model.script([Script::Call(vec![("echo", json!({"write": "/etc/x"}))])]);
+        let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+        pending(&world).await;
+        assert_eq!(all().await.len(), 1);
+        world.engine.destroy_agent(&ADMIN, &id(name)).await.unwrap();
+        // It may fail: what it did cannot be written down any more.
+        let _ = turn.wait(None).await;
+        assert_eq!(all().await, [], "{name}");
+    }
+    // One that slipped in as its agent ended is not shown to the next of that name.
+    let old = ApprovalRecord {
+        id: "appr_old".into(),
+        agent: id(".t"),
+        tool: "echo".into(),
+        arguments: json!({}),
+        reason: "write /etc/x".into(),
+        created_at: "2000-01-01T00:00:00Z".parse().unwrap(),
+        status: ApprovalStatus::Denied,
+    };
+    world.store.put_approval(old).await.unwrap();
+    world.engine.create_agent(&ADMIN, preset(".t", "trusted")).await.unwrap();
+    assert_eq!(all().await, []);
 }
 
 #[tokio::test]

@@ -297,6 +297,37 @@ async fn a_parent_collects_the_answers_of_three_children() {
 }
 
 #[tokio::test]
+async fn an_approval_that_waits_in_another_process_says_which() {
+    let world = asking().world().await;
+    let second = asking().no_socket();
+    let (one, two) = tokio::join!(asking().start_in(&world), second.start_in(&world));
+    let (first, other) = (one.wire(), two.wire());
+    let (_dir, inside, secret) = places();
+    let call = Reply::tool_call("write_file", json!({"path": secret, "content": "mine"}));
+    let params = |name: &str| json!({"agent_id": name, "preset": "trusted", "cwd": inside, "initial_message": "go"});
+    for name in ["a", ".t"] {
+        one.model().push(call.clone());
+        first.ok("create_agent", params(name)).await;
+        eventually("an approval waits", async || {
+            first.ok("list_approvals", json!({})).await["approvals"][0].is_object()
+        })
+        .await;
+        let listed = first.ok("list_approvals", json!({})).await;
+        let approval =
+            json!({"approval_id": listed["approvals"][0]["approval_id"], "decision": "deny"});
+        let fault = other.refused("respond_approval", approval.clone()).await;
+        assert_eq!((fault.code, &*fault.message), (-32001, "The approval waits elsewhere"));
+        let details = fault.data["details"].as_str().unwrap();
+        assert!(details.contains("waits in another process (process "), "{details}");
+        // A temporary agent is known in its own process only.
+        let shown = other.ok("list_approvals", json!({"include_decided": true})).await;
+        let shown: Vec<_> = shown["approvals"].as_array().unwrap().iter().collect();
+        assert!(shown.iter().all(|approval| approval["agent_id"] == "a"), "{shown:?}");
+        first.ok("respond_approval", approval).await;
+    }
+}
+
+#[tokio::test]
 async fn an_approval_that_a_kill_cut_off_is_denied_by_the_restart() {
     let server = asking().start().await;
     let wire = server.wire();
