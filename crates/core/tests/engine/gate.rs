@@ -476,6 +476,39 @@ async fn what_a_child_asks_for_is_seen_on_its_parents_stream() {
 }
 
 #[tokio::test]
+async fn an_asked_turn_ends_when_the_time_of_the_asking_call_does() {
+    let timeout = Duration::from_millis(200);
+    let world = World::with(|settings| settings.tool_timeout = timeout).await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let ask = |name: &str| Script::Call(vec![("echo", json!({"message": name, "text": "?"}))]);
+    world.model.script([ask("k"), Script::Hang("half an"), Script::Say("done")]);
+    world.say(&parent, "go").await.unwrap();
+    assert_eq!(kid.turns_in_flight(), 0);
+    assert_eq!(history(&kid)[1], "Assistant: half an [interrupted]");
+    let told = &history(&parent)[2];
+    assert!(told.contains("agent k did not answer") && told.contains("was cancelled"), "{told}");
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_takes_the_one_it_asked_along() {
+    let world = World::new().await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let ask = Script::Call(vec![("echo", json!({"message": "k", "text": "?"}))]);
+    world.model.script([ask, Script::Hang("half an")]);
+    let turn = world.engine.start_turn(&parent, TurnInput::default()).unwrap();
+    world.model.wait_for_calls(2).await;
+    turn.cancel.cancel();
+    assert!(turn.wait(None).await.unwrap().cancelled);
+    while kid.turns_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn two_agents_that_wait_for_each_other_are_told() {
     let world = World::new().await;
     let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
