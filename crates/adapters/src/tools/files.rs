@@ -346,6 +346,7 @@ pub(super) fn explain(path: &str, error: Errno) -> String {
         Errno::NAMETOOLONG => "a name has at most 255 bytes",
         Errno::LOOP => "the path leads through a link that may not be followed",
         Errno::XDEV => "it lies on another file system",
+        Errno::BUSY => "it is a mount point, and stays what it is",
         Errno::ROFS => "the file system is read-only",
         Errno::NOSPC | Errno::DQUOT => "no space is left on the disk",
         Errno::NOTEMPTY => "the directory is not empty",

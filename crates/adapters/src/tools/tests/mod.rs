@@ -4,6 +4,7 @@
 mod changing;
 mod escapes;
 mod looking;
+mod mounts;
 mod patching;
 mod specs;
 
