@@ -55,6 +55,7 @@ fn filters(calls: Calls) -> Result<Vec<BpfProgram>, String> {
         .map_err(|_| format!("system calls of {} are not known", std::env::consts::ARCH))?;
     let mut not_permitted = always_refused()?;
     not_permitted.insert(libc::SYS_socket, socket_rules(calls.network)?);
+    not_permitted.insert(libc::SYS_socketpair, socketpair_rules()?);
     if !calls.metadata {
         not_permitted.extend(METADATA.map(|call| (call, Vec::new())));
         #[cfg(target_arch = "x86_64")]
@@ -125,6 +126,15 @@ fn socket_rules(network: bool) -> Result<Vec<SeccompRule>, String> {
             when(2, SeccompCmpOp::Ne, u64::from(libc::NETLINK_ROUTE.unsigned_abs()))?,
         ])?,
     ])
+}
+
+/// Either end of a pair of datagram sockets can be used to write to any other socket on this machine, such as the
+/// system's log. Streams stay with each other.
+fn socketpair_rules() -> Result<Vec<SeccompRule>, String> {
+    const KIND: u64 = 0xf;
+    let is = |kind: i32| when(1, SeccompCmpOp::MaskedEq(KIND), u64::from(kind.unsigned_abs()));
+    // For Unix sockets the kernel takes `RAW` to mean `DGRAM`.
+    Ok(vec![rule([is(libc::SOCK_DGRAM)?])?, rule([is(libc::SOCK_RAW)?])?])
 }
 
 fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, String> {

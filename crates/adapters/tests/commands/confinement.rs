@@ -361,3 +361,23 @@ async fn too_many_neighbours_of_a_blocked_path_are_an_answer() {
     let said = world.call(permissions, "exec", json!({"argv": ["true"]})).await.unwrap_err();
     assert!(said.contains("was not run") && said.contains("10000"), "{said}");
 }
+
+#[tokio::test]
+async fn a_datagram_reaches_no_service_of_this_machine() {
+    let world = World::new().await;
+    let path = world.cwd.join("log");
+    let service = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    service.set_nonblocking(true).unwrap();
+    let code = format!(
+        "import socket
+for kind in (socket.SOCK_DGRAM, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+    try:
+        a, b = socket.socketpair(socket.AF_UNIX, kind)
+        a.sendto(b'forged', {path:?})
+    except PermissionError:
+        print('refused')"
+    );
+    let said = world.python(world.trusted(), &code).await;
+    let heard = service.recv(&mut [0; 16]);
+    assert!(heard.is_err() && said.ends_with("s\nrefused\nrefused\nrefused\n"), "{said}");
+}
