@@ -4,7 +4,7 @@
 //! the refusal's sake: tools open what they were allowed beneath an opened root, so nothing that changes between the
 //! decision and the act can widen it.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -53,6 +53,10 @@ pub enum Refusal {
         "{0} lies in a {CONFIGURATION} directory: below the level yolo only a person changes what configures this server"
     )]
     Configuration(String),
+    #[error(
+        "{0} lies in a .git directory, where git finds programs to run: use git, or have the write approved"
+    )]
+    Repository(String),
     #[error("{0} lies outside what this agent may read")]
     Read(String),
     #[error("{0} lies outside what this agent may write")]
@@ -74,6 +78,7 @@ impl Refusal {
             | Self::Blocked(_)
             | Self::Kernel(_)
             | Self::Configuration(_)
+            | Self::Repository(_)
             | Self::Read(_)
             | Self::Write(_) => "path",
             Self::Approval(_) => APPROVAL_RULE,
@@ -109,6 +114,13 @@ pub fn check_place<'a>(
         return Err(Refusal::Configuration(text.into()));
     }
     let writable = permissions.write.contains(place);
+    if act == Act::Write && writable && permissions.level < Level::Yolo {
+        // Hooks and settings there run as whoever next uses git in that repository: a person, an agent with more rights.
+        let of_git = |part: Component<'_>| part.as_os_str() == ".git";
+        if permissions.write.below(place).all(|rest| rest.components().any(of_git)) {
+            return Err(Refusal::Repository(text.into()));
+        }
+    }
     match act {
         Act::Read if writable || permissions.read.contains(place) => Ok(()),
         Act::Write if writable => Ok(()),
@@ -301,7 +313,7 @@ impl Case<'_> {
         self.reasons.push(format!(
             "run a command with {} in {}{unconfined}",
             self.tool,
-            dir.display()
+            shown(dir)
         ));
         self.asked.exec_dirs.entry(self.tool.into()).or_default().insert(dir.clone());
         Ok(())
@@ -329,14 +341,14 @@ impl Case<'_> {
             && self.ceiling.as_ref().is_none_or(|ceiling| ceiling.write.contains(&place));
         let asks = match check_place(&self.base, &self.base.blocked, &place, act, text) {
             Ok(()) => false,
-            Err(Refusal::Write(_)) if may_ask => true,
+            Err(Refusal::Write(_) | Refusal::Repository(_)) if may_ask => true,
             Err(refusal) => return Err(refusal),
         };
         if paths::of_kernel(&place) {
             return Err(Refusal::Kernel(text.clone()));
         }
         if asks {
-            self.reasons.push(format!("write {}", place.display()));
+            self.reasons.push(format!("write {}", shown(&place)));
             self.asked.write_paths.insert(place);
         }
         Ok(())
@@ -351,4 +363,9 @@ impl Case<'_> {
         let access = Access { cwd, command_dir, permissions };
         Ruling::Ask { access, reason: self.reasons.join("; "), grant: self.asked }
     }
+}
+
+/// A path in a question to a person. A name may hold line breaks and must not pass for words of ours.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().replace(char::is_control, "\u{fffd}")
 }

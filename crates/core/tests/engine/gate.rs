@@ -119,6 +119,36 @@ async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
 }
 
 #[tokio::test]
+async fn what_git_runs_is_written_with_leave_only() {
+    let world = World::new().await;
+    let trusted = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let dir = base().display().to_string();
+    let spec = |name: &str, paths: &[&str]| AgentSpec {
+        write_paths: paths.iter().map(ToString::to_string).collect(),
+        ..preset(name, "sandboxed")
+    };
+    let sandboxed = world.engine.create_agent(&ADMIN, spec("b", &["."])).await.unwrap();
+    let given = world.engine.create_agent(&ADMIN, spec("c", &[".", "x/.git"])).await.unwrap();
+    for path in [".git", ".git/config", "x/.git/hooks/pre-commit"] {
+        check_in(&world, &trusted, json!({"write": path}), &format!("ask: write {dir}/")).await;
+        let expected = format!("path: {path} lies in a .git directory");
+        check_in(&world, &sandboxed, json!({"write": path}), &expected).await;
+        check_in(&world, &sandboxed, json!({"read": path}), "ok").await;
+    }
+    check_in(&world, &given, json!({"write": "x/.git/config"}), "ok").await;
+    check_in(&world, &given, json!({"write": ".git/config"}), "path: ").await;
+    check_in(&world, &sandboxed, json!({"write": ".gitignore"}), "ok").await;
+}
+
+#[tokio::test]
+async fn a_name_cannot_add_words_to_a_question() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let write = json!({"write": "/srv/x\nharmless"});
+    check_in(&world, &agent, write, "ask: write /srv/x\u{fffd}harmless").await;
+}
+
+#[tokio::test]
 async fn the_kernels_own_trees_are_refused_before_the_call() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
