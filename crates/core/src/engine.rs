@@ -66,6 +66,8 @@ pub struct Settings {
     /// How long one tool call may take.
     pub tool_timeout: Duration,
     pub approvals: ApprovalMode,
+    /// Whether agents below `yolo` may have the network at all.
+    pub network: bool,
     /// Whether the kernel can hold commands within an agent's permissions.
     pub commands_confined: bool,
     /// What does that, in words.

@@ -72,6 +72,8 @@ pub struct Permissions {
     /// The name of a built-in or custom preset, never one of level yolo.
     pub default_preset: String,
     pub approvals: ApprovalMode,
+    /// Whether agents below `yolo` may have the network at all. No file sets it: a server that asks for no token does.
+    pub network: bool,
     /// The custom presets by name; the built-in ones are not among them.
     pub presets: BTreeMap<String, Preset>,
 }

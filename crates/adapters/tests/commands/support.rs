@@ -146,6 +146,7 @@ async fn engine(home: &Path, cwd: &Path) -> Arc<Engine> {
         max_concurrent_tools: 1,
         tool_timeout: Duration::from_secs(120),
         approvals: ApprovalMode::Deny,
+        network: true,
         commands_confined: strength().sufficient(),
         sandbox: strength().to_string(),
         compaction: CompactionSettings {

@@ -71,6 +71,7 @@ impl World {
             max_concurrent_tools: 10,
             tool_timeout: Duration::from_secs(60),
             approvals: ApprovalMode::Deny,
+            network: true,
             commands_confined: true,
             sandbox: "none".into(),
             compaction: CompactionSettings {

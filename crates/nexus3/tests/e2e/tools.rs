@@ -328,6 +328,26 @@ async fn an_approval_that_waits_in_another_process_says_which() {
 }
 
 #[tokio::test]
+async fn a_command_does_not_become_the_administrator_of_a_server_without_a_token() {
+    let server = asking().arg("--no-auth").start().await;
+    let wire = server.wire();
+    let (_dir, inside, _) = places();
+    make(&wire, "a", "trusted", &inside).await;
+    assert_eq!(wire.ok("get_permissions", json!({"agent_id": "a"})).await["network"], false);
+    let connect = "import socket; socket.create_connection(('127.0.0.1', 1))";
+    let approve = eventually("an approval waits", async || {
+        let waiting = wire.ok("list_approvals", json!({})).await["approvals"].clone();
+        let Some(approval) = waiting.get(0) else { return false };
+        let params = json!({"approval_id": approval["approval_id"], "decision": "allow_once"});
+        wire.ok("respond_approval", params).await;
+        true
+    });
+    let run = tool(&wire, "a", "run_python", json!({"code": connect}));
+    let (said, ()) = tokio::join!(run, approve);
+    assert!(said.contains("Operation not permitted"), "{said}");
+}
+
+#[tokio::test]
 async fn an_approval_that_a_kill_cut_off_is_denied_by_the_restart() {
     let server = asking().start().await;
     let wire = server.wire();

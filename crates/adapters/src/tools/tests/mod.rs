@@ -150,6 +150,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Arc<Agent>) {
         max_concurrent_tools: 10,
         tool_timeout: Duration::from_secs(60),
         approvals: ApprovalMode::Deny,
+        network: true,
         commands_confined: true,
         sandbox: "none".into(),
         compaction: CompactionSettings {
