@@ -212,33 +212,44 @@ impl Engine {
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
-        let (engine, decided_for) = (self.clone(), agent.clone());
-        let (name, arguments) = (call.name.clone(), call.arguments.clone());
-        // Resolving paths touches the disk.
-        let decided =
-            tokio::task::spawn_blocking(move || engine.decide(&decided_for, &name, &arguments));
-        let (tool, ruling) =
-            decided.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-        match ruling {
-            Ruling::Allowed(access) => Ok((tool, access)),
-            Ruling::Ask { access, reason, grant } => {
-                let question = Question {
-                    agent: agent.id.clone(),
-                    tool: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                    reason,
-                    grant,
-                };
-                match self.ask(question, cancel, announce).await {
-                    Ok(Verdict::Allowed) => Ok((tool, access)),
-                    Ok(Verdict::Denied(why)) => Err(Refusal::Approval(why)),
-                    Err(error) => {
-                        tracing::error!(%error, "an approval could not be stored");
-                        Err(Refusal::Approval("the request for approval could not be stored"))
-                    }
-                }
+        let (tool, ruling) = self.decide_on_thread(agent, call).await?;
+        let (reason, grant) = match ruling {
+            Ruling::Allowed(access) => return Ok((tool, access)),
+            Ruling::Ask { reason, grant, .. } => (reason, grant),
+        };
+        let question = Question {
+            agent: agent.id.clone(),
+            tool: call.name.clone(),
+            arguments: call.arguments.clone(),
+            reason,
+            grant: grant.clone(),
+        };
+        match self.ask(question, cancel, announce).await {
+            Ok(Verdict::Allowed) => {}
+            Ok(Verdict::Denied(why)) => return Err(Refusal::Approval(why)),
+            Err(error) => {
+                tracing::error!(%error, "an approval could not be stored");
+                return Err(Refusal::Approval("the request for approval could not be stored"));
             }
         }
+        // It may have waited for minutes: the agent may be trusted less by now, or a link lead elsewhere.
+        match self.decide_on_thread(agent, call).await? {
+            (tool, Ruling::Allowed(access)) => Ok((tool, access)),
+            (tool, Ruling::Ask { access, grant: now, .. }) if now == grant => Ok((tool, access)),
+            _ => Err(Refusal::Approval("it would touch something else by now than was approved")),
+        }
+    }
+
+    /// Resolving paths touches the disk.
+    async fn decide_on_thread(
+        self: &Arc<Self>,
+        agent: &Arc<Agent>,
+        call: &ToolCall,
+    ) -> Result<(Arc<dyn Tool>, Ruling), Refusal> {
+        let (engine, agent, call) = (self.clone(), agent.clone(), call.clone());
+        tokio::task::spawn_blocking(move || engine.decide(&agent, &call.name, &call.arguments))
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     /// Decides on a call without carrying it out. Touches the disk: not for async threads.
@@ -298,7 +309,8 @@ impl Case<'_> {
     fn check_command(&mut self, need: &Need) -> Result<(), Refusal> {
         let Need::Command(kind, dir) = need else { return Ok(()) };
         if let Some(dir) = dir {
-            self.command_dir = paths::directory(&self.cwd, dir)?;
+            let found = paths::directory(&self.cwd, dir);
+            self.command_dir = found.map_err(|error| self.within(dir, Act::Read, error))?;
         }
         if self.base.level == Level::Yolo {
             return Ok(());
@@ -335,7 +347,8 @@ impl Case<'_> {
             Need::Write(text) => (text, Act::Write),
             _ => return Ok(()),
         };
-        let place = paths::place(&self.cwd, text)?;
+        let place = paths::place(&self.cwd, text);
+        let place = place.map_err(|error| self.within(text, act, error))?;
         // Leave can be given only within the ceiling, and only to an agent that may be asked about.
         let may_ask = self.base.level >= Level::Trusted
             && self.ceiling.as_ref().is_none_or(|ceiling| ceiling.write.contains(&place));
@@ -352,6 +365,17 @@ impl Case<'_> {
             self.asked.write_paths.insert(place);
         }
         Ok(())
+    }
+
+    /// Why a path cannot be followed, unless that would tell of places the agent may not see.
+    fn within(&self, text: &str, act: Act, error: PathError) -> Refusal {
+        let lexical = paths::lexical(&self.cwd.join(text));
+        let refusal = check_place(&self.base, &self.base.blocked, &lexical, act, text).err();
+        match refusal {
+            Some(hidden @ (Refusal::Blocked(_) | Refusal::Read(_))) => hidden,
+            Some(hidden @ Refusal::Write(_)) if !self.base.read.contains(&lexical) => hidden,
+            _ => error.into(),
+        }
     }
 
     fn ruling(self) -> Ruling {

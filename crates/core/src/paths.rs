@@ -93,6 +93,17 @@ pub fn place(base: &Path, path: &str) -> Result<PathBuf, PathError> {
     Ok(real)
 }
 
+/// What `path`, absolute, says of itself: without `.` and `..`, and whatever links are in it.
+pub fn lexical(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut found, component| {
+        match component {
+            Component::ParentDir => drop(found.pop()),
+            component => found.push(component),
+        }
+        found
+    })
+}
+
 /// Whether a place, absolute and without links, belongs to the kernel's own trees: processes with their environments,
 /// kernel settings, devices. Memory that is lent out as files (`/dev/shm`) does not. Touches the disk.
 pub fn of_kernel(place: &Path) -> bool {

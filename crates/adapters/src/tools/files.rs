@@ -161,14 +161,7 @@ impl Files {
 
     /// Why a path could not be followed, unless that would tell of places the agent may not see.
     fn explain_within(&self, path: &str, full: &Path, act: Act, error: Errno) -> String {
-        let mut lexical = PathBuf::new();
-        for component in full.components() {
-            match component {
-                Component::ParentDir => drop(lexical.pop()),
-                component => lexical.push(component),
-            }
-        }
-        self.check(path, &lexical, act).err().unwrap_or_else(|| explain(path, error))
+        self.check(path, &paths::lexical(full), act).err().unwrap_or_else(|| explain(path, error))
     }
 }
 

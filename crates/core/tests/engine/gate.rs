@@ -290,6 +290,56 @@ async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn leave_that_came_too_late_lets_nothing_through() {
+    let (world, agent, turn, approval) = asking(LONG).await;
+    let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
+    world.engine.set_permissions(&agent, change).await.unwrap();
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    turn.wait(None).await.unwrap();
+    let told = &history(&agent)[2];
+    assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
+
+    // A link that leads elsewhere by now.
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let write = json!({"write": link.join("x").to_str(), "text": "written"});
+    world.model.script([Script::Call(vec![("echo", write)])]);
+    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let approval = pending(&world).await;
+    assert_eq!(approval.reason, "write /etc/x");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/usr", &link).unwrap();
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    turn.wait(None).await.unwrap();
+    let told = &history(&agent)[2];
+    assert!(told.contains("it would touch something else by now than was approved"), "{told}");
+}
+
+#[tokio::test]
+async fn a_refusal_tells_nothing_of_what_lies_outside() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "sandboxed")).await.unwrap();
+    for (there, not_there) in [
+        ("/etc/passwd/x", "/etc/no-such/x"),
+        ("/etc/ssl/../x", "/etc/no-such/../x"),
+        ("/proc/self/environ", "/proc/0/environ"),
+    ] {
+        for path in [there, not_there] {
+            let expected = format!("path: {path} lies outside what this agent may read");
+            check_in(&world, &agent, json!({"read": path}), &expected).await;
+            let look = json!({"look": "git log", "in": path, "read": path});
+            check_in(&world, &agent, look, &expected).await;
+            let expected = format!("path: {path} lies outside what this agent may write");
+            check_in(&world, &agent, json!({"write": path}), &expected).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     let (world, agent, turn, approval) = asking(LONG).await;
     world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await.unwrap();
