@@ -109,15 +109,17 @@ pub fn check_place<'a>(
     if blocked.into_iter().any(|blocked| place.starts_with(blocked)) {
         return Err(Refusal::Blocked(text.into()));
     }
-    let configures = || place.components().any(|part| part.as_os_str() == CONFIGURATION);
+    // Some file systems do not tell cases apart.
+    let named = |part: Component<'_>, name: &str| part.as_os_str().eq_ignore_ascii_case(name);
+    let configures = || place.components().any(|part| named(part, CONFIGURATION));
     if act == Act::Write && permissions.level < Level::Yolo && configures() {
         return Err(Refusal::Configuration(text.into()));
     }
     let writable = permissions.write.contains(place);
     if act == Act::Write && writable && permissions.level < Level::Yolo {
         // Hooks and settings there run as whoever next uses git in that repository: a person, an agent with more rights.
-        let of_git = |part: Component<'_>| part.as_os_str() == ".git";
-        if permissions.write.below(place).all(|rest| rest.components().any(of_git)) {
+        let of_git = |rest: &Path| rest.components().any(|part| named(part, ".git"));
+        if permissions.write.below(place).all(of_git) {
             return Err(Refusal::Repository(text.into()));
         }
     }

@@ -103,6 +103,13 @@ fn always_refused() -> Result<Rules, String> {
     rules.insert(libc::SYS_ioctl, ioctl.into_iter().collect::<Result<_, _>>()?);
     // The limits of other processes of the same user, the server among them.
     rules.insert(libc::SYS_prlimit64, vec![rule([when(0, SeccompCmpOp::Ne, 0)?])?]);
+    // Their priorities likewise; a command may lower its own.
+    let kinds = [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)];
+    for (call, process) in kinds {
+        let others =
+            [rule([when(0, SeccompCmpOp::Ne, process)?])?, rule([when(1, SeccompCmpOp::Ne, 0)?])?];
+        rules.insert(call, others.into());
+    }
     Ok(rules)
 }
 
@@ -162,6 +169,8 @@ fn no_x32() -> BpfProgram {
     ]
 }
 
+const PRIO_PROCESS: u64 = 0;
+const IOPRIO_WHO_PROCESS: u64 = 1;
 const TIOCLINUX: u64 = 0x541c;
 const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;

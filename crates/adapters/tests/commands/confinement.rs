@@ -233,7 +233,7 @@ print('connected')"
 #[tokio::test]
 async fn dangerous_calls_are_refused() {
     let world = World::new().await;
-    let code = "import ctypes, errno
+    let code = "import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)
 def call(name, *args):
     ctypes.set_errno(0)
@@ -258,6 +258,8 @@ call('init_module', 175, 0, 0, 0)
 call('reboot', 169, 0, 0, 0)
 call('tiocsti', 16, 0, 0x5412, 0)
 call('prlimit', 302, 1, 7, 0, 0)
+call('setpriority', 141, 0, os.getpid(), 19)
+call('ioprio_set', 251, 1, os.getpid(), 3 << 13)
 call('raw', 41, 17, 3, 0)
 call('netlink', 41, 16, 3, 9)";
     for permissions in [world.confined(), world.trusted()] {
@@ -265,7 +267,7 @@ call('netlink', 41, 16, 3, 9)";
         for line in said.lines().skip(1) {
             assert!(line.ends_with(" EPERM"), "{line}");
         }
-        assert_eq!(said.lines().count(), 22, "{said}");
+        assert_eq!(said.lines().count(), 24, "{said}");
         // Where the C library has another way, and where another number would be.
         let other = &code[..code.find("call('ptrace'").unwrap()];
         let other = format!("{other}call('clone3', 435, 0, 0)\ncall('x32', 0x40000000 | 39)");
@@ -289,6 +291,8 @@ async fn other_processes_are_out_of_reach() {
         let said = world.shell(world.trusted(), &script).await;
         assert!(said.starts_with("exit 1,"), "{script}: {said}");
     }
+    let said = world.shell(world.trusted(), "nice -n 19 echo low && ionice -c 3 echo idle").await;
+    assert!(said.ends_with("low\nidle\n"), "{said}");
     // Its own it may end.
     let said = world.shell(world.trusted(), "sleep 100 & kill $!; wait $!; echo $?").await;
     assert!(said.contains("143\n"), "{said}");

@@ -109,7 +109,7 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
 async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
     let world = World::new().await;
     let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
-    for path in [".nexus3/config.json", "x/.nexus3/mcp.json", "/etc/.nexus3/config.json", ".nexus3"]
+    for path in [".nexus3/config.json", "x/.Nexus3/mcp.json", "/etc/.nexus3/config.json", ".nexus3"]
     {
         let expected = format!("path: {path} lies in a .nexus3 directory");
         check_in(&world, &agent, json!({"write": path}), &expected).await;
@@ -129,7 +129,7 @@ async fn what_git_runs_is_written_with_leave_only() {
     };
     let sandboxed = world.engine.create_agent(&ADMIN, spec("b", &["."])).await.unwrap();
     let given = world.engine.create_agent(&ADMIN, spec("c", &[".", "x/.git"])).await.unwrap();
-    for path in [".git", ".git/config", "x/.git/hooks/pre-commit"] {
+    for path in [".git", ".GIT/config", "x/.git/hooks/pre-commit"] {
         check_in(&world, &trusted, json!({"write": path}), &format!("ask: write {dir}/")).await;
         let expected = format!("path: {path} lies in a .git directory");
         check_in(&world, &sandboxed, json!({"write": path}), &expected).await;
