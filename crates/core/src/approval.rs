@@ -1,6 +1,6 @@
 //! What waits for somebody's leave.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub enum RespondError {
     Unknown(String),
     #[error("approval {0} was decided already")]
     Decided(String),
+    #[error("approval {id} waits in another process ({owner})")]
+    Elsewhere { id: String, owner: String },
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("an agent may not approve its own actions")]
@@ -74,6 +76,8 @@ pub enum Verdict {
 #[derive(Default)]
 pub struct Approvals {
     waiting: Mutex<HashMap<String, Waiting>>,
+    /// The temporary agents that asked: the store knows of them by this alone.
+    temporary: Mutex<HashSet<AgentId>>,
 }
 
 impl Approvals {
@@ -113,6 +117,9 @@ impl Engine {
             created_at: crate::now(),
             status: ApprovalStatus::Pending,
         };
+        if record.agent.is_temp() {
+            lock(&self.approvals.temporary).insert(record.agent.clone());
+        }
         self.parts.store.put_approval(record.clone()).await?;
         let (answer, decision) = oneshot::channel();
         let place = Place { approvals: &self.approvals, id: record.id.clone() };
@@ -133,7 +140,7 @@ impl Engine {
             () = tokio::time::sleep(timeout) => (ApprovalStatus::TimedOut, Verdict::Denied("nobody approved it in time")),
         };
         drop(place);
-        self.parts.store.put_approval(ApprovalRecord { status, ..record }).await?;
+        self.parts.store.settle_approval(&record.id, status).await?;
         Ok(verdict)
     }
 
@@ -152,6 +159,10 @@ impl Engine {
         };
         records.retain(|record| agent.is_none_or(|agent| *agent == record.agent));
         records.retain(|record| self.authorize(requester, Action::Read, &record.agent).is_ok());
+        // What is older than its agent was asked by another of that name.
+        records.retain(|record| {
+            self.pool.born(&record.agent).is_none_or(|born| born <= record.created_at)
+        });
         records.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         Ok(records)
     }
@@ -165,7 +176,7 @@ impl Engine {
     ) -> Result<ApprovalRecord, RespondError> {
         let asking =
             lock(&self.approvals.waiting).get(id).map(|waiting| waiting.record.agent.clone());
-        let Some(agent_id) = asking else { return Err(self.not_waiting(id).await?) };
+        let Some(agent_id) = asking else { return Err(self.not_waiting(requester, id).await?) };
         self.authorize(requester, Action::Manage, &agent_id)?;
         if *requester == Requester::Agent(agent_id.clone()) {
             return Err(RespondError::Own);
@@ -179,7 +190,7 @@ impl Engine {
             Decision::Deny => ApprovalStatus::Denied,
         };
         let record = ApprovalRecord { status, ..waiting.record };
-        self.parts.store.put_approval(record.clone()).await?;
+        self.parts.store.settle_approval(id, status).await?;
         if decision == Decision::AllowSession
             && let Some(agent) = self.pool.live(&agent_id)
         {
@@ -190,9 +201,26 @@ impl Engine {
         Ok(record)
     }
 
-    async fn not_waiting(&self, id: &str) -> Result<RespondError, StoreError> {
-        let known = self.parts.store.approvals().await?.iter().any(|record| record.id == id);
-        Ok(if known { RespondError::Decided(id.into()) } else { RespondError::Unknown(id.into()) })
+    async fn not_waiting(
+        &self,
+        requester: &Requester,
+        id: &str,
+    ) -> Result<RespondError, RespondError> {
+        let Some(stored) = self.parts.store.approval(id).await? else {
+            return Ok(RespondError::Unknown(id.into()));
+        };
+        self.authorize(requester, Action::Manage, &stored.record.agent)?;
+        Ok(match stored.waits_in {
+            Some(owner) => RespondError::Elsewhere { id: id.into(), owner },
+            None => RespondError::Decided(id.into()),
+        })
+    }
+}
+
+impl Approvals {
+    /// Whether the store may have something of an agent that ends.
+    pub(crate) fn forget(&self, agent: &AgentId) -> bool {
+        lock(&self.temporary).remove(agent)
     }
 }
 

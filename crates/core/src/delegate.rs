@@ -1,6 +1,7 @@
 //! One agent asking another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -20,11 +21,21 @@ pub enum DelegateError {
     Turn(#[from] TurnError),
     #[error("agent {0} is itself waiting for this agent's answer; waiting for it would never end")]
     Circle(AgentId),
+    #[error(
+        "agent {agent} did not answer within {seconds} s; its turn was cancelled, and what it did so far stands. Ask for less at a time"
+    )]
+    Late { agent: AgentId, seconds: u64 },
 }
 
+/// What of the time for a tool call is left to the asked turn for its end, so that the asking one is told more than that
+/// its time is over.
+const ENDING_MAX: Duration = Duration::from_secs(2);
+
 impl Engine {
-    /// Sends `content` from one agent to another and waits for the answer. A cancel of the asking turn cancels the
-    /// asked one; what the asked one needs leave for is announced to whoever watches the asking one.
+    /// Sends `content` from one agent to another and waits for the answer. When nobody waits any more, because the asking
+    /// turn was cancelled or the call's time is over, the asked turn is cancelled: it would work for nobody, and hold an
+    /// agent that can then be asked nothing else. What the asked one needs leave for is announced to whoever watches the
+    /// asking one.
     pub async fn ask_agent(
         self: &Arc<Self>,
         from: &Agent,
@@ -45,16 +56,24 @@ impl Engine {
             ..TurnInput::default()
         };
         let turn = self.start_turn(&agent, input)?;
-        let asked = turn.cancel.clone();
+        // Also when this future is dropped. After the turn's end it cancels nothing.
+        let asked = turn.cancel.clone().drop_guard();
+        let limit = self.settings.tool_timeout;
+        let patience = limit - ENDING_MAX.min(limit / 4);
         let answer = turn.wait(None);
         tokio::pin!(answer);
-        tokio::select! {
+        let late = tokio::select! {
             biased;
-            outcome = &mut answer => Ok(outcome?),
-            () = cancel.cancelled() => {
-                asked.cancel();
-                Ok(answer.await?)
-            }
+            outcome = &mut answer => return Ok(outcome?),
+            () = cancel.cancelled() => false,
+            () = tokio::time::sleep(patience) => true,
+        };
+        drop(asked);
+        // The wait is over when the asked turn is: until then it still counts for circles.
+        let ended = answer.await;
+        match late {
+            true => Err(DelegateError::Late { agent: to.clone(), seconds: patience.as_secs() }),
+            false => Ok(ended?),
         }
     }
 }

@@ -66,6 +66,8 @@ pub struct Settings {
     /// How long one tool call may take.
     pub tool_timeout: Duration,
     pub approvals: ApprovalMode,
+    /// Whether agents below `yolo` may have the network at all.
+    pub network: bool,
     /// Whether the kernel can hold commands within an agent's permissions.
     pub commands_confined: bool,
     /// What does that, in words.
@@ -205,7 +207,8 @@ impl Engine {
         }
         let _alone = self.lifecycle.write().await;
         let family = self.pool.family(id);
-        let stored: Vec<_> = family.iter().filter(|id| !id.is_temp()).cloned().collect();
+        let asked = |id: &&AgentId| !id.is_temp() || self.approvals.forget(id);
+        let stored: Vec<_> = family.iter().filter(asked).cloned().collect();
         let gone = match stored.is_empty() {
             true => Vec::new(),
             false => self.parts.store.destroy(stored).await?,

@@ -92,6 +92,16 @@ impl Reach {
         }
     }
 
+    /// What is left of `path` below each of the places that hold it.
+    pub fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Path> {
+        let (anywhere, roots) = match self {
+            Self::Anywhere => (Some(path), None),
+            Self::Beneath(roots) => (None, Some(roots)),
+        };
+        let beneath = roots.into_iter().flatten().filter_map(|root| path.strip_prefix(root).ok());
+        anywhere.into_iter().chain(beneath)
+    }
+
     /// Whether everything in `self` lies in `other`.
     pub fn within(&self, other: &Self) -> bool {
         match (self, other) {

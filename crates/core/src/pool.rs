@@ -115,7 +115,7 @@ impl Pool {
 
     /// Notes that the agent was made from a saved session just now.
     pub fn note_loaded(&self, id: &AgentId) {
-        lock(&self.loaded).insert(id.clone(), Timestamp::now());
+        lock(&self.loaded).insert(id.clone(), crate::now());
     }
 
     pub fn parent_of(&self, id: &AgentId) -> Option<AgentId> {

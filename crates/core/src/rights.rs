@@ -11,7 +11,7 @@ use crate::authority::{Denied, Requester};
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::gate::{Refusal, Ruling};
-use crate::permission::{Grants, Permissions, Preset, Reach};
+use crate::permission::{Grants, Level, Permissions, Preset, Reach};
 
 /// What is asked of `set_permissions`.
 #[derive(Clone, Debug, Default)]
@@ -30,11 +30,12 @@ pub enum Explanation {
 }
 
 impl Engine {
-    /// What the agent may do now, without asking: what it holds and was granted, met with what its ancestors hold. So
-    /// whoever narrows an agent narrows its descendants with it.
+    /// What the agent may do now, without asking: what it holds and was granted, met with what its ancestors hold and
+    /// what the server allows. So whoever narrows an agent narrows its descendants with it.
     pub fn effective_permissions(&self, agent: &Agent) -> Permissions {
         let mut permissions = agent.permissions();
         permissions.write = permissions.write.with(agent.grants().write_paths);
+        permissions.network &= self.settings.network || permissions.level == Level::Yolo;
         self.below_ancestors(agent, permissions)
     }
 

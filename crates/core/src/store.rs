@@ -30,9 +30,10 @@ pub trait Store: Send + Sync {
     /// All agents that were not destroyed, without their messages, ordered by creation.
     async fn list(&self) -> Result<Vec<AgentRecord>, StoreError>;
 
-    /// Ends agents and all their descendants for good, all or none, and returns who went. Unknown names are passed over.
-    /// The descendants are the store's to find: another process may have made some that this one never saw. Of an agent
-    /// that was saved by name a saved session is left, without its parent.
+    /// Ends agents and all their descendants for good, all or none, and returns who went. Unknown names are passed over;
+    /// of a temporary agent, what it asked leave for goes. The descendants are the store's to find: another process may
+    /// have made some that this one never saw. Of an agent that was saved by name a saved session is left, without its
+    /// parent.
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError>;
 
     /// Appends messages and updates the agent's row in one transaction. The write is queued when this is called, in
@@ -99,10 +100,18 @@ pub trait Store: Send + Sync {
     /// Removes a session, saved by name or not, and ends its descendants as `destroy` does. Returns who went.
     async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError>;
 
-    /// Stores an approval, or its new status.
+    /// Stores a new approval, which waits in this process. Of its agent's older ones, the oldest may go.
+    /// `StoreError::LeaseLost` when the agent was destroyed.
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError>;
 
-    /// All approvals, oldest first. One that waited in a process which is gone is `DeniedByRestart`.
+    /// Notes how an approval ended. One that went with its agent stays gone.
+    async fn settle_approval(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError>;
+
+    /// One approval, whoever asked.
+    async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError>;
+
+    /// All approvals, oldest first; of temporary agents, only those of this process. One that waited in a process which
+    /// is gone is `DeniedByRestart`.
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError>;
 
     /// Flushes what is queued and gives all leases of this process back. Later writes fail.
@@ -179,6 +188,14 @@ pub struct ApprovalRecord {
     pub reason: String,
     pub created_at: Timestamp,
     pub status: ApprovalStatus,
+}
+
+/// An approval, and where it waits if it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredApproval {
+    pub record: ApprovalRecord,
+    /// The other living process in which it waits, in words for people.
+    pub waits_in: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,8 @@ pub trait Tool: Send + Sync {
 pub enum Need {
     Read(String),
     Write(String),
-    Command(CommandKind),
+    /// Run a program, in this directory; without one, in the agent's.
+    Command(CommandKind, Option<String>),
     /// What only agents of this level, or a higher one, may do: which thing that is.
     Level(Level, String),
     /// Make, watch or end agents.
@@ -65,6 +66,9 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub struct Access {
     pub cwd: PathBuf,
+    /// Where a command of this call runs: the directory that the gate decided on and an approval named, whatever the
+    /// call's own words lead to by now.
+    pub command_dir: PathBuf,
     /// What the agent holds, with its grants and what was approved for this call.
     pub permissions: Permissions,
 }

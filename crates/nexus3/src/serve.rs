@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use nexus_adapters::agent_logs::{AgentLogFiles, Options as LogOptions};
 use nexus_adapters::config::Config;
 use nexus_adapters::sandbox::Launcher;
-use nexus_core::AgentId;
+use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::transport::http::{self, HttpServer, Limits};
 use nexus_server::transport::stdio;
@@ -33,7 +33,9 @@ const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
 pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
-    let config = wiring::load_config(&home, options.model.clone())?;
+    let mut config = wiring::load_config(&home, options.model.clone())?;
+    // Whoever can connect is then the administrator, and an agent's command must not be.
+    config.permissions.network &= !options.no_auth;
     let agent_logs = agent_logs(&options)?;
     let log = logging::init(options.log_format, options.verbose, &agent_logs);
     // The port first: a second server on it must fail before it touches anything.
@@ -165,9 +167,14 @@ pub async fn close(wired: &Wired, agent_logs: Option<&AgentLogFiles>) -> anyhow:
 }
 
 fn agent_logs(options: &ServeOptions) -> anyhow::Result<AgentLogFiles> {
+    let cwd = std::env::current_dir()?;
+    // A person may name a link. One at the usual place may have been laid by the project, or by an agent in it.
     let dir = match &options.log_dir {
-        Some(dir) => dir.clone(),
-        None => std::env::current_dir()?.join(".nexus3").join("logs"),
+        Some(dir) => match dir.to_str().map(|dir| paths::place(&cwd, dir)) {
+            Some(place) => place.context("--log-dir")?,
+            None => bail!("--log-dir: the path is not UTF-8"),
+        },
+        None => cwd.join(".nexus3").join("logs"),
     };
     let logs = LogOptions { dir, verbose: options.verbose, raw: options.raw_log };
     AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")
@@ -223,7 +230,7 @@ fn announce(address: SocketAddr, token_file: Option<&Path>, socket: Option<&Path
     let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
     if token_file.is_none() {
         tracing::warn!(
-            "running WITHOUT A TOKEN (--no-auth): anyone on this machine can drive this server"
+            "running WITHOUT A TOKEN (--no-auth): anyone on this machine can drive this server; agents' commands get no network"
         );
     }
     tracing::info!(

@@ -95,6 +95,7 @@ pub async fn wire(
         max_concurrent_tools: config.max_concurrent_tools,
         tool_timeout: config.skill_timeout,
         approvals: config.permissions.approvals,
+        network: config.permissions.network,
         commands_confined: strength.sufficient(),
         sandbox: strength.to_string(),
         compaction: CompactionSettings {

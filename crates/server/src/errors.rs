@@ -145,6 +145,11 @@ impl WireError for RespondError {
             Self::Unknown(_) | Self::Decided(_) => {
                 RpcError::invalid_param("/approval_id", sentence(self))
             }
+            Self::Elsewhere { .. } => RpcError::unavailable(
+                "The approval waits elsewhere",
+                sentence(self),
+                &["Answer it at the process that has it."],
+            ),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Own => RpcError::not_allowed(sentence(self)),
             Self::Store(error) => error.to_rpc(),

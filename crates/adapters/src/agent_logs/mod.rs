@@ -27,6 +27,7 @@ use writer::Writer;
 /// Where to write and how much.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Absolute. No part of it may be a link.
     pub dir: PathBuf,
     pub verbose: bool,
     pub raw: bool,

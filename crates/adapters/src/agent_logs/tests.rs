@@ -108,6 +108,20 @@ fn a_link_in_the_log_directory_is_not_followed() {
     assert!(dir.path().join("logs/fine/context.md").exists());
 }
 
+/// An agent's command can put a link in the place of a directory of its project.
+#[test]
+fn a_link_in_place_of_the_directory_leads_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    fs::create_dir(root.join("elsewhere")).unwrap();
+    symlink(root.join("elsewhere"), root.join(".nexus3")).unwrap();
+    let options = Options { dir: root.join(".nexus3/logs"), verbose: true, raw: true };
+    let logs = AgentLogFiles::start(options).unwrap();
+    logs.messages(&agent("a"), &[message(Role::User, "hi")]);
+    logs.flush();
+    assert_eq!(fs::read_dir(root.join("elsewhere")).unwrap().count(), 0);
+}
+
 #[test]
 fn a_directory_that_cannot_be_made_loses_entries_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,17 +1,17 @@
 //! The thread that formats entries and puts them into files.
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nexus_core::AgentId;
 use nexus_core::message::{Message, SharedMessage};
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::{Entry, Options, format};
@@ -161,15 +161,26 @@ impl Writer {
     }
 
     fn directory(&self, agent: &AgentId) -> io::Result<OwnedFd> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.options.dir)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&self.options.dir, flags, Mode::empty())?;
-        match rustix::fs::mkdirat(&root, agent.as_str(), Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(rustix::fs::openat(&root, agent.as_str(), flags | OFlags::NOFOLLOW, Mode::empty())?)
+        Ok(open_directory(&self.options.dir.join(agent.as_str()))?)
     }
+}
+
+/// Opens a directory, made where it is missing. Not through a link: commands of an agent can lay one in place of any
+/// directory of its project.
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let links = ResolveFlags::NO_SYMLINKS;
+    let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), links);
+    let (Err(Errno::NOENT), Some(parent), Some(name)) = (&opened, path.parent(), path.file_name())
+    else {
+        return opened;
+    };
+    let parent = open_directory(parent)?;
+    match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
 impl Stream {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::ConfigError;
 use super::schema::{File, UNTRUSTED_KEYS};
+use super::trust::{Standing, Trust};
 use super::value::Object;
-use super::{ConfigError, trust};
 use crate::files;
 
 /// More than any configuration needs, and little enough to read at every start.
@@ -32,10 +33,9 @@ impl Layers {
     pub fn read(home: &Path, cwd: &Path) -> Result<Self, ConfigError> {
         let mut layers = Vec::new();
         layers.extend(read_layer(&home.join("config.json"), None)?);
-        let trusted = trust::trusted(home)?;
+        let trust = Trust::read(home)?;
         for dir in project_directories(home, cwd)? {
-            let untrusted = (!trusted.contains(&dir)).then_some(dir.as_path());
-            layers.extend(read_layer(&dir.join(".nexus3/config.json"), untrusted)?);
+            layers.extend(read_layer(&dir.join(".nexus3/config.json"), Some((&trust, &dir)))?);
         }
         Ok(Self(layers))
     }
@@ -84,8 +84,8 @@ fn project_directories(home: &Path, cwd: &Path) -> Result<Vec<PathBuf>, ConfigEr
     Ok(directories)
 }
 
-/// Reads and checks one file; `untrusted` is its directory when no person has trusted that.
-fn read_layer(file: &Path, untrusted: Option<&Path>) -> Result<Option<Layer>, ConfigError> {
+/// Reads and checks one file; `project` is its directory, unless it is the user's own, and whom the user trusts.
+fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<Layer>, ConfigError> {
     let Some(bytes) = read_config(file)? else { return Ok(None) };
     let value = parse(file, &bytes)?;
     let key_error =
@@ -95,16 +95,15 @@ fn read_layer(file: &Path, untrusted: Option<&Path>) -> Result<Option<Layer>, Co
     };
     let decoded =
         decode(Value::Object(keys.clone())).map_err(|(key, reason)| key_error(key, reason))?;
-    if let Some(dir) = untrusted {
-        if let Some(key) = keys.keys().find(|key| !UNTRUSTED_KEYS.contains(&key.as_str())) {
-            return Err(ConfigError::Untrusted {
-                file: file.into(),
-                key: key.clone(),
-                dir: dir.into(),
-            });
-        }
-        if let Some(key) = overreach(&decoded) {
-            return Err(ConfigError::Untrusted { file: file.into(), key, dir: dir.into() });
+    if let Some((trust, dir)) = project {
+        let risky = keys.keys().find(|key| !UNTRUSTED_KEYS.contains(&key.as_str())).cloned();
+        let (file, dir) = (file.to_path_buf(), dir.to_path_buf());
+        match (risky.or_else(|| overreach(&decoded)), trust.standing(&dir, "config.json", &bytes)) {
+            (None, _) | (_, Standing::Trusted) => {}
+            (Some(key), Standing::Untrusted) => {
+                return Err(ConfigError::Untrusted { file, key, dir });
+            }
+            (Some(key), Standing::Changed) => return Err(ConfigError::Changed { file, key, dir }),
         }
     }
     Ok(Some(Layer { file: file.into(), keys }))

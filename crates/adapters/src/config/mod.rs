@@ -72,6 +72,8 @@ pub struct Permissions {
     /// The name of a built-in or custom preset, never one of level yolo.
     pub default_preset: String,
     pub approvals: ApprovalMode,
+    /// Whether agents below `yolo` may have the network at all. No file sets it: a server that asks for no token does.
+    pub network: bool,
     /// The custom presets by name; the built-in ones are not among them.
     pub presets: BTreeMap<String, Preset>,
 }
@@ -131,6 +133,11 @@ pub enum ConfigError {
         .file.display(), .dir.display()
     )]
     Untrusted { file: PathBuf, key: String, dir: PathBuf },
+    #[error(
+        "{}: changed since you trusted its directory, and sets {key}; look at it, then trust it anew: nexus3 trust {}",
+        .file.display(), .dir.display()
+    )]
+    Changed { file: PathBuf, key: String, dir: PathBuf },
 }
 
 impl Config {

@@ -35,7 +35,7 @@ pub(super) fn resolve(
         Some("ask") => ApprovalMode::Ask { timeout },
         _ => ApprovalMode::Deny,
     };
-    let permissions = Permissions { default_preset, approvals, presets };
+    let permissions = Permissions { default_preset, approvals, network: true, presets };
     match permissions.preset(&permissions.default_preset) {
         Some(preset) if preset.level == Level::Yolo => Err(Fault::new(
             &key,

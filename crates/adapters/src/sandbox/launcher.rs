@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, set_child_subreaper, setpgid,
@@ -102,7 +102,8 @@ fn start(order: &order::Command, tmp: Option<&PrivateDir>) -> Result<Pid, Report
         return Err(Report::NotStarted("no program was named".into()));
     };
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&order.cwd).env_clear().envs(&order.env);
+    command.args(arguments).env_clear().envs(&order.env);
+    enter(&order.cwd)?;
     if let Some(tmp) = tmp {
         command.env("TMPDIR", &tmp.0);
         if !order.env.contains_key("HOME") {
@@ -125,9 +126,6 @@ fn start(order: &order::Command, tmp: Option<&PrivateDir>) -> Result<Pid, Report
         }
     }
     let started = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound if !order.cwd.is_dir() => {
-            Report::NotStarted(format!("there is no directory {}", order.cwd.display()))
-        }
         io::ErrorKind::NotFound => Report::NotStarted(format!("there is no program {program}")),
         _ => Report::NotStarted(format!("{program}: {error}")),
     })?;
@@ -135,6 +133,23 @@ fn start(order: &order::Command, tmp: Option<&PrivateDir>) -> Result<Pid, Report
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(|| Report::NotStarted("the command has no process id".into()))
+}
+
+/// Goes where the command is to start, which it inherits. A link on the way was not there when somebody gave leave for
+/// this directory. Being in a directory gives no right there.
+fn enter(dir: &Path) -> Result<(), Report> {
+    let (flags, resolve) =
+        (OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, ResolveFlags::NO_SYMLINKS);
+    rustix::fs::openat2(rustix::fs::CWD, dir, flags, Mode::empty(), resolve)
+        .and_then(rustix::process::fchdir)
+        .map_err(|error| {
+            let dir = dir.display();
+            Report::NotStarted(match error {
+                Errno::NOENT | Errno::NOTDIR => format!("there is no directory {dir}"),
+                Errno::LOOP => format!("{dir} leads through a link by now"),
+                error => format!("{dir}: {error}"),
+            })
+        })
 }
 
 /// Reaps until no descendant is left. Those that outlive the command are ended.

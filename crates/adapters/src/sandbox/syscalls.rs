@@ -55,6 +55,7 @@ fn filters(calls: Calls) -> Result<Vec<BpfProgram>, String> {
         .map_err(|_| format!("system calls of {} are not known", std::env::consts::ARCH))?;
     let mut not_permitted = always_refused()?;
     not_permitted.insert(libc::SYS_socket, socket_rules(calls.network)?);
+    not_permitted.insert(libc::SYS_socketpair, socketpair_rules()?);
     if !calls.metadata {
         not_permitted.extend(METADATA.map(|call| (call, Vec::new())));
         #[cfg(target_arch = "x86_64")]
@@ -102,6 +103,13 @@ fn always_refused() -> Result<Rules, String> {
     rules.insert(libc::SYS_ioctl, ioctl.into_iter().collect::<Result<_, _>>()?);
     // The limits of other processes of the same user, the server among them.
     rules.insert(libc::SYS_prlimit64, vec![rule([when(0, SeccompCmpOp::Ne, 0)?])?]);
+    // Their priorities likewise; a command may lower its own.
+    let kinds = [(libc::SYS_setpriority, PRIO_PROCESS), (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS)];
+    for (call, process) in kinds {
+        let others =
+            [rule([when(0, SeccompCmpOp::Ne, process)?])?, rule([when(1, SeccompCmpOp::Ne, 0)?])?];
+        rules.insert(call, others.into());
+    }
     Ok(rules)
 }
 
@@ -125,6 +133,15 @@ fn socket_rules(network: bool) -> Result<Vec<SeccompRule>, String> {
             when(2, SeccompCmpOp::Ne, u64::from(libc::NETLINK_ROUTE.unsigned_abs()))?,
         ])?,
     ])
+}
+
+/// Either end of a pair of datagram sockets can be used to write to any other socket on this machine, such as the
+/// system's log. Streams stay with each other.
+fn socketpair_rules() -> Result<Vec<SeccompRule>, String> {
+    const KIND: u64 = 0xf;
+    let is = |kind: i32| when(1, SeccompCmpOp::MaskedEq(KIND), u64::from(kind.unsigned_abs()));
+    // For Unix sockets the kernel takes `RAW` to mean `DGRAM`.
+    Ok(vec![rule([is(libc::SOCK_DGRAM)?])?, rule([is(libc::SOCK_RAW)?])?])
 }
 
 fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, String> {
@@ -152,6 +169,8 @@ fn no_x32() -> BpfProgram {
     ]
 }
 
+const PRIO_PROCESS: u64 = 0;
+const IOPRIO_WHO_PROCESS: u64 = 1;
 const TIOCLINUX: u64 = 0x541c;
 const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;

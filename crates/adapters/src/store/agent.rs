@@ -8,6 +8,7 @@ use nexus_core::message::SharedMessage;
 use nexus_core::store::{AgentRecord, Fence, Progress, StoreError};
 use rusqlite::{Connection, Row, params};
 
+use super::approval;
 use super::fault::Fault;
 use super::log;
 use super::owner::{Holder, Owner};
@@ -178,9 +179,12 @@ pub(super) fn take_lease(
 pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
     let mut gone = Vec::new();
     for id in family(db, ids)? {
+        if id.is_temp() {
+            approval::forget(db, me, &id)?;
+        }
         let Some(head) = Head::find(db, &id)?.filter(|head| !head.saved) else { continue };
         head.refuse_if_held_elsewhere(me, &id)?;
-        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([id.as_str()])?;
+        approval::forget(db, me, &id)?;
         if head.kept {
             db.prepare_cached(
                 "UPDATE heads SET owner = NULL, should_shutdown = 0 WHERE agent_id = ?",

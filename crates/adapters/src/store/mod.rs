@@ -24,8 +24,8 @@ use futures_util::future::BoxFuture;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, Fence, SessionPage, SessionQuery, SessionRecord,
-    SettingsRecord, Store, StoreError, StoredAgent,
+    AgentRecord, Append, ApprovalRecord, ApprovalStatus, Fence, SessionPage, SessionQuery,
+    SessionRecord, SettingsRecord, Store, StoreError, StoredAgent, StoredApproval,
 };
 use rusqlite::Connection;
 
@@ -48,6 +48,10 @@ impl SqliteStore {
         let opened = open::open(home)?;
         let readers = Readers::new(opened.path.clone());
         let owner = Owner::new(&opened.home);
+        if let Err(fault) = approval::forget_gone(&opened.db, &owner) {
+            // Nobody is shown them meanwhile, and the next start tries again.
+            tracing::warn!(?fault, "what temporary agents asked for was not removed");
+        }
         let writer = Writer::start(opened.db, owner)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
         Ok(Self { writer, readers })
@@ -194,8 +198,19 @@ impl Store for SqliteStore {
         self.writer.submit(move |db, me| approval::put(db, me, &approval)).await
     }
 
-    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
+    async fn settle_approval(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.writer.submit(move |db, _| approval::settle(db, &id, status)).await
+    }
+
+    async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
+        let id = id.to_owned();
         // Only the writer knows which process this is.
+        self.writer.submit(move |db, me| approval::find(db, me, &id)).await
+    }
+
+    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
+        // By the writer, as above.
         self.writer.submit(|db, me| approval::list(db, me)).await
     }
 

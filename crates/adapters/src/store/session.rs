@@ -7,6 +7,7 @@ use nexus_core::store::{AgentRecord, Fence, SessionPage, SessionQuery, SessionRe
 use rusqlite::{Connection, Row, named_params, params};
 
 use super::agent::{self, Head, SELECT_AGENT, decode_agent, next_fence, signed, taken, unsigned};
+use super::approval;
 use super::fault::Fault;
 use super::log;
 use super::owner::Owner;
@@ -105,7 +106,7 @@ pub(super) fn settle(
 ) -> Result<Fence, Fault> {
     let fence = whole.create(db, me)?;
     keep(db, me, &whole.record.id, fence)?;
-    rename_approvals(db, was, &whole.record.id)?;
+    approval::rename(db, me, was, &whole.record.id)?;
     Ok(fence)
 }
 
@@ -212,14 +213,8 @@ pub(super) fn rename(
         .execute(params![to.as_str(), head.agent_id])?;
     db.prepare_cached("UPDATE agents SET parent = ? WHERE parent = ?")?
         .execute([to.as_str(), from.as_str()])?;
-    rename_approvals(db, from, to)?;
+    approval::rename(db, me, from, to)?;
     Ok(true)
-}
-
-fn rename_approvals(db: &Connection, from: &AgentId, to: &AgentId) -> Result<(), Fault> {
-    db.prepare_cached("UPDATE approvals SET agent = ? WHERE agent = ?")?
-        .execute([to.as_str(), from.as_str()])?;
-    Ok(())
 }
 
 /// Removes a session, saved by name or not, and ends its descendants.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nexus_core::paths;
 use nexus_core::tool::{Access, Call, CommandKind, Need, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -81,8 +80,8 @@ impl TypedTool for Exec {
     }
 
     async fn run(&self, args: ExecArgs, call: Call) -> Result<String, String> {
-        let ExecArgs { argv, cwd, timeout_s } = args;
-        self.0.run(Request { argv, cwd, timeout_s, ..Request::default() }, &call).await
+        let ExecArgs { argv, timeout_s, .. } = args;
+        self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
     }
 }
 
@@ -109,9 +108,9 @@ impl TypedTool for BashSafe {
     }
 
     async fn run(&self, args: LineArgs, call: Call) -> Result<String, String> {
-        let LineArgs { command, cwd, timeout_s } = args;
+        let LineArgs { command, timeout_s, .. } = args;
         let argv = words::split(&command)?;
-        self.0.run(Request { argv, cwd, timeout_s, ..Request::default() }, &call).await
+        self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
     }
 }
 
@@ -207,8 +206,8 @@ impl Sleep {
 }
 
 fn needs(cwd: Option<&str>) -> Vec<Need> {
-    let cwd = cwd.map(|cwd| Need::Read(cwd.into()));
-    [Need::Command(CommandKind::Any)].into_iter().chain(cwd).collect()
+    let read = cwd.map(|cwd| Need::Read(cwd.into()));
+    [Need::Command(CommandKind::Any, cwd.map(Into::into))].into_iter().chain(read).collect()
 }
 
 /// Runs commands for agents.
@@ -226,8 +225,6 @@ pub(super) struct Commands {
 #[derive(Default)]
 pub(super) struct Request {
     pub argv: Vec<String>,
-    /// Relative to the agent's directory.
-    pub cwd: Option<String>,
     pub stdin: Option<String>,
     pub timeout_s: Option<u64>,
     pub env: &'static [(&'static str, &'static str)],
@@ -237,13 +234,13 @@ pub(super) struct Request {
 
 impl Commands {
     pub(super) async fn run(&self, request: Request, call: &Call) -> Result<String, String> {
-        let command = self.command(request, &call.access).await?;
+        let command = self.command(request, &call.access);
         let outcome = self.launcher.run(&command, &call.cancel).await;
         shown(&outcome.map_err(|error| error.to_string())?, command.timeout)
     }
 
-    async fn command(&self, request: Request, access: &Access) -> Result<Command, String> {
-        let Request { argv, cwd, stdin, timeout_s, env: added, looks_with } = request;
+    fn command(&self, request: Request, access: &Access) -> Command {
+        let Request { argv, stdin, timeout_s, env: added, looks_with } = request;
         let looks = looks_with.is_some();
         let policy = match looks_with {
             Some(programs) => {
@@ -259,28 +256,21 @@ impl Commands {
         }
         env.extend(added.iter().map(|(name, value)| (name.to_string(), value.to_string())));
         let asked = timeout_s.map_or(TIMEOUT_DEFAULT, Duration::from_secs);
-        Ok(Command {
+        Command {
             argv,
-            cwd: directory(access.cwd.clone(), cwd).await?,
+            cwd: access.command_dir.clone(),
             env,
             stdin,
             tmp: self.tmp.clone().filter(|_| policy.is_some() && !looks),
             policy,
             timeout: asked.clamp(TIMEOUT_MIN, self.timeout_max),
-        })
+        }
     }
 
     /// Whether a command that only looks is held to that.
     pub(super) fn confined(&self) -> bool {
         self.strength.sufficient()
     }
-}
-
-/// Where the command starts. Being in a directory gives it no right there.
-async fn directory(agents: PathBuf, asked: Option<String>) -> Result<PathBuf, String> {
-    let Some(asked) = asked else { return Ok(agents) };
-    let found = tokio::task::spawn_blocking(move || paths::directory(&agents, &asked)).await;
-    found.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
 /// What the model is told. An exit code other than 0 is an answer, not a failure of the tool.

@@ -19,7 +19,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nexus_core::gate::Refusal;
+use nexus_core::gate::{Act, Refusal, check_place};
+use nexus_core::paths;
 use nexus_core::tool::Access;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -37,13 +38,6 @@ pub(super) struct Files {
     /// The access's blocked places, each also where it really lies: written with a link in it, it would block nothing.
     blocked: Vec<PathBuf>,
     stop: Arc<AtomicBool>,
-}
-
-/// What is to be done with a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
-    Read,
-    Write,
 }
 
 /// Where a path leads.
@@ -154,36 +148,20 @@ impl Files {
                 _ => return Err(format!("{path}: '..' may not follow what does not exist")),
             }
         };
-        refuse_processes(path, &nearest)?;
+        refuse_kernel(path, &nearest, &found)?;
         let real = missing.iter().rev().fold(found, |real, part| real.join(part));
         Ok(Place { real, nearest, missing: missing.len() })
     }
 
     /// The rule on paths. `real` is absolute and without links.
     fn check(&self, path: &str, real: &Path, act: Act) -> Result<(), String> {
-        let permissions = &self.access.permissions;
-        if self.blocked.iter().any(|blocked| real.starts_with(blocked)) {
-            return Err(Refusal::Blocked(path.into()).to_string());
-        }
-        let writable = permissions.write.contains(real);
-        match act {
-            Act::Read if writable || permissions.read.contains(real) => Ok(()),
-            Act::Write if writable => Ok(()),
-            Act::Read => Err(Refusal::Read(path.into()).to_string()),
-            Act::Write => Err(Refusal::Write(path.into()).to_string()),
-        }
+        check_place(&self.access.permissions, &self.blocked, real, act, path)
+            .map_err(|refusal| refusal.to_string())
     }
 
     /// Why a path could not be followed, unless that would tell of places the agent may not see.
     fn explain_within(&self, path: &str, full: &Path, act: Act, error: Errno) -> String {
-        let mut lexical = PathBuf::new();
-        for component in full.components() {
-            match component {
-                Component::ParentDir => drop(lexical.pop()),
-                component => lexical.push(component),
-            }
-        }
-        self.check(path, &lexical, act).err().unwrap_or_else(|| explain(path, error))
+        self.check(path, &paths::lexical(full), act).err().unwrap_or_else(|| explain(path, error))
     }
 }
 
@@ -296,36 +274,32 @@ fn real_path(fd: &OwnedFd) -> Result<PathBuf, Errno> {
     Ok(PathBuf::from(OsString::from_vec(real.into_bytes())))
 }
 
-/// Refuses `/proc`: the server's environment, with its keys, can be read there.
-fn refuse_processes(path: &str, fd: &OwnedFd) -> Result<(), String> {
+/// Refuses the kernel's own trees, wherever they are mounted: the server's environment, with its keys, can be read in
+/// `/proc`.
+fn refuse_kernel(path: &str, fd: &OwnedFd, real: &Path) -> Result<(), String> {
     match file_system(fd) {
-        Ok(FileSystem::Processes) => {
-            Err(format!("{path} belongs to /proc, which these tools do not open"))
-        }
-        Ok(_) => Ok(()),
+        Ok(FileSystem::Ordinary) if !paths::of_kernel(real) => Ok(()),
+        Ok(_) => Err(Refusal::Kernel(path.into()).to_string()),
         Err(error) => Err(explain(path, error)),
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystem {
-    Processes,
-    /// The kernel's view of devices: endless for who walks it.
-    Devices,
+    /// The kernel's view of processes and of devices: full of secrets, and endless for who walks it.
+    Kernel,
     Ordinary,
 }
 
 pub(super) fn file_system(fd: impl AsFd) -> Result<FileSystem, Errno> {
+    const PROC_MAGIC: u64 = 0x9fa0;
     const SYSFS_MAGIC: u64 = 0x6265_6572;
     let kind = rustix::fs::fstatfs(fd)?.f_type;
     Ok(match u64::try_from(kind) {
-        Ok(kind) if kind == PROC_MAGIC => FileSystem::Processes,
-        Ok(SYSFS_MAGIC) => FileSystem::Devices,
+        Ok(PROC_MAGIC | SYSFS_MAGIC) => FileSystem::Kernel,
         _ => FileSystem::Ordinary,
     })
 }
-
-const PROC_MAGIC: u64 = 0x9fa0;
 
 fn stat(path: &str, fd: impl AsFd) -> Result<Stat, String> {
     rustix::fs::fstat(fd).map_err(|error| explain(path, error))
@@ -365,6 +339,7 @@ pub(super) fn explain(path: &str, error: Errno) -> String {
         Errno::NAMETOOLONG => "a name has at most 255 bytes",
         Errno::LOOP => "the path leads through a link that may not be followed",
         Errno::XDEV => "it lies on another file system",
+        Errno::BUSY => "it is a mount point, and stays what it is",
         Errno::ROFS => "the file system is read-only",
         Errno::NOSPC | Errno::DQUOT => "no space is left on the disk",
         Errno::NOTEMPTY => "the directory is not empty",

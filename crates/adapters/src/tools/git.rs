@@ -51,12 +51,12 @@ impl TypedTool for Git {
     fn needs(&self, args: &GitArgs) -> Result<Vec<Need>, String> {
         let plan = Plan::parse(&args.args)?;
         let dir = plan.dir(args.cwd.as_deref());
-        let mut needs = match plan.kind() {
-            CommandKind::ReadOnly => {
-                vec![Need::Command(CommandKind::ReadOnly), Need::Read(dir)]
-            }
-            CommandKind::Any => vec![Need::Command(CommandKind::Any), Need::Write(dir)],
+        let kind = plan.kind();
+        let touched = match kind {
+            CommandKind::ReadOnly => Need::Read(dir.clone()),
+            CommandKind::Any => Need::Write(dir.clone()),
         };
+        let mut needs = vec![Need::Command(kind, Some(dir)), touched];
         needs.extend(plan.refused_below_yolo().map(|what| Need::Level(Level::Yolo, what)));
         Ok(needs)
     }
@@ -70,7 +70,6 @@ impl TypedTool for Git {
         }
         let looks = plan.kind() == CommandKind::ReadOnly;
         let request = Request {
-            cwd: Some(plan.dir(args.cwd.as_deref())),
             argv: self.argv(plan, looks),
             env: if looks { &LOOK_ENV } else { &ENV },
             looks_with: looks.then(|| self.programs.clone()),

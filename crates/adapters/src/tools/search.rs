@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::file_tool::FileTool;
 use super::files::{Files, Opened, kind};
 use super::text::{OUTPUT_BYTES_MAX, listed, start};
-use super::walk::{Found, walk};
+use super::walk::{Found, is_compilable, walk};
 
 pub(super) struct Glob;
 
@@ -270,7 +270,7 @@ impl Read for Stoppable<'_> {
 
 /// A pattern for paths: without a slash it is one for names at any depth.
 struct Pattern {
-    glob: GlobMatcher,
+    glob: GlobSet,
     name_only: bool,
 }
 
@@ -280,11 +280,16 @@ impl Pattern {
         if text.starts_with('/') || text.split('/').any(|part| part == "..") {
             return Err("the pattern is relative to path: it has no leading / and no ..".into());
         }
+        if !is_compilable(text) {
+            return Err("the pattern is too long, or its braces nest too deeply".into());
+        }
+        // A set of one: to compile a single pattern panics where it cannot be done.
         let glob = GlobBuilder::new(text)
             .literal_separator(true)
             .build()
+            .and_then(|glob| GlobSet::builder().add(glob).build())
             .map_err(|error| format!("the pattern does not work: {}", error.kind()))?;
-        Ok(Self { glob: glob.compile_matcher(), name_only: !text.contains('/') })
+        Ok(Self { glob, name_only: !text.contains('/') })
     }
 
     fn matches(&self, path: &Path) -> bool {

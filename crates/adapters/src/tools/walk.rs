@@ -258,7 +258,7 @@ fn rules(dir: &OwnedFd, real: &Path, above: Option<Arc<Ignored>>) -> Option<Arc<
     for name in IGNORE_FILES {
         let Ok(opened) = open_in(dir, Path::new(name), "") else { continue };
         let lines = std::io::BufReader::new(opened.file.take(IGNORE_BYTES_MAX)).lines();
-        for line in lines.map_while(Result::ok) {
+        for line in lines.map_while(Result::ok).filter(|line| is_compilable(line)) {
             // A line that is no pattern hides nothing.
             let _ = builder.add_line(None, &line);
         }
@@ -267,6 +267,24 @@ fn rules(dir: &OwnedFd, real: &Path, above: Option<Arc<Ignored>>) -> Option<Arc<
         Ok(rules) if !rules.is_empty() => Some(Arc::new(Ignored { rules, above })),
         _ => above,
     }
+}
+
+/// Longest pattern for names, and deepest nesting of its braces. The library that compiles them calls itself for each
+/// level: one that nests without end, in an argument or in a cloned repository's `.gitignore`, would end the server.
+const PATTERN_BYTES_MAX: usize = 1_000;
+const PATTERN_DEPTH_MAX: usize = 10;
+
+pub(super) fn is_compilable(pattern: &str) -> bool {
+    // Braces that were quoted count too: nobody has ten of them open.
+    let depth = pattern.bytes().scan(0_usize, |depth, byte| {
+        match byte {
+            b'{' => *depth += 1,
+            b'}' => *depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        Some(*depth)
+    });
+    pattern.len() <= PATTERN_BYTES_MAX && depth.max().unwrap_or(0) <= PATTERN_DEPTH_MAX
 }
 
 #[cfg(target_os = "linux")]

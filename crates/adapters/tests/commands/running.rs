@@ -26,6 +26,8 @@ async fn a_program_is_run_as_given() {
     check("exec", json!({"argv": ["echo", "$HOME *", "b"]}), Ok("exit 0\n$HOME * b\n")).await;
     check("exec", json!({"argv": ["cat"]}), Ok("exit 0\n")).await;
     check("exec", json!({"argv": ["basename", "a/b"], "cwd": "sub"}), Ok("exit 0\nb\n")).await;
+    let place = json!({"argv": ["sh", "-c", "basename \"$(pwd -P)\""], "cwd": "sub"});
+    check("exec", place, Ok("exit 0\nsub\n")).await;
     check("exec", json!({"argv": ["false"]}), Ok("exit 1\n")).await;
 }
 

@@ -21,8 +21,9 @@ use nexus_core::authority::Requester;
 use nexus_core::compact::CompactionSettings;
 use nexus_core::create::AgentSpec;
 use nexus_core::engine::{Engine, Parts, Settings};
+use nexus_core::paths;
 use nexus_core::permission::{Level, Permissions, Preset, Reach};
-use nexus_core::tool::{Access, Call, Tool, Toolbox};
+use nexus_core::tool::{Access, Call, Need, Tool, Toolbox};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -98,9 +99,15 @@ impl World {
         cancel: CancellationToken,
     ) -> Result<String, String> {
         let tool = self.tools.iter().find(|found| found.spec().name == tool).unwrap();
-        tool.needs(&arguments)?;
+        // As the gate does.
+        let dir = tool.needs(&arguments)?.into_iter().find_map(|need| match need {
+            Need::Command(_, dir) => dir,
+            _ => None,
+        });
+        let command_dir = paths::directory(&self.cwd, dir.as_deref().unwrap_or_default())
+            .map_err(|error| error.to_string())?;
         let (engine, agent) = (self.engine.clone(), self.agent.clone());
-        let access = Access { cwd: self.cwd.clone(), permissions };
+        let access = Access { cwd: self.cwd.clone(), command_dir, permissions };
         tool.run(Call { engine, agent, arguments, access, cancel, announce: Arc::new(|_| {}) })
             .await
     }
@@ -139,6 +146,7 @@ async fn engine(home: &Path, cwd: &Path) -> Arc<Engine> {
         max_concurrent_tools: 1,
         tool_timeout: Duration::from_secs(120),
         approvals: ApprovalMode::Deny,
+        network: true,
         commands_confined: strength().sufficient(),
         sandbox: strength().to_string(),
         compaction: CompactionSettings {

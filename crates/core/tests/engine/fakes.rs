@@ -20,8 +20,8 @@ use nexus_core::provider::{
     ToolSpec, Usage,
 };
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, Fence, SessionPage, SessionQuery, SessionRecord,
-    SettingsRecord, Store, StoreError, StoredAgent,
+    AgentRecord, Append, ApprovalRecord, ApprovalStatus, Fence, SessionPage, SessionQuery,
+    SessionRecord, SettingsRecord, Store, StoreError, StoredAgent, StoredApproval,
 };
 use nexus_core::tokens::TokenCounter;
 use nexus_core::tool::{Call, CommandKind, Need, Tool, Toolbox};
@@ -71,6 +71,7 @@ impl World {
             max_concurrent_tools: 10,
             tool_timeout: Duration::from_secs(60),
             approvals: ApprovalMode::Deny,
+            network: true,
             commands_confined: true,
             sandbox: "none".into(),
             compaction: CompactionSettings {
@@ -254,8 +255,8 @@ impl Tool for Echo {
         let needs = [
             text("read").map(Need::Read),
             text("write").map(Need::Write),
-            text("command").map(|_| Need::Command(CommandKind::Any)),
-            text("look").map(|_| Need::Command(CommandKind::ReadOnly)),
+            text("command").map(|_| Need::Command(CommandKind::Any, text("in"))),
+            text("look").map(|_| Need::Command(CommandKind::ReadOnly, text("in"))),
             text("yolo").map(|what| Need::Level(Level::Yolo, what)),
             text("manage").map(|_| Need::ManageAgents),
             text("message").map(|name| Need::Message(id(&name))),
@@ -376,6 +377,7 @@ impl Store for MemoryStore {
                 kept.record.parent = None;
             }
         }
+        self.approvals.lock().unwrap().retain(|_, approval| !family.contains(&approval.agent));
         Ok(family)
     }
 
@@ -513,6 +515,18 @@ impl Store for MemoryStore {
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
         self.approvals.lock().unwrap().insert(approval.id.clone(), approval);
         Ok(())
+    }
+
+    async fn settle_approval(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
+        if let Some(approval) = self.approvals.lock().unwrap().get_mut(id) {
+            approval.status = status;
+        }
+        Ok(())
+    }
+
+    async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
+        let found = self.approvals.lock().unwrap().get(id).cloned();
+        Ok(found.map(|record| StoredApproval { record, waits_in: None }))
     }
 
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {

@@ -9,7 +9,7 @@ use nexus_core::authority::Action;
 use nexus_core::create::{AgentSpec, CreateError};
 use nexus_core::permission::{Level, Reach};
 use nexus_core::rights::{Explanation, PermissionChange};
-use nexus_core::store::{ApprovalRecord, ApprovalStatus};
+use nexus_core::store::{ApprovalRecord, ApprovalStatus, Store as _};
 use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};
 use serde_json::{Value, json};
@@ -99,8 +99,111 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
 
     let unconfined = World::with(|settings| settings.commands_confined = false).await;
     let agent = unconfined.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
-    let expected = "ask: run a command with echo without a kernel sandbox";
+    let dir = base().display().to_string();
+    let expected = &format!("ask: run a command with echo in {dir} without a kernel sandbox");
     check_in(&unconfined, &agent, json!({"look": "git log"}), expected).await;
+}
+
+#[tokio::test]
+async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    for path in [".nexus3/config.json", "x/.Nexus3/mcp.json", "/etc/.nexus3/config.json", ".nexus3"]
+    {
+        let expected = format!("path: {path} lies in a .nexus3 directory");
+        check_in(&world, &agent, json!({"write": path}), &expected).await;
+        check_in(&world, &agent, json!({"read": path}), "ok").await;
+    }
+    check_in(&world, &agent, json!({"write": "x.nexus3/y"}), "ok").await;
+}
+
+#[tokio::test]
+async fn what_git_runs_is_written_with_leave_only() {
+    let world = World::new().await;
+    let trusted = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let dir = base().display().to_string();
+    let spec = |name: &str, paths: &[&str]| AgentSpec {
+        write_paths: paths.iter().map(ToString::to_string).collect(),
+        ..preset(name, "sandboxed")
+    };
+    let sandboxed = world.engine.create_agent(&ADMIN, spec("b", &["."])).await.unwrap();
+    let given = world.engine.create_agent(&ADMIN, spec("c", &[".", "x/.git"])).await.unwrap();
+    for path in [".git", ".GIT/config", "x/.git/hooks/pre-commit"] {
+        check_in(&world, &trusted, json!({"write": path}), &format!("ask: write {dir}/")).await;
+        let expected = format!("path: {path} lies in a .git directory");
+        check_in(&world, &sandboxed, json!({"write": path}), &expected).await;
+        check_in(&world, &sandboxed, json!({"read": path}), "ok").await;
+    }
+    check_in(&world, &given, json!({"write": "x/.git/config"}), "ok").await;
+    check_in(&world, &given, json!({"write": ".git/config"}), "path: ").await;
+    check_in(&world, &sandboxed, json!({"write": ".gitignore"}), "ok").await;
+}
+
+#[tokio::test]
+async fn a_name_cannot_add_words_to_a_question() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let write = json!({"write": "/srv/x\nharmless"});
+    check_in(&world, &agent, write, "ask: write /srv/x\u{fffd}harmless").await;
+}
+
+#[tokio::test]
+async fn the_kernels_own_trees_are_refused_before_the_call() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let link = |name: &str, to: &str| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        link.display().to_string()
+    };
+    let (tree, magic) = (link("tree", "/proc"), link("magic", "/proc/self/root/etc"));
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    for path in ["/proc", "/proc/1/environ", "/proc/sys/x", "/sys/kernel", "/dev/sda", &tree] {
+        let expected = format!("path: {path} belongs to the kernel");
+        check_in(&world, &agent, json!({"read": path}), &expected).await;
+        check_in(&world, &agent, json!({"write": path}), &expected).await;
+    }
+    let magic = [&magic, &format!("{magic}/passwd"), "/proc/self/cwd", "/proc/self/environ"];
+    for path in magic {
+        let expected = format!("path: {path} leads through a link of the kernel's");
+        check_in(&world, &agent, json!({"read": path}), &expected).await;
+    }
+    for path in ["/dev/shm", "/dev/shm/x", "/proc/../etc/hostname", "/processes"] {
+        check_in(&world, &agent, json!({"read": path}), "ok").await;
+    }
+}
+
+#[tokio::test]
+async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["a/deep", "b"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("a", root.join("link")).unwrap();
+    let spec = AgentSpec { cwd: root.to_str().map(Into::into), ..preset("a", "trusted") };
+    let agent = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let command = |dir: &str| json!({"command": "x", "in": dir});
+    let asks = |dir: &str| format!("ask: run a command with exec in {}", root.join(dir).display());
+    let check = async |dir: &str, expected: &str| {
+        check(&world, &agent, "exec", command(dir), expected).await;
+    };
+    check("link", &asks("a")).await;
+    check("missing", "path: missing: no such file or directory").await;
+    world.model.script([Script::Call(vec![("exec", command("link"))])]);
+    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let approval = pending(&world).await;
+    assert!(approval.reason.ends_with(&root.join("a").display().to_string()), "{approval:?}");
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(agent.grants().exec_dirs["exec"], [root.join("a")].into());
+    for (dir, expected) in
+        [("a", "ok"), ("a/deep", "ok"), ("b", &asks("b")), (".", &asks("")), ("link/..", &asks(""))]
+    {
+        check(dir, expected.trim_end_matches('/')).await;
+    }
 }
 
 async fn check_in(world: &World, agent: &Arc<Agent>, arguments: Value, expected: &str) {
@@ -128,13 +231,18 @@ async fn asking(timeout: Duration) -> (World, Arc<Agent>, TurnHandle, ApprovalRe
         .model
         .script([Script::Call(vec![("echo", json!({"write": "/etc/x", "text": "written"}))])]);
     let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
-    let approval = loop {
+    let approval = pending(&world).await;
+    (world, agent, turn, approval)
+}
+
+/// The approval that waits, as soon as one does.
+async fn pending(world: &World) -> ApprovalRecord {
+    loop {
         match world.engine.list_approvals(&ADMIN, None, false).await.unwrap().pop() {
-            Some(approval) => break approval,
+            Some(approval) => return approval,
             None => tokio::task::yield_now().await,
         }
-    };
-    (world, agent, turn, approval)
+    }
 }
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -181,6 +289,56 @@ async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn leave_that_came_too_late_lets_nothing_through() {
+    let (world, agent, turn, approval) = asking(LONG).await;
+    let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
+    world.engine.set_permissions(&agent, change).await.unwrap();
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    turn.wait(None).await.unwrap();
+    let told = &history(&agent)[2];
+    assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
+
+    // A link that leads elsewhere by now.
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let write = json!({"write": link.join("x").to_str(), "text": "written"});
+    world.model.script([Script::Call(vec![("echo", write)])]);
+    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let approval = pending(&world).await;
+    assert_eq!(approval.reason, "write /etc/x");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/usr", &link).unwrap();
+    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    turn.wait(None).await.unwrap();
+    let told = &history(&agent)[2];
+    assert!(told.contains("it would touch something else by now than was approved"), "{told}");
+}
+
+#[tokio::test]
+async fn a_refusal_tells_nothing_of_what_lies_outside() {
+    let world = World::new().await;
+    let agent = world.engine.create_agent(&ADMIN, preset("a", "sandboxed")).await.unwrap();
+    for (there, not_there) in [
+        ("/etc/passwd/x", "/etc/no-such/x"),
+        ("/etc/ssl/../x", "/etc/no-such/../x"),
+        ("/proc/self/environ", "/proc/0/environ"),
+    ] {
+        for path in [there, not_there] {
+            let expected = format!("path: {path} lies outside what this agent may read");
+            check_in(&world, &agent, json!({"read": path}), &expected).await;
+            let look = json!({"look": "git log", "in": path, "read": path});
+            check_in(&world, &agent, look, &expected).await;
+            let expected = format!("path: {path} lies outside what this agent may write");
+            check_in(&world, &agent, json!({"write": path}), &expected).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     let (world, agent, turn, approval) = asking(LONG).await;
     world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await.unwrap();
@@ -197,6 +355,37 @@ async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     assert!(world.engine.list_approvals(&ADMIN, None, false).await.unwrap().is_empty());
     let kept = world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
     assert_eq!(kept[0].status, ApprovalStatus::Cancelled);
+}
+
+#[tokio::test]
+async fn what_an_agent_asked_ends_with_it() {
+    let timeout = LONG;
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let all = async || world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
+    for name in [".t", "p"] {
+        let agent = world.engine.create_agent(&ADMIN, preset(name, "trusted")).await.unwrap();
+        world.model.script([Script::Call(vec![("echo", json!({"write": "/etc/x"}))])]);
+        let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+        pending(&world).await;
+        assert_eq!(all().await.len(), 1);
+        world.engine.destroy_agent(&ADMIN, &id(name)).await.unwrap();
+        // It may fail: what it did cannot be written down any more.
+        let _ = turn.wait(None).await;
+        assert_eq!(all().await, [], "{name}");
+    }
+    // One that slipped in as its agent ended is not shown to the next of that name.
+    let old = ApprovalRecord {
+        id: "appr_old".into(),
+        agent: id(".t"),
+        tool: "echo".into(),
+        arguments: json!({}),
+        reason: "write /etc/x".into(),
+        created_at: "2000-01-01T00:00:00Z".parse().unwrap(),
+        status: ApprovalStatus::Denied,
+    };
+    world.store.put_approval(old).await.unwrap();
+    world.engine.create_agent(&ADMIN, preset(".t", "trusted")).await.unwrap();
+    assert_eq!(all().await, []);
 }
 
 #[tokio::test]
@@ -286,6 +475,39 @@ async fn what_a_child_asks_for_is_seen_on_its_parents_stream() {
     let input = TurnInput { content: "go".into(), sink, ..TurnInput::default() };
     world.engine.start_turn(&parent, input).unwrap().wait(None).await.unwrap();
     assert_eq!(*asked.lock().unwrap(), ["k"]);
+}
+
+#[tokio::test]
+async fn an_asked_turn_ends_when_the_time_of_the_asking_call_does() {
+    let timeout = Duration::from_millis(200);
+    let world = World::with(|settings| settings.tool_timeout = timeout).await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let ask = |name: &str| Script::Call(vec![("echo", json!({"message": name, "text": "?"}))]);
+    world.model.script([ask("k"), Script::Hang("half an"), Script::Say("done")]);
+    world.say(&parent, "go").await.unwrap();
+    assert_eq!(kid.turns_in_flight(), 0);
+    assert_eq!(history(&kid)[1], "Assistant: half an [interrupted]");
+    let told = &history(&parent)[2];
+    assert!(told.contains("agent k did not answer") && told.contains("was cancelled"), "{told}");
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_takes_the_one_it_asked_along() {
+    let world = World::new().await;
+    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
+    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let ask = Script::Call(vec![("echo", json!({"message": "k", "text": "?"}))]);
+    world.model.script([ask, Script::Hang("half an")]);
+    let turn = world.engine.start_turn(&parent, TurnInput::default()).unwrap();
+    world.model.wait_for_calls(2).await;
+    turn.cancel.cancel();
+    assert!(turn.wait(None).await.unwrap().cancelled);
+    while kid.turns_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

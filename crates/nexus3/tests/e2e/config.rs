@@ -81,6 +81,12 @@ async fn a_strangers_directory_is_trusted_only_when_a_person_says_so() {
     let mut server = Setup::new().start_in(&world).await;
     assert_eq!(server.terminate().await.code(), Some(0));
 
+    // As an agent in it could write, for the next start.
+    write_project(&world, json!({"server": {"max_concurrent": 2}}));
+    let changed = Setup::new().fails_in(&world).await;
+    assert!(changed.stderr.contains("changed since you trusted its directory"), "{changed:?}");
+    refused().await;
+
     let removed = run(&world, &["trust", "--remove", work.to_str().unwrap()]).await;
     assert_eq!((removed.code, &*removed.stdout), (Some(0), "no longer trusted\n"));
     assert_eq!(run(&world, &["trust", "--remove"]).await.stdout, "was not trusted\n");

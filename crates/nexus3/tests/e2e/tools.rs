@@ -72,6 +72,19 @@ async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
         (json!(false), json!(false), json!("schema"))
     );
     assert_eq!(explain("nope", json!({})).await.2, json!("known"));
+    assert_eq!(explain("read_file", json!({"path": "/proc/1/environ"})).await.2, json!("path"));
+    fs::create_dir(inside.join("sub")).unwrap();
+    for (tool, arguments) in [
+        ("exec", json!({"argv": ["ls"], "cwd": "sub"})),
+        ("bash_safe", json!({"command": "ls", "cwd": inside.join("sub")})),
+        ("git", json!({"args": ["-C", "sub", "commit", "-m", "x"]})),
+        ("git", json!({"args": ["add", "."], "cwd": "sub/../sub"})),
+    ] {
+        let params = json!({"agent_id": "a", "tool": tool, "arguments": arguments});
+        let said = wire.ok("explain_permission", params).await;
+        let sub = format!("run a command with {tool} in {}", inside.join("sub").display());
+        assert_eq!(said["reason"], sub, "{arguments}");
+    }
     assert_eq!(explain("git", json!({"args": ["push", "--force"]})).await.2, json!("level"));
 
     let changed = wire
@@ -281,6 +294,57 @@ async fn a_parent_collects_the_answers_of_three_children() {
             "boss"
         );
     }
+}
+
+#[tokio::test]
+async fn an_approval_that_waits_in_another_process_says_which() {
+    let world = asking().world().await;
+    let second = asking().no_socket();
+    let (one, two) = tokio::join!(asking().start_in(&world), second.start_in(&world));
+    let (first, other) = (one.wire(), two.wire());
+    let (_dir, inside, secret) = places();
+    let call = Reply::tool_call("write_file", json!({"path": secret, "content": "mine"}));
+    let params = |name: &str| json!({"agent_id": name, "preset": "trusted", "cwd": inside, "initial_message": "go"});
+    for name in ["a", ".t"] {
+        one.model().push(call.clone());
+        first.ok("create_agent", params(name)).await;
+        eventually("an approval waits", async || {
+            first.ok("list_approvals", json!({})).await["approvals"][0].is_object()
+        })
+        .await;
+        let listed = first.ok("list_approvals", json!({})).await;
+        let approval =
+            json!({"approval_id": listed["approvals"][0]["approval_id"], "decision": "deny"});
+        let fault = other.refused("respond_approval", approval.clone()).await;
+        assert_eq!((fault.code, &*fault.message), (-32001, "The approval waits elsewhere"));
+        let details = fault.data["details"].as_str().unwrap();
+        assert!(details.contains("waits in another process (process "), "{details}");
+        // A temporary agent is known in its own process only.
+        let shown = other.ok("list_approvals", json!({"include_decided": true})).await;
+        let shown: Vec<_> = shown["approvals"].as_array().unwrap().iter().collect();
+        assert!(shown.iter().all(|approval| approval["agent_id"] == "a"), "{shown:?}");
+        first.ok("respond_approval", approval).await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_does_not_become_the_administrator_of_a_server_without_a_token() {
+    let server = asking().arg("--no-auth").start().await;
+    let wire = server.wire();
+    let (_dir, inside, _) = places();
+    make(&wire, "a", "trusted", &inside).await;
+    assert_eq!(wire.ok("get_permissions", json!({"agent_id": "a"})).await["network"], false);
+    let connect = "import socket; socket.create_connection(('127.0.0.1', 1))";
+    let approve = eventually("an approval waits", async || {
+        let waiting = wire.ok("list_approvals", json!({})).await["approvals"].clone();
+        let Some(approval) = waiting.get(0) else { return false };
+        let params = json!({"approval_id": approval["approval_id"], "decision": "allow_once"});
+        wire.ok("respond_approval", params).await;
+        true
+    });
+    let run = tool(&wire, "a", "run_python", json!({"code": connect}));
+    let (said, ()) = tokio::join!(run, approve);
+    assert!(said.contains("Operation not permitted"), "{said}");
 }
 
 #[tokio::test]

@@ -70,6 +70,33 @@ fn trust_holds_for_exactly_one_directory_until_it_is_taken_back() {
 }
 
 #[test]
+fn what_changed_since_it_was_trusted_is_a_strangers_again() {
+    let widened = r#"{"server": {"port": 1}, "permissions": {"default_preset": "trusted"}}"#;
+    let tree = Tree::new().write("a/b", r#"{"server": {"port": 1}}"#).trust("a/b");
+    assert!(tree.load().is_ok());
+    tree.put("a/b", widened);
+    assert_eq!(
+        tree.error(),
+        "a/b/.nexus3/config.json: changed since you trusted its directory, and sets server; \
+         look at it, then trust it anew: nexus3 trust a/b"
+    );
+    tree.put("a/b", r#"{"default_model": null}"#);
+    assert!(tree.load().is_ok(), "a stranger may set that too");
+    tree.put("a/b", widened);
+    let tree = tree.trust("a/b");
+    assert!(tree.load().is_ok());
+    assert_eq!(trusted(&tree.home()).unwrap().len(), 1);
+
+    // One that came only after the directory was trusted, and a list from before contents were noted.
+    let tree = Tree::new().trust("a").write("a", widened);
+    assert!(matches!(tree.load(), Err(ConfigError::Changed { .. })));
+    let dir = tree.root.path().canonicalize().unwrap().join("a");
+    fs::write(tree.home().join("trusted.json"), json!([dir]).to_string()).unwrap();
+    assert!(matches!(tree.load(), Err(ConfigError::Changed { .. })));
+    assert!(tree.trust("a").load().is_ok());
+}
+
+#[test]
 fn trust_at_once_from_many_threads_loses_nothing() {
     let tree = Tree::new();
     std::thread::scope(|scope| {

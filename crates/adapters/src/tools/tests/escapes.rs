@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nexus_core::permission::Level;
 use nexus_core::tool::Access;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use serde_json::{Value, json};
@@ -96,6 +97,10 @@ fn paths(world: &World) -> Vec<String> {
         "/proc/self/environ",
         "/proc/self/cwd/inside.txt",
         "/proc/self/maps",
+        "link_proc",
+        "link_proc/self/environ",
+        "link_proc/sys/kernel/ostype",
+        "link_sys/kernel",
     ]
     .map(String::from)
     .into();
@@ -117,6 +122,7 @@ fn paths(world: &World) -> Vec<String> {
             format!("/proc/{}/root{outside}/{name}", std::process::id()),
             format!("/proc/thread-self/root{outside}/{name}"),
             format!("/proc/self/cwd/../../../../../../../..{outside}/{name}"),
+            format!("link_proc/self/root{outside}/{name}"),
         ]);
     }
     paths.push("n".repeat(5_000));
@@ -149,6 +155,8 @@ fn lay_out(world: &World) {
     symlink("loop", world.work("loop")).unwrap();
     symlink("../..", world.work("sub/up")).unwrap();
     symlink("/dev/zero", world.work("link_device")).unwrap();
+    symlink("/proc", world.work("link_proc")).unwrap();
+    symlink("/sys", world.work("link_sys")).unwrap();
     // Names that are not text, and ignore files that are traps.
     std::fs::write(world.work(OsStr::from_bytes(b"\xff.txt")), "odd\n").unwrap();
     symlink(world.outside("secret.py"), world.work(OsStr::from_bytes(b"\xfe.txt"))).unwrap();
@@ -213,7 +221,9 @@ async fn no_path_leads_out_of_what_an_agent_was_given() {
                     let text = String::from_utf8_lossy(contents);
                     assert!(!text.contains(SECRET), "{of} brings a secret to {}", file.display());
                 }
-                if leads_out && !renames_link(tool, index) {
+                let mounted = ["/proc", "link_proc", "link_sys"];
+                let of_kernel = mounted.iter().any(|tree| Path::new(&path).starts_with(tree));
+                if (leads_out || of_kernel) && !renames_link(tool, index) {
                     assert!(answer.is_err(), "{of} answers {answer:?}");
                 }
                 // Most attempts change nothing, and the next finds all in place.
@@ -429,4 +439,34 @@ async fn a_hard_link_elsewhere_keeps_what_it_had() {
         let kept = std::fs::read_to_string(world.outside("hard.py")).unwrap();
         assert_eq!(kept, "def hard(): pass\n", "{tool}");
     }
+}
+
+#[tokio::test]
+async fn what_configures_the_server_is_written_by_a_person_only() {
+    let world = World::new().await;
+    lay_out(&world);
+    world.put(".nexus3/config.json", "{}");
+    let cases = [
+        ("write_file", json!({"path": ".nexus3/config.json", "content": "x"})),
+        ("write_file", json!({"path": "sub/.nexus3/mcp.json", "content": "x"})),
+        ("append_file", json!({"path": "sub/../.nexus3/config.json", "content": "x"})),
+        ("rename", json!({"from": "sub", "to": "sub/../.nexus3/sub"})),
+        ("rename", json!({"from": ".nexus3", "to": "elsewhere"})),
+        ("rename", json!({"from": "sub/deep", "to": "sub/.nexus3"})),
+        ("copy_file", json!({"from": "inside.txt", "to": ".nexus3/mcp.json"})),
+        ("mkdir", json!({"path": "sub/.nexus3"})),
+        ("patch", json!({"diff": git_move("rename", "inside.txt", ".nexus3/mcp.json")})),
+    ];
+    let before = snapshot(&world.work(""));
+    for (tool, arguments) in &cases {
+        for way in [Way::Direct, Way::Gate] {
+            let refused = attempt(&world, way, tool, arguments.clone()).await.unwrap_err();
+            assert!(refused.contains("lies in a .nexus3 directory"), "{tool} {way:?}: {refused}");
+        }
+    }
+    assert_eq!(snapshot(&world.work("")), before);
+    let unbound = world.access_with(|permissions| permissions.level = Level::Yolo);
+    let (tool, arguments) = &cases[0];
+    world.run_within(unbound, tool, arguments.clone()).await.unwrap();
+    assert_eq!(world.get(".nexus3/config.json"), "x");
 }

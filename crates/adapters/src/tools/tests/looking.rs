@@ -248,3 +248,25 @@ async fn a_source_file_is_outlined() {
     world.put("deep.js", "(".repeat(100_000));
     assert!(world.run("outline", json!({"path": "deep.js"})).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_pattern_that_nests_without_end_is_an_answer() {
+    let world = World::new().await;
+    world.put("a.txt", "x\n");
+    for depth in [300, 20_000, 200_000] {
+        for (open, close) in [("{", "}"), ("{a,", "}"), ("[", "]"), ("(", ")"), ("(?:", "){2}")] {
+            let nested = format!("{}a{}", open.repeat(depth), close.repeat(depth));
+            for (tool, arguments) in [
+                ("glob", json!({"pattern": nested})),
+                ("search_text", json!({"pattern": "x", "glob": nested})),
+                ("search_text", json!({"pattern": nested})),
+                ("regex_replace", json!({"path": "a.txt", "pattern": nested, "replacement": "y"})),
+            ] {
+                let _ = world.run(tool, arguments).await;
+            }
+            world.put(".gitignore", &nested);
+            let found = world.run("glob", json!({"pattern": "*.txt"})).await.unwrap();
+            assert_eq!(found, "a.txt\n");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 mod changing;
 mod escapes;
 mod looking;
+mod mounts;
 mod patching;
 mod specs;
 
@@ -77,7 +78,7 @@ impl World {
         let work = self.work("");
         let permissions =
             Preset::built_in("sandboxed").unwrap().apply(&work, std::slice::from_ref(&work));
-        Access { cwd: work, permissions }
+        Access { command_dir: work.clone(), cwd: work, permissions }
     }
 
     fn access_with(&self, change: impl FnOnce(&mut Permissions)) -> Access {
@@ -149,6 +150,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Arc<Agent>) {
         max_concurrent_tools: 10,
         tool_timeout: Duration::from_secs(60),
         approvals: ApprovalMode::Deny,
+        network: true,
         commands_confined: true,
         sandbox: "none".into(),
         compaction: CompactionSettings {
