@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
+use crate::greet;
 use crate::logging;
 use crate::wiring::{self, Wired};
 
@@ -30,7 +31,11 @@ const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
 /// Connections that do not end after the turns' grace period are left behind after this long.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
 
-pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<ExitCode> {
+pub async fn serve(
+    port: Option<u16>,
+    greets: bool,
+    options: ServeOptions,
+) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
     let config = wiring::load_config(&home, options.model.clone())?;
@@ -64,9 +69,19 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     );
     let http = tokio::spawn(server.run(stop.clone()));
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
+    if greets {
+        greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await?;
+    }
+    let greeting = async {
+        if greets && let Err(error) = greet::greet(&wired).await {
+            tracing::warn!("nobody was greeted: {error}");
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = signals.next() => {}
         () = wired.engine.stop_requested().cancelled() => {}
+        () = greeting => {}
     }
     tracing::info!("stopping");
     stop.cancel();

@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +64,7 @@ impl Turn {
             input.content,
             Meta { source: input.source, source_agent: input.source_agent, ..self.meta() },
         ));
-        let mut call = self.model_call(&model, &user).await;
+        let mut call = self.model_call(&model, &user, input.schema).await;
         let mut unwritten = vec![user];
         let steps_max = self.engine.settings.max_tool_iterations;
         for count in 1..=steps_max {
@@ -103,18 +104,25 @@ impl Turn {
         Ok(self.outcome(said, false, true))
     }
 
-    async fn model_call(&self, model: &Model, user: &SharedMessage) -> ModelCall {
+    async fn model_call(
+        &self,
+        model: &Model,
+        user: &SharedMessage,
+        schema: Option<Arc<Value>>,
+    ) -> ModelCall {
+        let (system, tools) = self.engine.briefing(&self.agent, model.brief).await;
         ModelCall {
             model_id: model.id.clone(),
             reasoning: model.reasoning,
-            system: self.engine.prompt(&self.agent).await.text,
-            tools: self.engine.parts.toolbox.specs(&self.engine.effective_permissions(&self.agent)),
+            system,
+            tools,
             messages: self.agent.with_conversation(|conversation| conversation.context_with(user)),
             volatile: Some(format!(
                 "Current time: {}",
                 Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
             )),
             max_tokens: None,
+            schema,
         }
     }
 

@@ -8,7 +8,7 @@ use nexus_core::{AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{Cancel, CancelParams, CancelResult, Send, SendParams, SendResult};
 
-use super::{agent_id, request_id, turn_id};
+use super::{agent_id, request_id, schema, turn_id};
 use crate::dispatcher::{Cx, Registry};
 use crate::errors::wire;
 use crate::stream::Stream;
@@ -21,12 +21,14 @@ pub fn register(registry: &mut impl Registry) {
 async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Send).await?;
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
+    let schema = params.response_schema.map(schema::checked).transpose()?;
     let stream = if params.stream == Some(true) { Stream::open(&cx).await } else { None };
     let input = TurnInput {
         content: params.content,
         id: params.request_id.map(turn_id),
         source: params.source,
         source_agent,
+        schema,
         nested: false,
         sink: stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>),
     };
