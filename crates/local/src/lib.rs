@@ -28,16 +28,17 @@ use thiserror::Error;
 pub use embed::LocalEmbedder;
 pub use provider::Local;
 
-/// Why a model cannot be run.
+/// Why a model cannot be run. Files are told by their names: the sentence goes to callers, whom the server's directories
+/// do not concern.
 #[derive(Debug, Error)]
 pub enum Fault {
-    #[error("there are no weights at {}; to get the built-in model: nexus3 model pull", .path.display())]
+    #[error("there are no weights called {}; to get the built-in model: nexus3 model pull", name(.path))]
     NoWeights { path: PathBuf },
-    #[error("{} cannot be read: {reason}", .path.display())]
+    #[error("{} cannot be read: {reason}", name(.path))]
     Unreadable { path: PathBuf, reason: String },
-    #[error("{} is damaged or no GGUF file: {reason}; to get the built-in model anew: nexus3 model pull", .path.display())]
+    #[error("{} is damaged or no GGUF file: {reason}; to get the built-in model anew: nexus3 model pull", name(.path))]
     Damaged { path: PathBuf, reason: String },
-    #[error("{} holds a model this program cannot run: {reason}", .path.display())]
+    #[error("{} holds a model this program cannot run: {reason}", name(.path))]
     Unsupported { path: PathBuf, reason: String },
     #[error(
         "too little memory for the model: it needs {needed_mib} MiB and {available_mib} MiB are free"
@@ -47,6 +48,10 @@ pub enum Fault {
     Threads { reason: String },
     #[error("reading the weights failed inside the program: the file is probably damaged")]
     Panicked,
+}
+
+fn name(path: &std::path::Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Reads a file's head and checks that it could be run, without loading it.

@@ -295,5 +295,7 @@ fn plain(tensor: &QTensor) -> candle_core::Result<Vec<f32>> {
 }
 
 fn damaged(path: &Path, error: &candle_core::Error) -> Fault {
-    Fault::Damaged { path: path.into(), reason: error.to_string() }
+    // What follows the first line is where in the reader it happened.
+    let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+    Fault::Damaged { path: path.into(), reason }
 }

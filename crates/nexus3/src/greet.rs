@@ -19,23 +19,30 @@ use crate::wiring::Wired;
 /// What is said. The answer comes from whichever model is configured.
 const GREETING: &str = "Hello";
 
-/// Fetches the built-in model where no other is configured.
-pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> anyhow::Result<()> {
-    if let Err(ModelError::NoneConfigured) = wired.engine.models().resolve(None) {
-        model::pull(models, None, signals).await?;
+/// Fetches the built-in model where no other is configured. False when a signal came instead; what else goes wrong is
+/// printed, and the server goes on.
+pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> bool {
+    match wired.engine.models().resolve(None) {
+        Err(ModelError::NoneConfigured) => match model::pull(models, None, signals).await {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                eprintln!("Error: {error:#}");
+                true
+            }
+        },
+        _ => true,
     }
-    Ok(())
 }
 
 /// Says hello to the default agent and prints what it answers, as it comes. What goes wrong is printed too: a server
 /// that was not answered is still a server.
-pub async fn greet(wired: &Wired) -> anyhow::Result<()> {
-    let model = wired.engine.models().resolve(None)?;
-    println!("{} ({}) is asked: {GREETING}", model.alias, model.provider_name);
+pub async fn greet(wired: &Wired) {
+    if let Ok(model) = wired.engine.models().resolve(None) {
+        println!("You to {} ({}): {GREETING}", model.alias, model.provider_name);
+    }
     if let Err(error) = turn(wired).await {
         eprintln!("Error: {error:#}");
     }
-    Ok(())
 }
 
 async fn turn(wired: &Wired) -> anyhow::Result<()> {

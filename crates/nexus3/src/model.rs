@@ -43,6 +43,7 @@ enum ModelCommand {
     },
     /// Print the vectors of texts, as the built-in embedder makes them, as JSON
     Embed {
+        /// The texts, each an argument
         #[arg(required = true)]
         text: Vec<String>,
     },

@@ -69,19 +69,18 @@ pub async fn serve(
     );
     let http = tokio::spawn(server.run(stop.clone()));
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
-    if greets {
-        greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await?;
-    }
-    let greeting = async {
-        if greets && let Err(error) = greet::greet(&wired).await {
-            tracing::warn!("nobody was greeted: {error}");
+    if !greets || greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
+        let greeting = async {
+            if greets {
+                greet::greet(&wired).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = signals.next() => {}
+            () = wired.engine.stop_requested().cancelled() => {}
+            () = greeting => {}
         }
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = signals.next() => {}
-        () = wired.engine.stop_requested().cancelled() => {}
-        () = greeting => {}
     }
     tracing::info!("stopping");
     stop.cancel();
