@@ -16,7 +16,7 @@ build:
 test:
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_MODELS=$(MODELS) cargo test --locked --workspace
+	cargo test --locked --workspace
 
 # Formatting, lints and the arrows between the crates.
 check:

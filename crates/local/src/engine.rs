@@ -147,6 +147,9 @@ impl Scheduler {
     }
 
     fn step(&mut self) {
+        let tokens: usize = self.active.iter().map(|answer| answer.tokens.len()).sum();
+        let active_bytes = tokens * Kv::token_bytes(&self.loaded.weights.shape);
+        self.shelf.limit(KV_BYTES_MAX.saturating_sub(active_bytes));
         let rows = plan(&self.active);
         let mut sequences: Vec<&mut Kv> =
             self.active.iter_mut().map(|answer| &mut answer.kv).collect();

@@ -104,11 +104,21 @@ impl Shelf {
         }
     }
 
-    /// Keeps a memory; the ones unused for longest go when there is no room.
-    pub fn put(&mut self, kv: Kv) {
+    /// Keeps a memory, if there is room.
+    pub fn put(&mut self, mut kv: Kv) {
         // One that another contains can serve for nothing the other could not.
         self.kept.retain(|other| !kv.tokens.starts_with(&other.tokens));
+        for (keys, values) in &mut kv.layers {
+            keys.shrink_to_fit();
+            values.shrink_to_fit();
+        }
         self.kept.push(kv);
+        self.limit(self.bytes_max);
+    }
+
+    /// Sets how much may be kept; what was unused for longest goes when that is too much.
+    pub fn limit(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
         while self.bytes() > self.bytes_max && !self.kept.is_empty() {
             self.kept.remove(0);
         }

@@ -51,11 +51,14 @@ pub async fn serve(
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
     let token_file = token_file
         .with_context(|| format!("the token file in {} cannot be written", home.display()))?;
+    if greets && !greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
+        return close(&wired, Some(&agent_logs)).await.map(|()| ExitCode::SUCCESS);
+    }
     announce(
         address,
         token_file.as_ref().map(TokenFile::path),
         socket.as_ref().map(UnixServer::path),
-        &wired.models,
+        &wired.models(),
     );
 
     let stop = CancellationToken::new();
@@ -69,18 +72,16 @@ pub async fn serve(
     );
     let http = tokio::spawn(server.run(stop.clone()));
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
-    if !greets || greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
-        let greeting = async {
-            if greets {
-                greet::greet(&wired).await;
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = signals.next() => {}
-            () = wired.engine.stop_requested().cancelled() => {}
-            () = greeting => {}
+    let greeting = async {
+        if greets {
+            greet::greet(&wired).await;
         }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = signals.next() => {}
+        () = wired.engine.stop_requested().cancelled() => {}
+        () = greeting => {}
     }
     tracing::info!("stopping");
     stop.cancel();
@@ -113,7 +114,7 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let wired = wire(&home, &config, &agent_logs).await?;
-    tracing::info!(models = wired.models, "serving standard input");
+    tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
     let serving = stdio::serve(

@@ -45,8 +45,15 @@ pub struct Wired {
     pub engine: Arc<Engine>,
     pub dispatcher: Arc<Dispatcher>,
     pub agent_tokens: AgentTokens,
+    catalog: Arc<ModelCatalog>,
+    home: PathBuf,
+}
+
+impl Wired {
     /// Which model answers, for the start of the program.
-    pub models: String,
+    pub fn models(&self) -> String {
+        self.catalog.describe(&self.home)
+    }
 }
 
 /// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise. Their
@@ -60,14 +67,13 @@ pub async fn wire(
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
     let store = SqliteStore::open(home)?;
-    let catalog = catalog(home, config)?;
+    let catalog = Arc::new(catalog(home, config)?);
     if let Some(name) = &config.default_model {
-        nexus_core::provider::Models::resolve(&catalog, Some(name))?;
+        nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
-    let models = catalog.describe(home);
     let parts = Parts {
         store: Arc::new(store),
-        models: Arc::new(catalog),
+        models: catalog.clone(),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs,
         counter: Arc::new(Tokenizer),
@@ -97,7 +103,7 @@ pub async fn wire(
     let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
     let agent_tokens = AgentTokens::new()?;
     let dispatcher = nexus_server::dispatcher(Services::new(engine.clone(), agent_tokens.clone()));
-    Ok(Wired { engine, dispatcher, agent_tokens, models })
+    Ok(Wired { engine, dispatcher, agent_tokens, catalog, home: home.to_path_buf() })
 }
 
 /// Where the weights of models lie that run here.

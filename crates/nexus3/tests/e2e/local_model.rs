@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use futures_util::future::join_all;
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use crate::harness::process::Process;
 use crate::harness::wire::request;
-use crate::harness::{Server, Setup, Wire};
+use crate::harness::{Server, Setup, Wire, within};
 use crate::support::{create, history, say};
 
 /// Where `make test` puts the weights.
 fn weights() -> PathBuf {
-    let directory = std::env::var_os("NEXUS3_MODELS").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/models")),
-        PathBuf::from,
-    );
+    let directory = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/models"));
     let file = directory.join("SmolLM2-135M-Instruct.Q4_1.gguf");
     assert!(file.is_file(), "{} is missing; `make test` gets it", file.display());
     directory
@@ -85,6 +85,27 @@ async fn a_stream_comes_piece_by_piece_and_can_be_cancelled() {
     assert!(said[1].ends_with("(interrupted)"), "{said:?}");
     // The model is free for the next one.
     say(&wire, "a", "Hello again").await;
+}
+
+/// What `make run` does once the program is built.
+#[tokio::test]
+async fn a_server_that_greets_prints_the_answer_and_goes_on() {
+    let world = Setup::new().unconfigured().world().await;
+    let mut command = world.command(["serve", "0", "--no-socket", "--greet"]);
+    command.env("NEXUS3_MODELS", weights());
+    let (mut process, _stdin, stdout) = Process::spawn(command);
+    let mut lines = BufReader::new(stdout).lines();
+    let mut printed = Vec::new();
+    while !printed.last().is_some_and(|line: &String| line.ends_with(" s]")) {
+        printed.push(within("a line", lines.next_line()).await.unwrap().expect("a line"));
+    }
+    assert_eq!(printed[0], "You to smollm2-135m (local): Hello");
+    assert!(printed.len() >= 3 && !printed[1].is_empty(), "{printed:?}");
+    assert!(printed.last().unwrap().contains(" tokens/s, first word after "), "{printed:?}");
+    process.signal(Signal::TERM);
+    assert!(process.exit().await.success());
+    let server = Setup::new().unconfigured().start_in(&world).await;
+    assert_eq!(history(&server.wire(), "main").await.len(), 2);
 }
 
 #[tokio::test]
