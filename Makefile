@@ -1,15 +1,21 @@
 # One command per intent, the same at the desk and in CI.
 .PHONY: run build test check docs bench
 
-# Builds the server and runs it on the default port.
+# Where the tests and the bench find the built-in model's weights.
+MODELS = $(CURDIR)/target/models
+
+# Builds the server, gets the built-in model if no other is configured, says hello to it and serves on the default port.
 run: build
-	./target/release/nexus3 serve
+	./target/release/nexus3 serve --greet
 
 build:
 	cargo build --release --locked -p nexus3
 
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
+# The weights that they run are fetched once, by the program that was just built.
 test:
+	cargo test --locked --workspace --no-run
+	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
 	cargo test --locked --workspace
 
 # Formatting, lints and the arrows between the crates.
@@ -26,4 +32,5 @@ docs:
 # Measures the server against bare baselines in the same run.
 bench:
 	cargo build --release --locked -p nexus3 -p nexus-bench
-	./target/release/nexus-bench
+	NEXUS3_MODELS=$(MODELS) ./target/release/nexus3 model pull
+	NEXUS3_MODELS=$(MODELS) ./target/release/nexus-bench

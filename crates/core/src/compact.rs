@@ -63,13 +63,11 @@ const SUMMARY_MESSAGE_CHARS_MAX: usize = 8_000;
 
 impl Engine {
     pub async fn count_tokens(&self, agent: &Arc<Agent>) -> TokenCount {
-        let budget = self
-            .parts
-            .models
-            .resolve(agent.model().as_deref())
-            .map_or(0, |model| model.context_window.into());
-        let system = self.prompt(agent).await.text;
-        let tools = self.parts.toolbox.specs(&self.effective_permissions(agent));
+        let (budget, brief) = match self.parts.models.resolve(agent.model().as_deref()) {
+            Ok(model) => (model.context_window.into(), model.brief),
+            Err(_) => (0, false),
+        };
+        let (system, tools) = self.briefing(agent, brief).await;
         let messages = agent.with_conversation(|conversation| conversation.context().to_vec());
         let counter = self.parts.counter.clone();
         let count = move || TokenCount {
@@ -113,18 +111,15 @@ impl Engine {
         next: &str,
         cancel: &CancellationToken,
     ) -> Result<(), TurnError> {
-        let system_bytes = self.prompt(agent).await.text.len();
+        let (system, tools) = self.briefing(agent, model.brief).await;
         let context_bytes = agent.with_conversation(|conversation| conversation.context_bytes());
-        let tools_bytes: usize = self
-            .parts
-            .toolbox
-            .specs(&self.effective_permissions(agent))
+        let tools_bytes: usize = tools
             .iter()
             .map(|tool| {
                 tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
             })
             .sum();
-        let bound = (system_bytes + context_bytes + tools_bytes + next.len()) as u64;
+        let bound = (system.len() + context_bytes + tools_bytes + next.len()) as u64;
         if !self.over_threshold(bound, model) {
             return Ok(());
         }
@@ -240,6 +235,7 @@ fn summary_call(model: &Model, messages: &[SharedMessage]) -> ModelCall {
         messages: vec![Arc::new(Message::new(Role::User, transcript, Meta::default()))],
         volatile: None,
         max_tokens: None,
+        schema: None,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::name::AgentId;
 use crate::permission::Preset;
 use crate::pool::{Card, Pool};
 use crate::prompt::{Prompt, Prompts};
-use crate::provider::Models;
+use crate::provider::{Models, ToolSpec};
 use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
 use crate::tool::Toolbox;
@@ -298,6 +298,20 @@ impl Engine {
 
     pub fn models(&self) -> &dyn Models {
         &*self.parts.models
+    }
+
+    /// What the model is told before the conversation: the system prompt and the tools. A model that wants it brief
+    /// hears only what somebody set for this agent.
+    pub(crate) async fn briefing(
+        &self,
+        agent: &Arc<Agent>,
+        brief: bool,
+    ) -> (Arc<str>, Arc<[ToolSpec]>) {
+        if brief {
+            return (agent.system_prompt_override().unwrap_or_default().into(), Arc::from([]));
+        }
+        let tools = self.parts.toolbox.specs(&self.effective_permissions(agent));
+        (self.prompt(agent).await.text, tools)
     }
 
     /// The agent's system prompt: its own, or the layers of its directory, read once.

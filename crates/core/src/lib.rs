@@ -9,6 +9,7 @@ pub mod compact;
 pub mod context;
 pub mod create;
 pub mod delegate;
+pub mod embed;
 pub mod engine;
 pub mod gate;
 pub mod logs;

@@ -34,6 +34,8 @@ pub struct ModelCall {
     pub volatile: Option<String>,
     /// Upper bound on generated tokens, where the caller wants one.
     pub max_tokens: Option<u32>,
+    /// JSON Schema that the answer's text must satisfy, where the caller wants one.
+    pub schema: Option<Arc<Value>>,
 }
 
 /// A tool as the model is told of it.
@@ -96,6 +98,8 @@ pub struct Model {
     pub id: String,
     pub context_window: u32,
     pub reasoning: bool,
+    /// Too small for tools and long instructions: it is told only what somebody set for the agent.
+    pub brief: bool,
     pub provider: Arc<dyn Provider>,
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::model::ModelArgs;
 use crate::rpc::RpcArgs;
 
 /// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
@@ -30,6 +31,8 @@ pub enum Command {
     Exec(ExecArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
+    /// Manage the weights of models that run in this program
+    Model(ModelArgs),
     /// Print the OpenRPC document of the interface
     Schema(SchemaArgs),
     /// Trust a directory's own configuration
@@ -42,6 +45,9 @@ pub enum Command {
 pub struct ServeArgs {
     /// Port to listen on; 8765 unless configured, 0 for a free one
     pub port: Option<u16>,
+    /// Get the built-in model if none is configured, say hello to the agent main, print its answer, and go on serving
+    #[arg(long)]
+    pub greet: bool,
     #[command(flatten)]
     pub options: ServeOptions,
 }

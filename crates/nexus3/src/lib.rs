@@ -4,7 +4,9 @@
 
 mod cli;
 mod exec;
+mod greet;
 mod logging;
+mod model;
 mod rpc;
 mod serve;
 pub mod wiring;
@@ -33,9 +35,10 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Some(Command::Serve(args)) => on_runtime(serve::serve(args.port, args.options)),
+        Some(Command::Serve(args)) => on_runtime(serve::serve(args.port, args.greet, args.options)),
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
+        Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),
         Some(Command::Completions { shell }) => {
@@ -46,7 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         None if cli.stdio => on_runtime(serve::stdio(cli.options)),
         None => match cli.serve {
-            Some(port) => on_runtime(serve::serve(port, cli.options)),
+            Some(port) => on_runtime(serve::serve(port, false, cli.options)),
             None => {
                 Cli::command().print_help()?;
                 Ok(ExitCode::from(2))

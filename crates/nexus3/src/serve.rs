@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
+use crate::greet;
 use crate::logging::{self, Log};
 use crate::wiring::{self, Logs, Wired};
 
@@ -30,7 +31,11 @@ const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
 /// Connections that do not end after the turns' grace period are left behind after this long.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
 
-pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<ExitCode> {
+pub async fn serve(
+    port: Option<u16>,
+    greets: bool,
+    options: ServeOptions,
+) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
     let mut config = wiring::load_config(&home, options.model.clone())?;
@@ -48,11 +53,14 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
     let token_file = token_file
         .with_context(|| format!("the token file in {} cannot be written", home.display()))?;
+    if greets && !greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
+        return close(&wired, Some(&agent_logs)).await.map(|()| ExitCode::SUCCESS);
+    }
     announce(
         address,
         token_file.as_ref().map(TokenFile::path),
         socket.as_ref().map(UnixServer::path),
-        &wired.models,
+        &wired.models(),
     );
 
     let stop = CancellationToken::new();
@@ -66,9 +74,16 @@ pub async fn serve(port: Option<u16>, options: ServeOptions) -> anyhow::Result<E
     );
     let http = tokio::spawn(server.run(stop.clone()));
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
+    let greeting = async {
+        if greets {
+            greet::greet(&wired).await;
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = signals.next() => {}
         () = wired.engine.stop_requested().cancelled() => {}
+        () = greeting => {}
     }
     tracing::info!("stopping");
     stop.cancel();
@@ -101,7 +116,7 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let wired = wire(&home, &config, &agent_logs, &log).await?;
-    tracing::info!(models = wired.models, "serving standard input");
+    tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
     let serving = stdio::serve(

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use nexus_adapters::config::{Config, ModelCatalog};
+use nexus_adapters::config::{BuiltIn, Config, Fallbacks, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
+use nexus_adapters::providers::ollama;
 use nexus_adapters::sandbox::{self, Launcher};
 use nexus_adapters::store::SqliteStore;
 use nexus_adapters::tokenizer::Tokenizer;
@@ -16,6 +17,7 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::tool::Toolbox;
+use nexus_local::Local;
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::{Dispatcher, Services};
@@ -44,8 +46,15 @@ pub struct Wired {
     pub engine: Arc<Engine>,
     pub dispatcher: Arc<Dispatcher>,
     pub agent_tokens: AgentTokens,
+    catalog: Arc<ModelCatalog>,
+    home: PathBuf,
+}
+
+impl Wired {
     /// Which model answers, for the start of the program.
-    pub models: String,
+    pub fn models(&self) -> String {
+        self.catalog.describe(&self.home)
+    }
 }
 
 /// Where the program writes what it does.
@@ -72,14 +81,13 @@ pub async fn wire(
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
     let store = SqliteStore::open(home)?;
-    let catalog = ModelCatalog::new(config, Arc::new(|name| std::env::var(name).ok()));
+    let catalog = Arc::new(catalog(home, config)?);
     if let Some(name) = &config.default_model {
-        nexus_core::provider::Models::resolve(&catalog, Some(name))?;
+        nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
-    let models = catalog.describe(home);
     let parts = Parts {
         store: Arc::new(store),
-        models: Arc::new(catalog),
+        models: catalog.clone(),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs: logs.agents,
         counter: Arc::new(Tokenizer),
@@ -111,7 +119,29 @@ pub async fn wire(
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls);
     let dispatcher = nexus_server::dispatcher(services);
-    Ok(Wired { engine, dispatcher, agent_tokens, models })
+    Ok(Wired { engine, dispatcher, agent_tokens, catalog, home: home.to_path_buf() })
+}
+
+/// Where the weights of models lie that run here.
+pub fn models_dir(home: &Path) -> anyhow::Result<PathBuf> {
+    match std::env::var_os("NEXUS3_MODELS").filter(|directory| !directory.is_empty()) {
+        Some(directory) => std::path::absolute(directory).context("NEXUS3_MODELS"),
+        None => Ok(home.join("models")),
+    }
+}
+
+/// The models of the configuration, or what is found on this machine.
+fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
+    let directory = models_dir(home)?;
+    let weights = crate::model::default_file(&directory);
+    let built_in = BuiltIn {
+        provider: Arc::new(Local::new(directory)),
+        installed: Arc::new(move || weights.is_file()),
+    };
+    let env = |name: &str| std::env::var(name).ok();
+    let ollama = || ollama::find(env("OLLAMA_HOST").as_deref());
+    let fallbacks = Fallbacks { ollama: &ollama, built_in: Some(built_in) };
+    Ok(ModelCatalog::new(config, Arc::new(env), fallbacks))
 }
 
 /// The program's own files: whoever can read them is the administrator.

@@ -40,4 +40,6 @@ pub struct VersionResult {
     pub features: Vec<String>,
     /// The model an agent gets when none is named; null when no provider is configured.
     pub default_model: Option<String>,
+    /// The provider that model belongs to.
+    pub default_provider: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::method;
 
@@ -45,6 +46,9 @@ pub struct SendParams {
     pub source_agent_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
+    /// JSON Schema of the answer: `content` is then JSON that satisfies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<Map<String, Value>>,
     /// Cancels the turn and answers -32000 when it takes longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -59,6 +63,9 @@ pub struct ResumeTurnParams {
     pub request_id: Option<RequestId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
+    /// JSON Schema of the answer, as for `send`: it is not kept with the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<Map<String, Value>>,
     /// Cancels the turn and answers -32000 when it takes longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

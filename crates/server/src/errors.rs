@@ -64,6 +64,7 @@ impl WireError for ModelError {
     fn to_rpc(&self) -> RpcError {
         let suggestions: &[&str] = match self {
             Self::NoneConfigured => &[
+                "Get the built-in model with: nexus3 model pull",
                 "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start the server again.",
                 "Or name a provider in ~/.nexus3/config.json (docs/configuration.md).",
             ],

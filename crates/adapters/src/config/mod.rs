@@ -23,7 +23,7 @@ use nexus_core::approval::ApprovalMode;
 use nexus_core::permission::Preset;
 use thiserror::Error;
 
-pub use models::{Env, ModelCatalog};
+pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use trust::{trust, trusted, untrust};
 
 use crate::providers::ProviderSettings;
@@ -49,13 +49,21 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct ProviderEntry {
     pub name: String,
-    /// Everything but the key, which is looked up when it is needed.
-    pub settings: ProviderSettings,
+    pub backend: Backend,
     /// The variable that holds the key; none when no key is sent.
     pub key_env: Option<String>,
     /// Whether the provider is of no use without the key. A server on one's own machine often asks for none.
     pub key_required: bool,
     pub models: Vec<ModelEntry>,
+}
+
+/// What stands behind a provider's name.
+#[derive(Clone, Debug)]
+pub enum Backend {
+    /// Everything but the key, which is looked up when it is needed.
+    Service(ProviderSettings),
+    /// Models that run in this process; a model's id is its name among the installed ones, or its path.
+    Local,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -182,7 +190,7 @@ impl Fault {
 fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault> {
     Ok(Config {
         default_model: file.default_model.map(text),
-        providers: providers::resolve(file.providers)?,
+        providers: providers::resolve(file.providers, user_home)?,
         max_tool_iterations: file.max_tool_iterations.map_or(100, |it| it.0),
         max_concurrent_tools: file.max_concurrent_tools.map_or(10, |it| it.0 as usize),
         skill_timeout: file.skill_timeout.map_or(Duration::from_secs(600), |it| it.0),

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use nexus_core::provider::{Model, ModelError, Models, Provider};
 
-use super::providers::CONTEXT_WINDOW;
-use super::{Config, ModelEntry, ProviderEntry};
+use super::providers::{CONTEXT_WINDOW, LOCAL_CONTEXT_WINDOW};
+use super::{Backend, Config, ModelEntry, ProviderEntry};
+use crate::providers::ollama::Ollama;
 use crate::providers::{self, Kind, ProviderSettings};
 
 /// Where environment variables are looked up.
@@ -18,9 +19,43 @@ pub struct ModelCatalog {
     default_model: Option<String>,
     services: Vec<Service>,
     env: Env,
-    /// The variable whose key made the only provider, when none was configured.
-    found_key: Option<&'static str>,
+    local: Option<BuiltIn>,
+    origin: Origin,
 }
+
+/// Where the first provider comes from.
+enum Origin {
+    Configured,
+    /// The variable that holds its key.
+    Key(&'static str),
+    Ollama,
+    BuiltIn,
+}
+
+/// What answers when no provider is configured and no key is set.
+pub struct Fallbacks<'a> {
+    /// Asked only if it comes to that.
+    pub ollama: &'a dyn Fn() -> Option<Ollama>,
+    pub built_in: Option<BuiltIn>,
+}
+
+impl Fallbacks<'_> {
+    /// Nothing does.
+    pub fn none() -> Self {
+        Self { ollama: &|| None, built_in: None }
+    }
+}
+
+/// The models that run in this process, from whoever has them: the libraries they need are large.
+#[derive(Clone)]
+pub struct BuiltIn {
+    pub provider: Arc<dyn Provider>,
+    /// Whether the weights of the default one are there. Asked anew each time: they may come while the server runs.
+    pub installed: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Name and file of the model that runs here unless another is named.
+pub const BUILT_IN: (&str, &str) = ("smollm2-135m", "SmolLM2-135M-Instruct.Q4_1");
 
 struct Service {
     entry: ProviderEntry,
@@ -35,29 +70,32 @@ const IMPLICIT: [(Kind, &str, Option<&str>); 3] = [
 ];
 
 impl ModelCatalog {
-    pub fn new(config: &Config, env: Env) -> Self {
-        let mut found_key = None;
+    pub fn new(config: &Config, env: Env, fallbacks: Fallbacks<'_>) -> Self {
+        let mut origin = Origin::Configured;
         let mut entries = config.providers.clone();
         for entry in entries.iter_mut().filter(|entry| entry.models.is_empty()) {
-            entry.models.extend(usual_model(&entry.settings));
+            entry.models.extend(usual_model(&entry.backend));
         }
+        let local = fallbacks.built_in;
         if entries.is_empty()
-            && let Some((entry, variable)) = implicit(&env)
+            && let Some((entry, found)) = found(&env, fallbacks.ollama, local.is_some())
         {
-            found_key = Some(variable);
+            origin = found;
             entries.push(entry);
         }
         let services =
             entries.into_iter().map(|entry| Service { entry, built: OnceLock::new() }).collect();
-        Self { default_model: config.default_model.clone(), services, env, found_key }
+        Self { default_model: config.default_model.clone(), services, env, local, origin }
     }
 
     /// One or a few lines for the start of the program: which model answers when none is named and why, or what to
     /// do when there is none. `home` is where the user's configuration lies.
     pub fn describe(&self, home: &Path) -> String {
-        let why = match self.found_key {
-            Some(variable) => format!("because {variable} is set"),
-            None => "as configured".into(),
+        let why = match self.origin {
+            Origin::Configured => "as configured".into(),
+            Origin::Key(variable) => format!("because {variable} is set"),
+            Origin::Ollama => "because an Ollama answers here".into(),
+            Origin::BuiltIn => "built in, because no key is set and no Ollama answers".into(),
         };
         match self.resolve(None) {
             Ok(model) if model.alias == model.id => {
@@ -66,26 +104,41 @@ impl ModelCatalog {
             Ok(model) => {
                 format!("model {} ({} of {}), {why}", model.alias, model.id, model.provider_name)
             }
-            Err(ModelError::NoneConfigured) => format!(
-                "no model is configured: agents cannot answer yet.\n\
-                 Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start again,\n\
-                 or name a provider in {}, for example a local Ollama:\n\
-                 {{\"providers\": {{\"ollama\": {{\"models\": {{\"llama3.2\": {{}}}}}}}}}}",
-                home.join("config.json").display()
-            ),
+            Err(ModelError::NoneConfigured) => self.what_to_do(home),
             Err(error) => error.to_string(),
         }
     }
 
+    fn what_to_do(&self, home: &Path) -> String {
+        let pull = match &self.local {
+            Some(_) => "Get the built-in one (98 MB): nexus3 model pull\n",
+            None => "",
+        };
+        format!(
+            "no model is configured: agents cannot answer yet.\n{pull}\
+             Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start again,\n\
+             or name a provider in {}, for example a local Ollama:\n\
+             {{\"providers\": {{\"ollama\": {{\"models\": {{\"llama3.2\": {{}}}}}}}}}}",
+            home.join("config.json").display()
+        )
+    }
+
     #[cfg(test)]
     pub(super) fn default_settings(&self) -> &ProviderSettings {
-        &self.services[0].entry.settings
+        match &self.services[0].entry.backend {
+            Backend::Service(settings) => settings,
+            Backend::Local => panic!("the first provider runs here"),
+        }
     }
 
     /// The name of the model that answers when none is named.
     fn default_name(&self) -> Result<String, ModelError> {
         if let Some(name) = &self.default_model {
             return Ok(name.clone());
+        }
+        let missing = self.local.as_ref().is_some_and(|local| !(local.installed)());
+        if matches!(self.origin, Origin::BuiltIn) && missing {
+            return Err(ModelError::NoneConfigured);
         }
         let (service, model) = self.all().next().ok_or(ModelError::NoneConfigured)?;
         let twins = self.all().filter(|(_, other)| other.alias == model.alias).count();
@@ -119,7 +172,7 @@ impl ModelCatalog {
         {
             Some(service) => {
                 let known = service.entry.models.iter().find(|model| model.alias == rest).cloned();
-                Ok((service, known.unwrap_or_else(|| undescribed(rest))))
+                Ok((service, known.unwrap_or_else(|| undescribed(rest, &service.entry.backend))))
             }
             None if self.services.is_empty() => Err(ModelError::NoneConfigured),
             None => Err(ModelError::Unknown { name: name.into(), known: self.known() }),
@@ -145,6 +198,11 @@ impl ModelCatalog {
         }
         let unusable = |reason: String| ModelError::Unusable { name: name.into(), reason };
         let entry = &service.entry;
+        let Backend::Service(settings) = &entry.backend else {
+            let local = self.local.as_ref();
+            let built_in = local.ok_or_else(|| unusable("no model can run here".into()))?;
+            return Ok(built_in.provider.clone());
+        };
         let api_key = entry.key_env.as_deref().and_then(|variable| value_of(&self.env, variable));
         if let (None, true, Some(variable)) = (&api_key, entry.key_required, &entry.key_env) {
             return Err(unusable(format!(
@@ -152,7 +210,7 @@ impl ModelCatalog {
                 entry.name
             )));
         }
-        let settings = ProviderSettings { api_key, ..entry.settings.clone() };
+        let settings = ProviderSettings { api_key, ..settings.clone() };
         let built = providers::build(&settings).map_err(|error| unusable(error.to_string()))?;
         Ok(service.built.get_or_init(|| built).clone())
     }
@@ -175,20 +233,45 @@ impl Models for ModelCatalog {
             id: model.id,
             context_window: model.context_window,
             reasoning: model.reasoning,
+            brief: matches!(service.entry.backend, Backend::Local),
         })
     }
+}
+
+/// The first that answers of what there is without configuration.
+fn found(
+    env: &Env,
+    ollama: &dyn Fn() -> Option<Ollama>,
+    runs_here: bool,
+) -> Option<(ProviderEntry, Origin)> {
+    if let Some((entry, key)) = implicit(env) {
+        return Some((entry, Origin::Key(key)));
+    }
+    if let Some(Ollama { base_url, model }) = ollama() {
+        let settings = ProviderSettings { base_url, ..ProviderSettings::new(Kind::Ollama) };
+        let backend = Backend::Service(settings);
+        let models = vec![undescribed(&model, &backend)];
+        return Some((keyless("ollama", backend, models), Origin::Ollama));
+    }
+    let models = usual_model(&Backend::Local).into_iter().collect();
+    runs_here.then(|| (keyless("local", Backend::Local, models), Origin::BuiltIn))
+}
+
+fn keyless(name: &str, backend: Backend, models: Vec<ModelEntry>) -> ProviderEntry {
+    ProviderEntry { name: name.into(), backend, key_env: None, key_required: false, models }
 }
 
 fn implicit(env: &Env) -> Option<(ProviderEntry, &'static str)> {
     let (kind, key, address) =
         IMPLICIT.into_iter().find(|(_, key, _)| value_of(env, key).is_some())?;
     let mut settings = ProviderSettings::new(kind);
-    let models = usual_model(&settings).into_iter().collect();
+    let models = usual_model(&Backend::Service(settings.clone())).into_iter().collect();
     if let Some(url) = address.and_then(|variable| value_of(env, variable)) {
         settings.base_url = if kind == Kind::Anthropic { with_version(&url) } else { url };
     }
     let (name, key_env) = (kind.name().to_string(), Some(key.to_string()));
-    Some((ProviderEntry { name, settings, key_env, key_required: true, models }, key))
+    let backend = Backend::Service(settings);
+    Some((ProviderEntry { name, backend, key_env, key_required: true, models }, key))
 }
 
 /// By convention `ANTHROPIC_BASE_URL` stops before the version, and `OPENAI_BASE_URL` includes it.
@@ -204,7 +287,14 @@ fn value_of(env: &Env, variable: &str) -> Option<String> {
 
 /// The model of a provider for which none was named: a middle one that is good at using tools. A server at an
 /// address of one's own has models that only its owner knows.
-fn usual_model(settings: &ProviderSettings) -> Option<ModelEntry> {
+fn usual_model(backend: &Backend) -> Option<ModelEntry> {
+    let settings = match backend {
+        Backend::Service(settings) => settings,
+        Backend::Local => {
+            let (alias, id) = BUILT_IN;
+            return Some(ModelEntry { alias: alias.into(), ..undescribed(id, backend) });
+        }
+    };
     let own_address = settings.kind.default_base_url() != Some(settings.base_url.as_str());
     let (id, context_window, reasoning) = match settings.kind {
         Kind::Azure => (settings.deployment.as_deref()?, CONTEXT_WINDOW, false),
@@ -215,9 +305,13 @@ fn usual_model(settings: &ProviderSettings) -> Option<ModelEntry> {
         Kind::OpenRouter => ("openrouter/auto", CONTEXT_WINDOW, false),
         Kind::Ollama => return None,
     };
-    Some(ModelEntry { context_window, reasoning, ..undescribed(id) })
+    Some(ModelEntry { context_window, reasoning, ..undescribed(id, backend) })
 }
 
-fn undescribed(id: &str) -> ModelEntry {
-    ModelEntry { alias: id.into(), id: id.into(), context_window: CONTEXT_WINDOW, reasoning: false }
+fn undescribed(id: &str, backend: &Backend) -> ModelEntry {
+    let context_window = match backend {
+        Backend::Service(_) => CONTEXT_WINDOW,
+        Backend::Local => LOCAL_CONTEXT_WINDOW,
+    };
+    ModelEntry { alias: id.into(), id: id.into(), context_window, reasoning: false }
 }

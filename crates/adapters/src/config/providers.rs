@@ -1,27 +1,92 @@
 //! The providers section, checked as far as it can be without calling anybody.
 
-use super::schema;
+use std::path::Path;
+
 use super::value::{Object, Table, Text};
-use super::{Fault, ModelEntry, ProviderEntry};
+use super::{Backend, Fault, ModelEntry, ProviderEntry};
+use super::{presets, schema};
 use crate::providers::{self, AuthMethod, Kind, ProviderSettings};
 
 /// What is assumed of a model nobody described: every current one of the large services has at least this.
 pub(super) const CONTEXT_WINDOW: u32 = 128_000;
 
+/// What is assumed of a model that runs here: the window of the built-in one.
+pub(super) const LOCAL_CONTEXT_WINDOW: u32 = 8192;
+
+/// The type of a provider whose models run in this process.
+const LOCAL: &str = "local";
+
 pub(super) fn resolve(
     written: Option<Table<Object<schema::Provider>>>,
+    user_home: Option<&Path>,
 ) -> Result<Vec<ProviderEntry>, Fault> {
     let entries = written.into_iter().flat_map(Table::into_entries);
-    entries.map(|(name, Object(provider))| resolve_one(name, provider)).collect()
+    let resolve_one = |(name, Object(provider)): (String, Object<schema::Provider>)| {
+        if !is_name(&name) {
+            let reason = "a provider's name may hold only letters, digits, '.', '_' and '-'".into();
+            return Err(Fault::new(&["providers", &name], reason));
+        }
+        if provider.r#type.as_ref().map_or(name.as_str(), |Text(kind)| kind.as_str()) == LOCAL {
+            resolve_local(name, provider, user_home)
+        } else {
+            resolve_service(name, provider)
+        }
+    };
+    entries.map(resolve_one).collect()
 }
 
-fn resolve_one(name: String, written: schema::Provider) -> Result<ProviderEntry, Fault> {
-    let fault = |key: &str, reason: String| Fault::new(&["providers", &name, key], reason);
-    if !is_name(&name) {
-        let reason = "a provider's name may hold only letters, digits, '.', '_' and '-'".into();
-        return Err(Fault::new(&["providers", &name], reason));
+fn resolve_local(
+    name: String,
+    written: schema::Provider,
+    user_home: Option<&Path>,
+) -> Result<ProviderEntry, Fault> {
+    let of_services = [
+        ("api_key_env", written.api_key_env.is_some()),
+        ("base_url", written.base_url.is_some()),
+        ("auth_method", written.auth_method.is_some()),
+        ("extra_headers", written.extra_headers.is_some()),
+        ("api_version", written.api_version.is_some()),
+        ("deployment", written.deployment.is_some()),
+        ("request_timeout", written.request_timeout.is_some()),
+        ("max_retries", written.max_retries.is_some()),
+        ("retry_backoff", written.retry_backoff.is_some()),
+        ("prompt_caching", written.prompt_caching.is_some()),
+    ];
+    if let Some((key, _)) = of_services.into_iter().find(|(_, set)| *set) {
+        let reason = format!("has no meaning for a provider of type {LOCAL}");
+        return Err(Fault::new(&["providers", &name, key], reason));
     }
+    let place = |key: &[&str], path: &str| {
+        let path = presets::expand(path, user_home).map_err(|reason| Fault::new(key, reason))?;
+        Ok::<_, Fault>(path.display().to_string())
+    };
+    let mut models = Vec::new();
+    if let Some(Text(path)) = written.path {
+        let id = place(&["providers", &name, "path"], &path)?;
+        let alias = Path::new(&id).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        models.push(ModelEntry {
+            alias: alias.unwrap_or_else(|| name.clone()),
+            id,
+            context_window: LOCAL_CONTEXT_WINDOW,
+            reasoning: false,
+        });
+    }
+    for (alias, Object(model)) in written.models.into_iter().flat_map(Table::into_entries) {
+        let mut entry = resolve_model(&name, alias, model, LOCAL_CONTEXT_WINDOW)?;
+        if entry.id.contains('/') {
+            entry.id = place(&["providers", &name, "models", &entry.alias, "id"], &entry.id)?;
+        }
+        models.push(entry);
+    }
+    Ok(ProviderEntry { name, backend: Backend::Local, key_env: None, key_required: false, models })
+}
+
+fn resolve_service(name: String, written: schema::Provider) -> Result<ProviderEntry, Fault> {
+    let fault = |key: &str, reason: String| Fault::new(&["providers", &name, key], reason);
     let kind = kind(&name, written.r#type).map_err(|reason| fault("type", reason))?;
+    if written.path.is_some() {
+        return Err(fault("path", format!("has no meaning but for a provider of type {LOCAL}")));
+    }
     let usual = ProviderSettings::new(kind);
     let method = match written.auth_method {
         Some(Text(method)) => Some(AuthMethod::parse(&method).ok_or_else(|| {
@@ -76,14 +141,14 @@ fn resolve_one(name: String, written: schema::Provider) -> Result<ProviderEntry,
 
     let models = written.models.into_iter().flat_map(Table::into_entries);
     let models = models
-        .map(|(alias, Object(model))| resolve_model(&name, alias, model))
+        .map(|(alias, Object(model))| resolve_model(&name, alias, model, CONTEXT_WINDOW))
         .collect::<Result<_, _>>()?;
-    Ok(ProviderEntry { name, settings, key_env, key_required, models })
+    Ok(ProviderEntry { name, backend: Backend::Service(settings), key_env, key_required, models })
 }
 
 /// A provider named after a kind needs no type.
 fn kind(name: &str, written: Option<Text>) -> Result<Kind, String> {
-    let known = || Kind::ALL.map(Kind::name).join(", ");
+    let known = || format!("{}, {LOCAL}", Kind::ALL.map(Kind::name).join(", "));
     match written {
         Some(Text(kind)) => {
             Kind::parse(&kind).ok_or_else(|| format!("{kind:?} is not one of {}", known()))
@@ -96,6 +161,7 @@ fn resolve_model(
     provider: &str,
     alias: String,
     written: schema::Model,
+    window: u32,
 ) -> Result<ModelEntry, Fault> {
     if alias.trim().is_empty()
         || alias.len() > ALIAS_BYTES_MAX
@@ -106,7 +172,7 @@ fn resolve_model(
     }
     Ok(ModelEntry {
         id: written.id.map_or_else(|| alias.clone(), |Text(id)| id),
-        context_window: written.context_window.map_or(CONTEXT_WINDOW, |it| it.0),
+        context_window: written.context_window.map_or(window, |it| it.0),
         reasoning: written.reasoning.unwrap_or(false),
         alias,
     })

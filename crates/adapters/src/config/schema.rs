@@ -26,6 +26,7 @@ pub(super) const UNTRUSTED_KEYS: [&str; 5] =
 #[serde(deny_unknown_fields)]
 pub(super) struct Provider {
     pub r#type: Option<Text>,
+    pub path: Option<Text>,
     pub api_key_env: Option<Text>,
     pub base_url: Option<Text>,
     pub auth_method: Option<Text>,

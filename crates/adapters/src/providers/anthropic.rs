@@ -70,6 +70,7 @@ fn request_body(call: &ModelCall, prompt_caching: bool) -> serde_json::Result<Ve
         max_tokens: call.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT),
         stream: true,
         tools: tools.map(|(at, tool)| Tool::new(tool, mark.filter(|_| at == last_tool))).collect(),
+        output_config: call.schema.as_deref().map(OutputConfig::of),
     };
     let mut json = Json::open_object(&head, bytes_estimate(&call.system, &messages))?;
     if !call.system.is_empty() {
@@ -93,6 +94,25 @@ struct Head<'a> {
     stream: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    format: OutputFormat<'a>,
+}
+
+#[derive(Serialize)]
+struct OutputFormat<'a> {
+    r#type: &'static str,
+    schema: &'a Value,
+}
+
+impl<'a> OutputConfig<'a> {
+    fn of(schema: &'a Value) -> Self {
+        Self { format: OutputFormat { r#type: "json_schema", schema } }
+    }
 }
 
 #[derive(Serialize)]

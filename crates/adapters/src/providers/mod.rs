@@ -3,12 +3,14 @@
 //! [`openai`] and [`anthropic`] each are one wire format behind the core's `Provider` trait: they write a request body
 //! and read events. What both need stands beside them: [`json`] writes the body, [`http`] sends and retries, [`errors`] names what fails, [`sse`] finds the
 //! events, [`stream`] drives the reading, [`calls`] gathers tool calls, [`redact`] keeps keys to themselves.
+//! [`ollama`] finds out whether one runs here.
 
 mod anthropic;
 mod calls;
 mod errors;
 mod http;
 mod json;
+pub mod ollama;
 mod openai;
 mod redact;
 mod sse;

@@ -97,6 +97,7 @@ fn request_body(call: &ModelCall, knows_completion_tokens: bool) -> serde_json::
         max_tokens: call.max_tokens.filter(|_| !thinks),
         max_completion_tokens: call.max_tokens.filter(|_| thinks),
         tools: call.tools.iter().map(Tool::from).collect(),
+        response_format: call.schema.as_deref().map(ResponseFormat::of),
     };
     let mut json = Json::open_object(&head, bytes_estimate(&call.system, &messages))?;
 
@@ -126,6 +127,27 @@ struct Head<'a> {
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResponseFormat<'a> {
+    r#type: &'static str,
+    json_schema: NamedSchema<'a>,
+}
+
+/// Not `strict`: that takes only a part of JSON Schema and refuses the rest.
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'static str,
+    schema: &'a Value,
+}
+
+impl<'a> ResponseFormat<'a> {
+    fn of(schema: &'a Value) -> Self {
+        Self { r#type: "json_schema", json_schema: NamedSchema { name: "answer", schema } }
+    }
 }
 
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nexus_adapters::config::{Config, ModelCatalog};
+use nexus_adapters::config::{Config, Fallbacks, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
 use nexus_adapters::sandbox::{Launcher, strength};
 use nexus_adapters::store::SqliteStore;
@@ -131,7 +131,7 @@ async fn engine(home: &Path, cwd: &Path) -> Arc<Engine> {
     let config = Config::load(home, cwd, &|_| None).unwrap();
     let parts = Parts {
         store: Arc::new(SqliteStore::open(home).unwrap()),
-        models: Arc::new(ModelCatalog::new(&config, Arc::new(|_| None))),
+        models: Arc::new(ModelCatalog::new(&config, Arc::new(|_| None), Fallbacks::none())),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs: Arc::new(()),
         counter: Arc::new(Tokenizer),

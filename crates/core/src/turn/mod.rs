@@ -6,6 +6,7 @@ pub mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,8 @@ pub struct TurnInput {
     pub id: Option<TurnId>,
     pub source: Option<String>,
     pub source_agent: Option<AgentId>,
+    /// JSON Schema that the answer must satisfy.
+    pub schema: Option<Arc<Value>>,
     /// Started by a tool of a running turn, in whose slot it runs: if it waited for one of its own, turns that wait
     /// for each other's children could take all slots.
     pub nested: bool,

@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 use futures_util::future::{BoxFuture, Fuse, FusedFuture as _, MaybeDone, maybe_done};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -59,8 +60,9 @@ impl Turn {
             self.agent.mark(&*self.engine.parts.store, false).await?;
         }
         self.engine.make_room(&self.agent, &model, &input.content, &self.cancel).await?;
+        let schema = input.schema.clone();
         let (mut unwritten, context) = self.opening(input)?;
-        let mut call = self.model_call(&model, context).await;
+        let mut call = self.model_call(&model, context, schema).await;
         let steps_max = self.engine.settings.max_tool_iterations;
         for count in 1..=steps_max {
             let progress = Progress { last_iteration_count: count, ..self.progress() };
@@ -120,18 +122,25 @@ impl Turn {
         })
     }
 
-    async fn model_call(&self, model: &Model, messages: Vec<SharedMessage>) -> ModelCall {
+    async fn model_call(
+        &self,
+        model: &Model,
+        messages: Vec<SharedMessage>,
+        schema: Option<Arc<Value>>,
+    ) -> ModelCall {
+        let (system, tools) = self.engine.briefing(&self.agent, model.brief).await;
         ModelCall {
             model_id: model.id.clone(),
             reasoning: model.reasoning,
-            system: self.engine.prompt(&self.agent).await.text,
-            tools: self.engine.parts.toolbox.specs(&self.engine.effective_permissions(&self.agent)),
+            system,
+            tools,
             messages,
             volatile: Some(format!(
                 "Current time: {}",
                 Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
             )),
             max_tokens: None,
+            schema,
         }
     }
 

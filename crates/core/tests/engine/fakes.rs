@@ -206,6 +206,7 @@ impl Models for OneModel {
                 provider_name: "fake".into(),
                 id: "m-1".into(),
                 context_window: WINDOW,
+                brief: false,
                 reasoning: false,
                 provider: self.0.clone(),
             }),

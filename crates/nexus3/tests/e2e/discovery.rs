@@ -12,8 +12,9 @@ async fn the_version_says_what_to_expect(wire: &Wire) {
         "name": "nexus3",
         "version": env!("CARGO_PKG_VERSION"),
         "protocol": "1",
-        "features": ["batch", "streaming", "durable-agents", "agent-tokens"],
+        "features": ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema"],
         "default_model": "scripted",
+        "default_provider": "scripted",
     });
     assert_eq!(version, expected);
 }

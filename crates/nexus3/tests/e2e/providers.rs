@@ -188,7 +188,8 @@ async fn without_a_provider_everything_but_a_turn_works() {
     let server = Setup::new().unconfigured().start().await;
     let wire = server.wire();
     let said = server.log().text();
-    for hint in ["no model is configured", "ANTHROPIC_API_KEY", "config.json"] {
+    for hint in ["no model is configured", "nexus3 model pull", "ANTHROPIC_API_KEY", "config.json"]
+    {
         assert!(said.contains(hint), "the start does not say {hint}: {said}");
     }
     create(&wire, "a").await;

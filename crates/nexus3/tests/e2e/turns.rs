@@ -20,6 +20,7 @@ over_every_wire! {
     where_a_message_came_from_is_kept,
     a_conversation_is_read_in_pages,
     tokens_are_counted,
+    an_answer_is_asked_for_by_schema,
     the_loop_ends_at_its_limit: Setup::new().config(json!({"max_tool_iterations": 3})),
 }
 
@@ -42,6 +43,32 @@ async fn a_turn_is_answered_under_its_name(wire: &Wire) {
         assert_eq!(wire.refused("send", bad).await.code, -32602);
     }
     assert_eq!(wire.model().request_count(), 6, "what was refused reached no model");
+}
+
+async fn an_answer_is_asked_for_by_schema(wire: &Wire) {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    // The loop goes on as ever: a step with a tool call, then the answer, both under the schema.
+    wire.model().push(Reply::tool_call("list_directory", json!({"path": "."})));
+    wire.model().push(Reply::text("{\"n\": 7}"));
+    let asked = json!({"content": "Count", "response_schema": schema});
+    assert_eq!(wire.ok("send", asked).await["content"], "{\"n\": 7}");
+    let requests = wire.model().requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
+        assert_eq!(request.body["response_format"]["json_schema"]["schema"], schema);
+        assert!(!request.body["tools"].as_array().unwrap().is_empty());
+    }
+    wire.ok("send", json!({"content": "Hi"})).await;
+    assert_eq!(wire.model().last_request().body.get("response_format"), None);
+    let bad = json!({"type": "object", "properties": {"n": {"type": "whole"}}});
+    let fault = wire.refused("send", json!({"content": "Hi", "response_schema": bad})).await;
+    let path = json!("/response_schema/properties/n/type");
+    assert_eq!((fault.code, &fault.data["path"]), (-32602, &path));
+    for bad in [json!("x"), json!([]), json!(true)] {
+        let fault = wire.refused("send", json!({"content": "Hi", "response_schema": bad})).await;
+        assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/response_schema")));
+    }
+    assert_eq!(wire.model().request_count(), 3, "what was refused reached no model");
 }
 
 async fn a_name_in_flight_is_refused(wire: &Wire) {

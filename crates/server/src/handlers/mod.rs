@@ -3,6 +3,7 @@
 mod agent;
 mod conversation;
 mod permission;
+mod schema;
 mod server;
 mod session;
 mod settings;

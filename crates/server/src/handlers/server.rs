@@ -12,7 +12,8 @@ use crate::errors::wire;
 use crate::openrpc;
 
 /// What a client may rely on beside the methods themselves.
-const FEATURES: [&str; 4] = ["batch", "streaming", "durable-agents", "agent-tokens"];
+const FEATURES: [&str; 5] =
+    ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema"];
 
 pub fn register(registry: &mut impl Registry) {
     registry.on::<ShutdownServer, _, _>(shutdown);
@@ -30,11 +31,13 @@ async fn discover(_: Cx, _: NoParams) -> Result<Value, RpcError> {
 }
 
 async fn version(cx: Cx, _: NoParams) -> Result<VersionResult, RpcError> {
+    let model = cx.services.engine.models().resolve(None).ok();
     Ok(VersionResult {
         name: "nexus3".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         protocol: PROTOCOL_REVISION.into(),
         features: FEATURES.map(Into::into).to_vec(),
-        default_model: cx.services.engine.models().resolve(None).ok().map(|model| model.alias),
+        default_provider: model.as_ref().map(|model| model.provider_name.clone()),
+        default_model: model.map(|model| model.alias),
     })
 }

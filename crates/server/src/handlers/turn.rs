@@ -13,7 +13,7 @@ use nexus_protocol::turn::{
     Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
 };
 
-use super::{agent_id, request_id, turn_id};
+use super::{agent_id, request_id, schema, turn_id};
 use crate::dispatcher::{Cx, Registry};
 use crate::errors::wire;
 use crate::stream::Stream;
@@ -27,11 +27,13 @@ pub fn register(registry: &mut impl Registry) {
 async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Send).await?;
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
+    let schema = params.response_schema.map(schema::checked).transpose()?;
     let input = TurnInput {
         content: params.content,
         id: params.request_id.map(turn_id),
         source: params.source,
         source_agent,
+        schema,
         ..TurnInput::default()
     };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
@@ -42,7 +44,8 @@ async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError
     let unfinished = agent.with_conversation(Conversation::unfinished).map(|it| it.turn);
     let none = || RpcError::invalid_params("No turn of this agent was cut off");
     let id = params.request_id.map(turn_id).or(unfinished).ok_or_else(none)?;
-    let input = TurnInput { resume: true, id: Some(id), ..TurnInput::default() };
+    let schema = params.response_schema.map(schema::checked).transpose()?;
+    let input = TurnInput { resume: true, id: Some(id), schema, ..TurnInput::default() };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use nexus_core::provider::{Model, ModelError, Models as _};
+use nexus_core::provider::{
+    EventStream, Model, ModelCall, ModelError, Models as _, Provider, ProviderError,
+};
 
 use super::*;
+use crate::providers::ollama::Ollama;
 use crate::providers::{AuthMethod, Kind};
 
 const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")];
@@ -15,7 +18,7 @@ fn catalog(config: &Value, env: &[(&str, &str)]) -> ModelCatalog {
     let lookup = move |name: &str| {
         env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     };
-    ModelCatalog::new(&load(config).unwrap(), Arc::new(lookup))
+    ModelCatalog::new(&load(config).unwrap(), Arc::new(lookup), Fallbacks::none())
 }
 
 fn two_providers() -> Value {
@@ -195,7 +198,7 @@ fn every_key_of_a_provider_reaches_its_settings() {
         "models": {"b": {"id": "i", "context_window": 2048, "reasoning": true}, "a": {}},
     }}}));
     let entry = &config.unwrap().providers[0];
-    let settings = &entry.settings;
+    let Backend::Service(settings) = &entry.backend else { panic!("{entry:?}") };
     assert_eq!(
         (entry.name.as_str(), settings.kind, entry.key_env.as_deref()),
         ("p", Kind::Azure, Some("K"))
@@ -216,8 +219,9 @@ fn every_key_of_a_provider_reaches_its_settings() {
     let second =
         ModelEntry { alias: "a".into(), id: "a".into(), context_window: 128_000, reasoning: false };
     assert_eq!(entry.models, [first, second]);
-    let config = load(&json!({"providers": {"anthropic": {"prompt_caching": false}}}));
-    assert!(!config.unwrap().providers[0].settings.prompt_caching);
+    let config = load(&json!({"providers": {"anthropic": {"prompt_caching": false}}})).unwrap();
+    let Backend::Service(settings) = &config.providers[0].backend else { panic!("{config:?}") };
+    assert!(!settings.prompt_caching);
 }
 
 #[test]
@@ -225,7 +229,7 @@ fn a_provider_that_cannot_work_is_refused_at_once() {
     let check = |provider: Value, key: &str, reason: &str| {
         check_error(json!({"providers": {"p": provider}}), &format!("providers.p{key}: {reason}"));
     };
-    let kinds = "openai, anthropic, openrouter, azure, ollama";
+    let kinds = "openai, anthropic, openrouter, azure, ollama, local";
     check(json!({}), ".type", &format!("is missing; it is one of {kinds}"));
     check(json!({"type": "gpt"}), ".type", &format!("\"gpt\" is not one of {kinds}"));
     let methods = "bearer, api-key, x-api-key, none";
@@ -261,4 +265,88 @@ fn a_provider_that_cannot_work_is_refused_at_once() {
     }
     let error = Tree::new().write("home", r#"{"providers": {"a/b": {"type": "openai"}}}"#).error();
     assert!(error.contains("providers.a/b: a provider's name may hold only"), "{error}");
+}
+
+/// A provider that is never called.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Provider for Silent {
+    async fn stream(&self, _: ModelCall) -> Result<EventStream, ProviderError> {
+        Err(ProviderError::Timeout)
+    }
+}
+
+/// The catalog of a machine on which models can run, with or without an Ollama.
+fn here(config: &Value, env: &[(&str, &str)], ollama: bool, installed: bool) -> ModelCatalog {
+    let env: Vec<(String, String)> =
+        env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let lookup = move |name: &str| {
+        env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    let found = move || {
+        ollama.then(|| Ollama { base_url: "http://127.0.0.1:1/v1".into(), model: "qwen".into() })
+    };
+    let built_in =
+        Some(BuiltIn { provider: Arc::new(Silent), installed: Arc::new(move || installed) });
+    let fallbacks = Fallbacks { ollama: &found, built_in };
+    ModelCatalog::new(&load(config).unwrap(), Arc::new(lookup), fallbacks)
+}
+
+#[test]
+fn without_configuration_a_key_comes_first_then_ollama_then_the_built_in_model() {
+    let check = |env, ollama, id: &str, told: &str| {
+        let catalog = here(&json!({}), env, ollama, true);
+        let model = catalog.resolve(None).unwrap();
+        assert_eq!((model.id.as_str(), model.brief), (id, told.contains("built in")));
+        let described = catalog.describe(Path::new("/h"));
+        assert!(described.contains(told), "{described}");
+    };
+    check(KEYS, true, "claude-sonnet-5-5", "because ANTHROPIC_API_KEY is set");
+    check(&[], true, "qwen", "because an Ollama answers here");
+    check(&[], false, BUILT_IN.1, "smollm2-135m (SmolLM2-135M-Instruct.Q4_1 of local), built in");
+    let bare = here(&json!({}), &[], false, false);
+    assert_eq!(bare.resolve(None).map(drop), Err(ModelError::NoneConfigured));
+    assert_eq!(bare.resolve(Some(BUILT_IN.0)).map(|model| model.id), Ok(BUILT_IN.1.into()));
+    let nowhere = bare.describe(Path::new("/h"));
+    assert!(nowhere.contains("nexus3 model pull"), "{nowhere}");
+}
+
+#[test]
+fn a_configured_provider_leaves_no_room_for_what_was_found() {
+    let config = json!({"providers": {"openai": {"api_key_env": "K"}}});
+    let catalog = here(&config, &[("K", "k")], true, true);
+    assert_eq!(catalog.resolve(None).unwrap().id, "gpt-5.2");
+}
+
+#[test]
+fn a_local_model_is_named_by_path_or_by_name() {
+    let check = |provider: Value, name: Option<&str>, expected: (&str, &str, u32)| {
+        let catalog = here(&json!({"providers": {"local": provider}}), &[], false, true);
+        let model = catalog.resolve(name).unwrap();
+        let got = (model.alias.as_str(), model.id.as_str(), model.context_window);
+        assert_eq!(got, expected);
+    };
+    check(json!({}), None, (BUILT_IN.0, BUILT_IN.1, 8192));
+    check(json!({"path": "/m/own.gguf"}), None, ("own", "/m/own.gguf", 8192));
+    check(json!({"path": "~/own.gguf"}), None, ("own", "/users/me/own.gguf", 8192));
+    let two =
+        json!({"models": {"a": {"id": "A.Q8_0"}, "b": {"id": "~/b.gguf", "context_window": 2048}}});
+    check(two.clone(), None, ("a", "A.Q8_0", 8192));
+    check(two.clone(), Some("b"), ("b", "/users/me/b.gguf", 2048));
+    check(two, Some("local/Other"), ("local/Other", "Other", 8192));
+}
+
+#[test]
+fn what_a_local_provider_has_no_use_for_is_refused() {
+    let check = |provider: Value, key: &str, reason: &str| {
+        check_error(json!({"providers": {"p": provider}}), &format!("providers.p.{key}: {reason}"));
+    };
+    let nothing = "has no meaning for a provider of type local";
+    check(json!({"type": "local", "base_url": "http://x"}), "base_url", nothing);
+    check(json!({"type": "local", "request_timeout": 1}), "request_timeout", nothing);
+    let only = "has no meaning but for a provider of type local";
+    check(json!({"type": "openai", "path": "/m.gguf"}), "path", only);
+    let error = load(&json!({"providers": {"local": {"path": "m.gguf"}}})).unwrap_err();
+    assert!(error.to_string().contains("providers.local.path"), "{error}");
 }

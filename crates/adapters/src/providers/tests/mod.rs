@@ -53,6 +53,7 @@ fn call(messages: impl IntoIterator<Item = SharedMessage>) -> ModelCall {
         messages: messages.into_iter().collect(),
         volatile: None,
         max_tokens: None,
+        schema: None,
     }
 }
 

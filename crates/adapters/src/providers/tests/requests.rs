@@ -73,6 +73,19 @@ async fn what_is_not_there_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_schema_for_the_answer_goes_where_each_service_looks_for_it() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let asked = ModelCall { schema: Some(Arc::new(schema.clone())), ..conversation() };
+    let body = sent(Kind::OpenAi, asked.clone(), |_| {}).await;
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
+    assert_eq!((&body["response_format"], body["tools"].as_array().unwrap().len()), (&format, 2));
+    let body = sent(Kind::Anthropic, asked, |_| {}).await;
+    let format = json!({"format": {"type": "json_schema", "schema": schema}});
+    assert_eq!((&body["output_config"], body["tools"].as_array().unwrap().len()), (&format, 2));
+}
+
+#[tokio::test]
 async fn the_bound_on_tokens_has_the_name_each_service_knows() {
     let bounds =
         |body: &Value| (body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64());

@@ -190,6 +190,7 @@ impl Models for Silent {
             provider_name: "none".into(),
             id: "m".into(),
             context_window: 1000,
+            brief: false,
             reasoning: false,
             provider: Arc::new(Silent),
         })

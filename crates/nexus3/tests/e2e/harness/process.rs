@@ -69,6 +69,8 @@ pub fn command(
 ) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nexus3"));
     command.env_clear().env("HOME", dir).env("NEXUS3_HOME", home).current_dir(cwd);
+    // A port where nothing listens: what is configured on the developer's machine answers nobody here.
+    command.env("OLLAMA_HOST", "127.0.0.1:1");
     command.args(args.into_iter().map(Into::into));
     command
 }

@@ -1,0 +1,149 @@
+//! The chat template of the file: how a conversation is written for this model.
+
+use minijinja::{Environment, ErrorKind, context};
+use nexus_core::message::{Message, Role};
+use nexus_core::provider::ModelCall;
+
+use crate::Fault;
+use crate::tokenizer::Vocabulary;
+use crate::weights::Gguf;
+
+pub struct Template {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+const NAME: &str = "chat";
+
+/// For a file that brings none: the form most small models know.
+const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + \
+                      '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}";
+
+impl Template {
+    pub fn read(gguf: &Gguf) -> Result<Self, Fault> {
+        let source = gguf.text("tokenizer.chat_template").unwrap_or(CHATML).to_owned();
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        // Templates are written for Python, whose strings have methods.
+        environment.set_unknown_method_callback(python_method);
+        environment.add_function(
+            "raise_exception",
+            |text: String| -> Result<String, minijinja::Error> {
+                Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
+            },
+        );
+        environment.add_template_owned(NAME, source).map_err(|error| {
+            gguf.unsupported(format!("its chat template is unusable ({error})"))
+        })?;
+        let tokens = gguf.strings("tokenizer.ggml.tokens")?;
+        let token = |key: &str| {
+            let id = gguf.number(key).and_then(|id| usize::try_from(id).ok());
+            id.and_then(|id| tokens.get(id)).map_or_else(String::new, ToString::to_string)
+        };
+        let (bos, eos) =
+            (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
+        Ok(Self { environment, bos, eos })
+    }
+
+    /// The tokens of a conversation, up to where the model's answer begins.
+    ///
+    /// The template is shown a mark in place of each text, and the texts are put in afterwards: what somebody wrote
+    /// cannot be taken for what the template writes.
+    pub fn tokens(&self, vocabulary: &Vocabulary, call: &ModelCall) -> Result<Vec<u32>, String> {
+        let said = said(call);
+        let messages: Vec<_> = said
+            .iter()
+            .enumerate()
+            .map(|(at, (role, _))| context! { role => role, content => mark(at) })
+            .collect();
+        let written = self
+            .environment
+            .get_template(NAME)
+            .and_then(|template| {
+                template.render(context! {
+                    messages => messages,
+                    add_generation_prompt => true,
+                    bos_token => self.bos,
+                    eos_token => self.eos,
+                })
+            })
+            .map_err(|error| {
+                format!("the model's chat template refuses the conversation: {error}")
+            })?;
+        let mut tokens = Vec::new();
+        if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
+            tokens.push(bos);
+        }
+        let mut rest = written.as_str();
+        for (at, (_, text)) in said.iter().enumerate() {
+            let mark = mark(at);
+            // A template may leave a message out.
+            let Some(start) = rest.find(&mark) else { continue };
+            vocabulary.encode_template(&rest[..start], &mut tokens);
+            vocabulary.encode(text, &mut tokens);
+            rest = &rest[start + mark.len()..];
+        }
+        vocabulary.encode_template(rest, &mut tokens);
+        Ok(tokens)
+    }
+}
+
+/// Stands for a text while the template runs. Of private characters, so that no template treats it as words.
+fn mark(at: usize) -> String {
+    format!("\u{e000}{at}\u{e001}")
+}
+
+/// The conversation as a model without tools is told of it: roles it knows, in turns. The time is left out: it would
+/// change what stands before every message, and with it throw away all that the model remembers of them.
+fn said(call: &ModelCall) -> Vec<(&'static str, String)> {
+    let mut said: Vec<(&'static str, String)> = Vec::new();
+    if !call.system.is_empty() {
+        said.push(("system", call.system.to_string()));
+    }
+    for message in &call.messages {
+        let Some((role, text)) = spoken(message) else { continue };
+        match said.last_mut() {
+            Some((last, before)) if *last == role => {
+                before.push_str("\n\n");
+                before.push_str(&text);
+            }
+            _ => said.push((role, text)),
+        }
+    }
+    said
+}
+
+fn spoken(message: &Message) -> Option<(&'static str, String)> {
+    let text = message.content.trim();
+    let (role, text) = match message.role {
+        Role::User => ("user", text.to_owned()),
+        Role::Assistant => ("assistant", text.to_owned()),
+        Role::Tool => ("user", format!("Result of a tool:\n{text}")),
+        Role::Summary => ("user", format!("Summary of what was said before:\n{text}")),
+    };
+    (!text.is_empty()).then_some((role, text))
+}
+
+fn python_method(
+    _: &minijinja::State,
+    value: &minijinja::Value,
+    method: &str,
+    args: &[minijinja::Value],
+) -> Result<minijinja::Value, minijinja::Error> {
+    let unknown = || minijinja::Error::from(ErrorKind::UnknownMethod);
+    let text = value.as_str().ok_or_else(unknown)?;
+    let argument = args.first().and_then(minijinja::Value::as_str);
+    Ok(match (method, argument) {
+        ("strip", None) => text.trim().into(),
+        ("lstrip", None) => text.trim_start().into(),
+        ("rstrip", None) => text.trim_end().into(),
+        ("upper", None) => text.to_uppercase().into(),
+        ("lower", None) => text.to_lowercase().into(),
+        ("startswith", Some(start)) => text.starts_with(start).into(),
+        ("endswith", Some(end)) => text.ends_with(end).into(),
+        ("split", Some(by)) => text.split(by).map(String::from).collect::<Vec<_>>().into(),
+        _ => return Err(unknown()),
+    })
+}

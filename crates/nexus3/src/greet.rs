@@ -1,0 +1,114 @@
+//! `nexus3 serve --greet`: the first conversation, so that a fresh machine shows at once that everything works.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use nexus_core::Requester;
+use nexus_core::provider::ModelError;
+use nexus_protocol::envelope::{Call, Outgoing};
+use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
+use nexus_server::transport::memory::MemoryConnection;
+use serde_json::json;
+
+use crate::model;
+use crate::serve::Signals;
+use crate::wiring::Wired;
+
+/// What is said. The answer comes from whichever model is configured.
+const GREETING: &str = "Hello";
+
+/// Fetches the built-in model where no other is configured. False when a signal came instead; what else goes wrong is
+/// printed, and the server goes on.
+pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> bool {
+    match wired.engine.models().resolve(None) {
+        Err(ModelError::NoneConfigured) => match model::pull(models, None, signals).await {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                eprintln!("Error: {error:#}");
+                true
+            }
+        },
+        _ => true,
+    }
+}
+
+/// Says hello to the default agent and prints what it answers, as it comes. What goes wrong is printed too: a server
+/// that was not answered is still a server.
+pub async fn greet(wired: &Wired) {
+    if let Ok(model) = wired.engine.models().resolve(None) {
+        println!("You to {} ({}): {GREETING}", model.alias, model.provider_name);
+    }
+    if let Err(error) = turn(wired).await {
+        eprintln!("Error: {error:#}");
+    }
+}
+
+async fn turn(wired: &Wired) -> anyhow::Result<()> {
+    let (connection, mut notifications) =
+        MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
+    let params = json!({"content": GREETING, "stream": true});
+    let call = connection.request(serde_json::to_vec(&Call::new(1, "send", &params))?);
+    tokio::pin!(call);
+    let mut printer = Printer { started: Instant::now(), first_word: None, output_tokens: 0 };
+    let answer = loop {
+        tokio::select! {
+            biased;
+            Some(notification) = notifications.recv() => printer.notification(&notification)?,
+            answer = &mut call => break answer.context("there was no answer")?,
+        }
+    };
+    while let Ok(notification) = notifications.try_recv() {
+        printer.notification(&notification)?;
+    }
+    let answer: Outgoing = serde_json::from_slice(&answer)?;
+    if let Some(error) = answer.error {
+        bail!("{}", crate::rpc::refusal(&error));
+    }
+    printer.finish();
+    Ok(())
+}
+
+struct Printer {
+    started: Instant,
+    first_word: Option<Duration>,
+    output_tokens: u64,
+}
+
+impl Printer {
+    fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
+        let notification: Outgoing = serde_json::from_slice(message)?;
+        let params = notification.params.map_or("{}", |params| params.get());
+        match notification.method.as_deref() {
+            Some(STREAM_DATA) => {
+                let data: StreamData = serde_json::from_str(params)?;
+                self.first_word.get_or_insert_with(|| self.started.elapsed());
+                let mut out = io::stdout();
+                out.write_all(data.chunk.as_bytes())?;
+                out.flush()?;
+            }
+            Some(STREAM_EVENT) => {
+                let event: StreamEvent = serde_json::from_str(params)?;
+                if let Event::Usage { output_tokens, .. } = event.event {
+                    self.output_tokens += output_tokens;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How fast it was. Services that do not count tokens have no such line.
+    fn finish(&self) {
+        println!();
+        let first = self.first_word.unwrap_or_default();
+        let writing = self.started.elapsed().saturating_sub(first).as_secs_f64();
+        if self.output_tokens > 1 && writing > 0.0 {
+            let rate = (self.output_tokens - 1) as f64 / writing;
+            let first = first.as_secs_f64();
+            let tokens = self.output_tokens;
+            println!("[{tokens} tokens, {rate:.0} tokens/s, first word after {first:.2} s]");
+        }
+    }
+}
