@@ -58,7 +58,7 @@ async fn stream(wire: &Wire, agent: &str, content: &str) -> (Vec<String>, Value)
         .map(|data| data["params"]["chunk"].as_str().unwrap().to_string())
         .collect();
     assert_eq!(answer["result"]["content"], pieces.concat(), "{answer}");
-    let usage = of("stream_event").last().unwrap()["params"]["event"].clone();
+    let usage = of("stream_event").next_back().unwrap()["params"]["event"].clone();
     (pieces, usage)
 }
 

@@ -67,7 +67,7 @@ fn look(schema: &Value, path: &str) -> Result<(), RpcError> {
                 let name = name.replace('~', "~0").replace('/', "~1");
                 look(schema, &format!("{path}/{name}"))?;
             }
-        } else if name == "enum" && !value.as_array().is_some_and(|values| !values.is_empty()) {
+        } else if name == "enum" && value.as_array().is_none_or(Vec::is_empty) {
             return refuse(&path, "is a list of values");
         } else if name == "required" {
             let names = value.as_array().is_some_and(|names| names.iter().all(Value::is_string));
