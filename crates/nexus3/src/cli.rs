@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::rpc::RpcArgs;
+use crate::session::SessionArgs;
 
 /// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
 #[derive(Parser)]
@@ -30,6 +31,8 @@ pub enum Command {
     Exec(ExecArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
+    /// Write sessions to files and read them back
+    Session(SessionArgs),
     /// Print the OpenRPC document of the interface
     Schema(SchemaArgs),
     /// Trust a directory's own configuration

@@ -99,7 +99,7 @@ pub async fn wire(
 }
 
 /// The program's own files: whoever can read them is the administrator.
-fn protected(home: &Path) -> BTreeSet<PathBuf> {
+pub fn protected(home: &Path) -> BTreeSet<PathBuf> {
     [home.canonicalize().unwrap_or_else(|_| home.to_path_buf())].into()
 }
 

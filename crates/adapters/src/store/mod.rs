@@ -53,6 +53,16 @@ impl SqliteStore {
         Ok(Self { writer, readers })
     }
 
+    /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.
+    pub async fn put_saved(
+        &self,
+        record: AgentRecord,
+        messages: &[SharedMessage],
+    ) -> Result<(), StoreError> {
+        let whole = session::Whole::encode(record, messages)?;
+        self.writer.submit(move |db, me| session::put_saved(db, me, &whole)).await
+    }
+
     /// Reads an agent after its lease is ours: nobody else can append between the two.
     async fn read_held(
         &self,
