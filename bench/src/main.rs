@@ -15,6 +15,7 @@ mod prompt;
 mod requests;
 mod search;
 mod server;
+mod sessions;
 mod start;
 mod stats;
 mod streaming;
@@ -29,9 +30,10 @@ use anyhow::bail;
 use table::Table;
 
 const USAGE: &str = "usage: nexus-bench [--quick] [GROUP…]
-groups: http inprocess create turns start memory cancel frames stream prompt tools (all when none is named)";
+groups: http inprocess create turns start memory cancel frames stream prompt tools
+        sessions (all when none is named)";
 
-const GROUPS: [&str; 11] = [
+const GROUPS: [&str; 12] = [
     "http",
     "inprocess",
     "create",
@@ -43,6 +45,7 @@ const GROUPS: [&str; 11] = [
     "stream",
     "prompt",
     "tools",
+    "sessions",
 ];
 
 /// How long to measure.
@@ -106,7 +109,8 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "frames" => frames::run(bench, table).await?,
             "stream" => streaming::run(bench, table).await?,
             "prompt" => prompt::run(table).await?,
-            _ => tools::run(bench, table).await?,
+            "tools" => tools::run(bench, table).await?,
+            _ => sessions::run(bench, table).await?,
         }
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
