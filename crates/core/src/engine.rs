@@ -116,7 +116,10 @@ impl Engine {
         // Before anything is restored: whoever may not touch an agent must not make this process take its lease.
         self.authorize(requester, action, id)?;
         match self.pool.live(id) {
-            Some(agent) => Ok(agent),
+            Some(agent) => {
+                agent.touch();
+                Ok(agent)
+            }
             None => self.restore(id).await,
         }
     }

@@ -11,6 +11,7 @@ pub mod create;
 pub mod delegate;
 pub mod engine;
 pub mod gate;
+pub mod idle;
 pub mod logs;
 pub mod message;
 pub mod name;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use nexus_adapters::config::{Config, ModelCatalog};
+use nexus_adapters::config::{self, Config, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
 use nexus_adapters::sandbox::{self, Launcher};
 use nexus_adapters::store::SqliteStore;
@@ -93,9 +94,24 @@ pub async fn wire(
         max_queued: config.server.max_queued,
     };
     let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
+    tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
     let agent_tokens = AgentTokens::new()?;
     let dispatcher = nexus_server::dispatcher(Services::new(engine.clone(), agent_tokens.clone()));
     Ok(Wired { engine, dispatcher, agent_tokens, models })
+}
+
+/// Between two looks at which agents are idle.
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Lets idle agents out of memory, and ends idle temporary ones, for as long as there is an engine.
+async fn sweep(engine: Weak<Engine>, server: config::Server) {
+    let (idle, temp_idle) = (server.agent_idle_timeout, server.temp_agent_idle_timeout);
+    let pause = (idle.min(temp_idle) / 4).min(SWEEP_PAUSE_MAX);
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(engine) = engine.upgrade() else { return };
+        engine.sweep(idle, temp_idle).await;
+    }
 }
 
 /// The program's own files: whoever can read them is the administrator.

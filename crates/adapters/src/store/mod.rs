@@ -200,6 +200,11 @@ impl Store for SqliteStore {
         self.writer.submit(move |db, me| session::delete(db, me, &name)).await
     }
 
+    async fn release(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.writer.submit(move |db, me| agent::release(db, me, &id, fence)).await
+    }
+
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
         self.writer.submit(move |db, me| approval::put(db, me, &approval)).await
     }
