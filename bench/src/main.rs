@@ -16,6 +16,7 @@ mod prompt;
 mod requests;
 mod search;
 mod server;
+mod sessions;
 mod start;
 mod stats;
 mod streaming;
@@ -30,9 +31,10 @@ use anyhow::bail;
 use table::Table;
 
 const USAGE: &str = "usage: nexus-bench [--quick] [GROUP…]
-groups: http inprocess create turns start memory cancel frames stream prompt tools model (all when none is named)";
+groups: http inprocess create turns start memory cancel frames stream prompt tools
+        sessions model (all when none is named)";
 
-const GROUPS: [&str; 12] = [
+const GROUPS: [&str; 13] = [
     "http",
     "inprocess",
     "create",
@@ -44,6 +46,7 @@ const GROUPS: [&str; 12] = [
     "stream",
     "prompt",
     "tools",
+    "sessions",
     "model",
 ];
 
@@ -109,6 +112,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "stream" => streaming::run(bench, table).await?,
             "prompt" => prompt::run(table).await?,
             "tools" => tools::run(bench, table).await?,
+            "sessions" => sessions::run(bench, table).await?,
             _ => local::run(bench, table).await?,
         }
     }

@@ -95,7 +95,11 @@ pub struct Server {
 
 impl Server {
     pub async fn start(config: &Value) -> anyhow::Result<Self> {
-        let place = Place::new(config)?;
+        Self::start_at(Place::new(config)?).await
+    }
+
+    /// Starts a server on what another one left.
+    pub async fn start_at(place: Place) -> anyhow::Result<Self> {
         let socket = place.socket();
         let args = ["serve", "0", "--socket", socket.to_str().context("a path that is no text")?];
         let process = Process(place.command(&args)?.spawn()?);
@@ -108,6 +112,14 @@ impl Server {
             process,
             place,
         })
+    }
+
+    /// Stops the server as a person would, so that its database is in one file.
+    pub async fn stop(mut self) -> anyhow::Result<Place> {
+        let stop = self.request("/", "shutdown_server", &json!({}));
+        self.connect().await?.result(&stop).await?;
+        self.process.0.wait()?;
+        Ok(self.place)
     }
 
     /// Kills the server and keeps what it left.

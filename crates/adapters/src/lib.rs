@@ -7,6 +7,7 @@ mod files;
 pub mod prompts;
 pub mod providers;
 pub mod sandbox;
+pub mod session_file;
 pub mod store;
 pub mod tokenizer;
 pub mod tools;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,8 @@ pub struct Agent {
     pub(crate) writing: tokio::sync::Mutex<()>,
     /// Built on first use: most agents of a large pool are idle.
     prompt: Mutex<Option<Prompt>>,
+    /// When somebody last asked for the agent, or a turn of it ended.
+    touched: Mutex<Instant>,
     /// Cancelled when the agent is destroyed; every turn's token is a child of it.
     pub(crate) ended: CancellationToken,
 }
@@ -102,6 +105,7 @@ impl Agent {
             turn_lock: Arc::default(),
             writing: tokio::sync::Mutex::new(()),
             prompt: Mutex::new(None),
+            touched: Mutex::new(Instant::now()),
             ended: CancellationToken::new(),
         })
     }
@@ -143,6 +147,20 @@ impl Agent {
 
     fn identity<T>(&self, read: impl FnOnce(&Identity) -> T) -> T {
         read(&self.identity.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn touch(&self) {
+        *lock(&self.touched) = Instant::now();
+    }
+
+    /// Whether nobody wanted anything of it for so long, and it does nothing.
+    pub(crate) fn is_idle(&self, idle: Duration) -> bool {
+        self.turns_in_flight() == 0 && lock(&self.touched).elapsed() >= idle
+    }
+
+    /// The proof with which the agent is written, and given back.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        self.identity(|identity| identity.fence)
     }
 
     /// The agent as the store would keep it.
@@ -366,6 +384,7 @@ pub(crate) struct TurnPlace {
 impl Drop for TurnPlace {
     fn drop(&mut self) {
         let _changed = Changed(&self.agent.version);
+        self.agent.touch();
         lock(&self.agent.turns).remove(&self.turn);
     }
 }

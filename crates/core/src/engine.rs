@@ -118,7 +118,10 @@ impl Engine {
         // Before anything is restored: whoever may not touch an agent must not make this process take its lease.
         self.authorize(requester, action, id)?;
         match self.pool.live(id) {
-            Some(agent) => Ok(agent),
+            Some(agent) => {
+                agent.touch();
+                Ok(agent)
+            }
             // On the heap: every call on an agent would carry the room for it.
             None => Box::pin(self.restore(id)).await,
         }

@@ -12,6 +12,7 @@ pub mod delegate;
 pub mod embed;
 pub mod engine;
 pub mod gate;
+pub mod idle;
 pub mod logs;
 pub mod message;
 pub mod name;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -101,6 +102,35 @@ impl Pool {
                 Entry::Live(agent) => agent.follow_parent(to),
                 Entry::Stored(record) => record.parent = Some(to.clone()),
             }
+        }
+    }
+
+    /// The live agents that have been idle for so long.
+    pub fn idle(&self, idle: Duration) -> Vec<Arc<Agent>> {
+        let entries = self.read();
+        let live = entries.values().filter_map(|entry| match entry {
+            Entry::Live(agent) => Some(agent),
+            Entry::Stored(_) => None,
+        });
+        live.filter(|agent| agent.is_idle(idle)).cloned().collect()
+    }
+
+    /// Lets an agent out of memory if it has been idle for so long and nobody but this pool has it. The record that
+    /// stays is what lists show. Returns the agent that is to be given back.
+    pub fn unload(&self, id: &AgentId, idle: Duration) -> Option<Arc<Agent>> {
+        let _changed = Changed(&self.version);
+        let mut entries = self.write();
+        let entry = entries.get_mut(id)?;
+        match entry {
+            // Whoever takes one out of the pool does so under its lock, so no other can appear now.
+            Entry::Live(agent) if agent.is_idle(idle) && Arc::strong_count(agent) == 1 => {
+                let stored = Entry::Stored(Box::new(agent.record()));
+                match std::mem::replace(entry, stored) {
+                    Entry::Live(agent) => Some(agent),
+                    Entry::Stored(_) => None,
+                }
+            }
+            Entry::Live(_) | Entry::Stored(_) => None,
         }
     }
 

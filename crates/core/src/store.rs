@@ -100,6 +100,9 @@ pub trait Store: Send + Sync {
     /// Removes a session, saved by name or not, and ends its descendants as `destroy` does. Returns who went.
     async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError>;
 
+    /// Gives the lease of a held agent back: it leaves this process's memory, and any process may have it.
+    async fn release(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError>;
+
     /// Stores a new approval, which waits in this process. Of its agent's older ones, the oldest may go.
     /// `StoreError::LeaseLost` when the agent was destroyed.
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError>;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::ModelArgs;
 use crate::rpc::RpcArgs;
+use crate::session::SessionArgs;
 
 /// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
 #[derive(Parser)]
@@ -31,6 +32,8 @@ pub enum Command {
     Exec(ExecArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
+    /// Write sessions to files and read them back
+    Session(SessionArgs),
     /// Manage the weights of models that run in this program
     Model(ModelArgs),
     /// Print the OpenRPC document of the interface

@@ -9,6 +9,7 @@ mod logging;
 mod model;
 mod rpc;
 mod serve;
+mod session;
 pub mod wiring;
 
 use std::io::{self, Write as _};
@@ -38,6 +39,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Serve(args)) => on_runtime(serve::serve(args.port, args.greet, args.options)),
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
+        Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use nexus_adapters::config::{BuiltIn, Config, Fallbacks, ModelCatalog};
+use nexus_adapters::config::{self, BuiltIn, Config, Fallbacks, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
 use nexus_adapters::providers::ollama;
 use nexus_adapters::sandbox::{self, Launcher};
@@ -116,6 +117,7 @@ pub async fn wire(
         max_queued: config.server.max_queued,
     };
     let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
+    tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls);
     let dispatcher = nexus_server::dispatcher(services);
@@ -131,7 +133,7 @@ pub fn models_dir(home: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The models of the configuration, or what is found on this machine.
-fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
+pub fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
     let directory = models_dir(home)?;
     let weights = crate::model::default_file(&directory);
     let built_in = BuiltIn {
@@ -144,8 +146,22 @@ fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
     Ok(ModelCatalog::new(config, Arc::new(env), fallbacks))
 }
 
+/// Between two looks at which agents are idle.
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Lets idle agents out of memory, and ends idle temporary ones, for as long as there is an engine.
+async fn sweep(engine: Weak<Engine>, server: config::Server) {
+    let (idle, temp_idle) = (server.agent_idle_timeout, server.temp_agent_idle_timeout);
+    let pause = (idle.min(temp_idle) / 4).min(SWEEP_PAUSE_MAX);
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(engine) = engine.upgrade() else { return };
+        engine.sweep(idle, temp_idle).await;
+    }
+}
+
 /// The program's own files: whoever can read them is the administrator.
-fn protected(home: &Path) -> BTreeSet<PathBuf> {
+pub fn protected(home: &Path) -> BTreeSet<PathBuf> {
     [home.canonicalize().unwrap_or_else(|_| home.to_path_buf())].into()
 }
 

@@ -123,6 +123,10 @@ pub struct Server {
     pub socket: Option<PathBuf>,
     pub socket_idle_timeout: Duration,
     pub shutdown_grace: Duration,
+    /// After so long without a call an agent leaves memory until the next one.
+    pub agent_idle_timeout: Duration,
+    /// After so long without a call a temporary agent ends.
+    pub temp_agent_idle_timeout: Duration,
 }
 
 /// Why there is no configuration. Every text names the file.
@@ -234,6 +238,12 @@ fn context(written: schema::Context) -> Result<Context, Fault> {
     })
 }
 
+/// Long enough that a conversation with pauses stays in memory, short enough that yesterday's does not.
+const AGENT_IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// A temporary agent is lost when it ends, so it gets the night.
+const TEMP_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, Fault> {
     let socket = match written.socket {
         Some(Text(path)) => Some(
@@ -260,6 +270,8 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
             .socket_idle_timeout
             .map_or(Duration::from_secs(300), |it| it.0),
         shutdown_grace: written.shutdown_grace.map_or(Duration::from_secs(10), |it| it.0),
+        agent_idle_timeout: written.agent_idle_timeout.map_or(AGENT_IDLE, |it| it.0),
+        temp_agent_idle_timeout: written.temp_agent_idle_timeout.map_or(TEMP_IDLE, |it| it.0),
     })
 }
 

@@ -104,6 +104,8 @@ pub(super) struct Server {
     pub socket: Option<Text>,
     pub socket_idle_timeout: Option<Seconds<100, 86_400_000>>,
     pub shutdown_grace: Option<Seconds<0, 600_000>>,
+    pub agent_idle_timeout: Option<Seconds<100, 2_592_000_000>>,
+    pub temp_agent_idle_timeout: Option<Seconds<100, 2_592_000_000>>,
 }
 
 /// What is done with an action that needs somebody's leave.

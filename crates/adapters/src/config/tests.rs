@@ -108,6 +108,8 @@ fn without_files_everything_has_its_default() {
         socket: None,
         socket_idle_timeout: Duration::from_secs(300),
         shutdown_grace: Duration::from_secs(10),
+        agent_idle_timeout: Duration::from_secs(1800),
+        temp_agent_idle_timeout: Duration::from_secs(86_400),
     };
     assert_eq!(config.server, server);
 }
@@ -208,7 +210,7 @@ const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `defaul
     `max_tool_iterations`, `max_concurrent_tools`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
     `max_queued`, `max_connections`, `body_bytes_max`, `header_bytes_max`, `header_count_max`, \
-    `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`";
+    `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
 
 #[test]
 fn every_number_has_its_range() {
@@ -246,6 +248,8 @@ fn every_number_has_its_range() {
         ("server.request_read_timeout", 0.1, 600.0, "a number of seconds"),
         ("server.socket_idle_timeout", 0.1, 86_400.0, "a number of seconds"),
         ("server.shutdown_grace", 0.0, 600.0, "a number of seconds"),
+        ("server.agent_idle_timeout", 0.1, 2_592_000.0, "a number of seconds"),
+        ("server.temp_agent_idle_timeout", 0.1, 2_592_000.0, "a number of seconds"),
         ("compaction.trigger_threshold", 0.1, 1.0, "a number"),
         ("compaction.recent_preserve_ratio", 0.01, 0.9, "a number"),
     ];

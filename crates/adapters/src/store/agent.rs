@@ -234,6 +234,19 @@ pub(super) fn remove(db: &Connection, head: &Head) -> Result<(), Fault> {
     log::remove(db, head.log_id)
 }
 
+/// Gives back the lease of one agent.
+pub(super) fn release(
+    db: &Connection,
+    me: &Owner,
+    id: &AgentId,
+    fence: Fence,
+) -> Result<(), Fault> {
+    let head = Head::held(db, me, id, fence)?;
+    db.prepare_cached("UPDATE heads SET owner = NULL WHERE agent_id = ?")?
+        .execute([head.agent_id])?;
+    Ok(())
+}
+
 /// Gives back every lease of this process.
 pub(super) fn release_all(db: &Connection, me: &Owner) -> Result<(), Fault> {
     if let Some(id) = me.claimed_id() {

@@ -57,6 +57,16 @@ impl SqliteStore {
         Ok(Self { writer, readers })
     }
 
+    /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.
+    pub async fn put_saved(
+        &self,
+        record: AgentRecord,
+        messages: &[SharedMessage],
+    ) -> Result<(), StoreError> {
+        let whole = session::Whole::encode(record, messages)?;
+        self.writer.submit(move |db, me| session::put_saved(db, me, &whole)).await
+    }
+
     /// Reads an agent after its lease is ours: nobody else can append between the two.
     async fn read_held(
         &self,
@@ -192,6 +202,11 @@ impl Store for SqliteStore {
     async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError> {
         let name = name.clone();
         self.writer.submit(move |db, me| session::delete(db, me, &name)).await
+    }
+
+    async fn release(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.writer.submit(move |db, me| agent::release(db, me, &id, fence)).await
     }
 
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {

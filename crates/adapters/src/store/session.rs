@@ -97,6 +97,18 @@ impl Whole {
     }
 }
 
+/// Stores a session in which nobody works.
+pub(super) fn put_saved(db: &Connection, me: &mut Owner, whole: &Whole) -> Result<(), Fault> {
+    whole.create(db, me)?;
+    // Made as an agent and set aside as one: there is one way to write either.
+    let saved = "UPDATE agents SET saved = 1, kept = 1 WHERE name = ?";
+    db.prepare_cached(saved)?.execute([whole.record.id.as_str()])?;
+    let free =
+        "UPDATE heads SET owner = NULL WHERE agent_id = (SELECT id FROM agents WHERE name = ?)";
+    db.prepare_cached(free)?.execute([whole.record.id.as_str()])?;
+    Ok(())
+}
+
 /// Stores the temporary agent `was` under the name it has from here on.
 pub(super) fn settle(
     db: &Connection,

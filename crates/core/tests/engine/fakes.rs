@@ -513,6 +513,10 @@ impl Store for MemoryStore {
         async { Ok(()) }.boxed()
     }
 
+    async fn release(&self, _: &AgentId, _: Fence) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
         self.approvals.lock().unwrap().insert(approval.id.clone(), approval);
         Ok(())

@@ -5,5 +5,6 @@ mod agents;
 mod compaction;
 mod fakes;
 mod gate;
+mod idle;
 mod line;
 mod turns;

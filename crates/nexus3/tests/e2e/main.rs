@@ -20,6 +20,7 @@ mod exec;
 mod fuzz;
 mod http;
 mod identity;
+mod idle;
 mod kills;
 mod life;
 mod lineage;

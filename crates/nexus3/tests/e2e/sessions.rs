@@ -1,5 +1,6 @@
 //! Sessions: listing, loading, saving, copying, renaming and deleting them.
 
+mod files;
 mod rights;
 mod rules;
 mod together;
