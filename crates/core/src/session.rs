@@ -245,9 +245,6 @@ impl Engine {
         if self.pool.live(&to).is_some() {
             return Err(SessionError::Live(to));
         }
-        if to != session && self.pool.contains(&to) {
-            return Err(SessionError::Exists(to));
-        }
         let found = match session.is_temp() {
             true => None,
             false => self.parts.store.session(&session).await?,
