@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use nexus_adapters::config::{Config, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
 use nexus_adapters::sandbox::{self, Launcher};
-use nexus_adapters::store::SqliteStore;
+use nexus_adapters::store::{OpenError, SqliteStore};
 use nexus_adapters::tokenizer::Tokenizer;
 use nexus_adapters::tools::{self, CommandSettings};
 use nexus_core::compact::CompactionSettings;
@@ -61,6 +61,9 @@ impl Logs {
     }
 }
 
+/// How the store under a home is opened. The fault harness opens one that breaks on purpose.
+pub type OpenStore<'a> = &'a dyn Fn(&Path) -> Result<SqliteStore, OpenError>;
+
 /// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise. Their
 /// commands are started by `launcher`.
 pub async fn wire(
@@ -70,8 +73,19 @@ pub async fn wire(
     logs: Logs,
     launcher: Launcher,
 ) -> anyhow::Result<Wired> {
+    wire_on(SqliteStore::open(home)?, home, cwd, config, logs, launcher).await
+}
+
+/// The same on a store that is open.
+pub async fn wire_on(
+    store: SqliteStore,
+    home: &Path,
+    cwd: &Path,
+    config: &Config,
+    logs: Logs,
+    launcher: Launcher,
+) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
-    let store = SqliteStore::open(home)?;
     let catalog = ModelCatalog::new(config, Arc::new(|name| std::env::var(name).ok()));
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&catalog, Some(name))?;
