@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build test check docs bench
+.PHONY: run build test check docs bench torture
 
 # Builds the server and runs it on the default port.
 run: build
@@ -27,3 +27,10 @@ docs:
 bench:
 	cargo build --release --locked -p nexus3 -p nexus-bench
 	./target/release/nexus-bench
+
+# Kills the server so many times, breaks its store and its disk, shares its home, and checks what it had answered. A
+# short form is part of `make test`. SEED=… repeats the choices of a run.
+KILLS ?= 1000
+torture:
+	cargo build --release --locked -p nexus3 -p nexus-torture
+	./target/release/nexus-torture --program ./target/release/nexus3 --kills $(KILLS) $(if $(SEED),--seed $(SEED))
