@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build test check docs bench
+.PHONY: run build test check docs bench torture
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -34,3 +34,10 @@ bench:
 	cargo build --release --locked -p nexus3 -p nexus-bench
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus3 model pull
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus-bench
+
+# Kills the server so many times, breaks its store and its disk, shares its home, and checks what it had answered. A
+# short form is part of `make test`. SEED=… repeats the choices of a run.
+KILLS ?= 1000
+torture:
+	cargo build --release --locked -p nexus3 -p nexus-torture
+	./target/release/nexus-torture --program ./target/release/nexus3 --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub struct Agent {
     touched: Mutex<Instant>,
     /// Cancelled when the agent is destroyed; every turn's token is a child of it.
     pub(crate) ended: CancellationToken,
+    /// Set when another process took the agent over.
+    lost: AtomicBool,
 }
 
 /// Who an agent is. A rename changes it; whoever holds the agent holds the same one afterwards.
@@ -107,6 +109,7 @@ impl Agent {
             prompt: Mutex::new(None),
             touched: Mutex::new(Instant::now()),
             ended: CancellationToken::new(),
+            lost: AtomicBool::new(false),
         })
     }
 
@@ -254,6 +257,21 @@ impl Agent {
         let turns: Vec<_> = lock(&self.turns).values().map(|turn| turn.cancel.clone()).collect();
         turns.iter().for_each(CancellationToken::cancel);
         turns.len()
+    }
+
+    /// Whether the lease with which this value may be written has a fence up to `fence`.
+    pub(crate) fn is_held_through(&self, fence: Fence) -> bool {
+        self.identity(|identity| identity.fence.is_some_and(|own| own <= fence))
+    }
+
+    /// Stops what this process still does in the name of an agent that lives elsewhere now.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.cancel_all();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Names a turn and makes its cancel token. `None` when one of that name is in flight.

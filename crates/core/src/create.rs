@@ -140,10 +140,12 @@ impl Engine {
         loop {
             let id = self.free_name(asked, temporary_parent)?;
             let lock = self.name_lock(&id).await;
-            match self.pool.contains(&id) {
-                false => return Ok((id, lock)),
-                true if generated => {}
-                true => return Err(CreateError::Exists(id)),
+            // Of one that lies in the store only the store knows whether it still does: another process may have ended
+            // it.
+            match self.pool.live(&id) {
+                None => return Ok((id, lock)),
+                Some(_) if generated => {}
+                Some(_) => return Err(CreateError::Exists(id)),
             }
         }
     }

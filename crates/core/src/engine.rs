@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(crate) lifecycle: tokio::sync::RwLock<()>,
     /// One agent is made or restored by one caller at a time; the name's hash picks the lock.
     names: [tokio::sync::Mutex<()>; NAME_LOCKS],
+    /// How far `Store::void_through` has been heeded.
+    released: AtomicU64,
     stop_requested: CancellationToken,
 }
 
@@ -104,6 +107,7 @@ impl Engine {
             pool,
             lifecycle: tokio::sync::RwLock::new(()),
             names: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            released: AtomicU64::new(0),
             stop_requested: CancellationToken::new(),
         }))
     }
@@ -115,6 +119,7 @@ impl Engine {
         id: &AgentId,
         action: Action,
     ) -> Result<Arc<Agent>, AccessError> {
+        self.release_lost();
         // Before anything is restored: whoever may not touch an agent must not make this process take its lease.
         self.authorize(requester, action, id)?;
         match self.pool.live(id) {
@@ -124,6 +129,15 @@ impl Engine {
             }
             // On the heap: every call on an agent would carry the room for it.
             None => Box::pin(self.restore(id)).await,
+        }
+    }
+
+    /// Drops the agents that another process took over while this one was paused: what they are in this memory is old.
+    pub(crate) fn release_lost(&self) {
+        let void_through = self.parts.store.void_through();
+        if void_through.0 > self.released.load(Ordering::Acquire) {
+            self.pool.release(void_through);
+            self.released.fetch_max(void_through.0, Ordering::AcqRel);
         }
     }
 
@@ -231,6 +245,7 @@ impl Engine {
 
     /// The agents `requester` may see: all for the administrator, its own line for an agent.
     pub fn list_agents(&self, requester: &Requester) -> Vec<Card> {
+        self.release_lost();
         let mut cards = self.pool.cards();
         if let Requester::Agent(own) = requester {
             let mut line = self.pool.family(own);
@@ -287,7 +302,7 @@ impl Engine {
 
     /// Grows with every change that `list_agents` could show.
     pub fn version(&self) -> u64 {
-        self.pool.version.load(std::sync::atomic::Ordering::Acquire)
+        self.pool.version.load(Ordering::Acquire)
     }
 
     pub fn max_tool_iterations(&self) -> u32 {

@@ -11,7 +11,7 @@ use crate::agent::Agent;
 use crate::lock;
 use crate::name::AgentId;
 use crate::permission::Permissions;
-use crate::store::AgentRecord;
+use crate::store::{AgentRecord, Fence};
 
 /// The agents this server knows. A stored agent becomes live when it is touched.
 #[derive(Default)]
@@ -84,6 +84,20 @@ impl Pool {
         match self.write().remove(id)? {
             Entry::Live(agent) => Some(agent),
             Entry::Stored(_) => None,
+        }
+    }
+
+    /// Lets go of the agents whose leases are lost, those with a fence up to this one. They are in the store, and
+    /// whoever touches them finds out where they live now.
+    pub fn release(&self, void_through: Fence) {
+        let _changed = Changed(&self.version);
+        for entry in self.write().values_mut() {
+            if let Entry::Live(agent) = entry
+                && agent.is_held_through(void_through)
+            {
+                agent.lose();
+                *entry = Entry::Stored(Box::new(agent.record()));
+            }
         }
     }
 

@@ -182,6 +182,7 @@ impl Engine {
         self.may(requester, from).await?;
         self.may_name(requester).await?;
         let _alone = self.lifecycle.write().await;
+        self.release_lost();
         let agent = self.pool.live(from);
         let _writing = match &agent {
             Some(agent) => Some(agent.writing.lock().await),
@@ -242,11 +243,9 @@ impl Engine {
         };
         let _lifecycle = self.lifecycle.read().await;
         let _name = self.name_lock(&to).await;
+        self.release_lost();
         if self.pool.live(&to).is_some() {
             return Err(SessionError::Live(to));
-        }
-        if to != session && self.pool.contains(&to) {
-            return Err(SessionError::Exists(to));
         }
         let found = match session.is_temp() {
             true => None,

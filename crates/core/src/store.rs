@@ -117,6 +117,10 @@ pub trait Store: Send + Sync {
     /// is gone is `DeniedByRestart`.
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError>;
 
+    /// Leases with a fence up to this one are not this process's any more: it was paused for so long that another took
+    /// it for dead. The first fence of all while that did not happen. Cheap, and asked on every touch of an agent.
+    fn void_through(&self) -> Fence;
+
     /// Flushes what is queued and gives all leases of this process back. Later writes fail.
     async fn close(&self) -> Result<(), StoreError>;
 }

@@ -1,6 +1,7 @@
 //! nexus3: one binary that runs many LLM agents and lets any program drive them by JSON-RPC.
 //!
-//! A library only so that the end-to-end tests can wire an engine as the program does; `main` is all the binary calls.
+//! A library only so that the end-to-end tests can wire an engine as the program does, and the fault harness can run the
+//! program on a store that breaks; `main` is all the binary calls.
 
 mod cli;
 mod exec;
@@ -12,20 +13,28 @@ mod serve;
 mod session;
 pub mod wiring;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use nexus_adapters::sandbox::{LAUNCHER_ARGUMENT, confine_main};
+use nexus_adapters::store::SqliteStore;
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
+use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
     // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else.
     if std::env::args_os().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT) {
         confine_main();
     }
-    match run(Cli::parse()) {
+    main_on(&SqliteStore::open, std::env::args_os())
+}
+
+/// The program with these arguments, its own name first; its servers work on the store that `open_store` opens.
+pub fn main_on(open_store: OpenStore<'_>, args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match run(Cli::parse_from(args), open_store) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -34,9 +43,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Some(Command::Serve(args)) => on_runtime(serve::serve(args.port, args.greet, args.options)),
+        Some(Command::Serve(args)) => {
+            on_runtime(serve::serve(args.port, args.greet, args.options, open_store))
+        }
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
@@ -49,9 +60,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             io::stdout().write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
-        None if cli.stdio => on_runtime(serve::stdio(cli.options)),
+        None if cli.stdio => on_runtime(serve::stdio(cli.options, open_store)),
         None => match cli.serve {
-            Some(port) => on_runtime(serve::serve(port, false, cli.options)),
+            Some(port) => on_runtime(serve::serve(port, false, cli.options, open_store)),
             None => {
                 Cli::command().print_help()?;
                 Ok(ExitCode::from(2))

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::ServeOptions;
 use crate::greet;
 use crate::logging::{self, Log};
-use crate::wiring::{self, Logs, Wired};
+use crate::wiring::{self, Logs, OpenStore, Wired};
 
 /// Where sandboxed programs look for the socket.
 const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
@@ -35,6 +35,7 @@ pub async fn serve(
     port: Option<u16>,
     greets: bool,
     options: ServeOptions,
+    open_store: OpenStore<'_>,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
@@ -47,7 +48,7 @@ pub async fn serve(
     let listener = bind(&config, port, &options).await?;
     let address = listener.local_addr()?;
     let socket = open_socket(&config, &options)?;
-    let wired = wire(&home, &config, &agent_logs, &log).await?;
+    let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
         token.as_ref().map(|token| TokenFile::write(&home, address.port(), token)).transpose();
@@ -105,7 +106,7 @@ pub async fn serve(
     }
 }
 
-pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
+pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
     let config = wiring::load_config(&home, options.model.clone())?;
@@ -115,7 +116,7 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
-    let wired = wire(&home, &config, &agent_logs, &log).await?;
+    let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
@@ -153,13 +154,15 @@ pub async fn stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
 }
 
 async fn wire(
+    open_store: OpenStore<'_>,
     home: &Path,
     config: &Config,
     agent_logs: &AgentLogFiles,
     log: &Log,
 ) -> anyhow::Result<Wired> {
     let logs = Logs { agents: Arc::new(agent_logs.clone()), calls: log.calls() };
-    wiring::wire(home, &wiring::cwd()?, config, logs, Launcher::own()).await
+    let store = open_store(home)?;
+    wiring::wire_on(store, home, &wiring::cwd()?, config, logs, Launcher::own()).await
 }
 
 fn serve_socket(

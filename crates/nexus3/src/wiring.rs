@@ -11,7 +11,7 @@ use nexus_adapters::config::{self, BuiltIn, Config, Fallbacks, ModelCatalog};
 use nexus_adapters::prompts::PromptFiles;
 use nexus_adapters::providers::ollama;
 use nexus_adapters::sandbox::{self, Launcher};
-use nexus_adapters::store::SqliteStore;
+use nexus_adapters::store::{OpenError, SqliteStore};
 use nexus_adapters::tokenizer::Tokenizer;
 use nexus_adapters::tools::{self, CommandSettings};
 use nexus_core::compact::CompactionSettings;
@@ -71,6 +71,9 @@ impl Logs {
     }
 }
 
+/// How the store under a home is opened. The fault harness opens one that breaks on purpose.
+pub type OpenStore<'a> = &'a dyn Fn(&Path) -> Result<SqliteStore, OpenError>;
+
 /// Wires an engine that keeps its files in `home` and whose agents work in `cwd` unless they are told otherwise. Their
 /// commands are started by `launcher`.
 pub async fn wire(
@@ -80,8 +83,19 @@ pub async fn wire(
     logs: Logs,
     launcher: Launcher,
 ) -> anyhow::Result<Wired> {
+    wire_on(SqliteStore::open(home)?, home, cwd, config, logs, launcher).await
+}
+
+/// The same on a store that is open.
+pub async fn wire_on(
+    store: SqliteStore,
+    home: &Path,
+    cwd: &Path,
+    config: &Config,
+    logs: Logs,
+    launcher: Launcher,
+) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
-    let store = SqliteStore::open(home)?;
     let catalog = Arc::new(catalog(home, config)?);
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;

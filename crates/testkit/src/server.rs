@@ -83,6 +83,12 @@ impl ScriptedModel {
         *lock(&self.shared.default) = Arc::new(Prepared::new(reply));
     }
 
+    /// Answers each request with what `script` makes of its body, when nothing is queued. For long runs with many
+    /// agents at once: such requests are not kept.
+    pub fn set_script(&self, script: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
+        *lock(&self.shared.script) = Some(Arc::new(script));
+    }
+
     /// Every request so far, oldest first.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.shared.requests).clone()
@@ -137,9 +143,12 @@ impl RecordedRequest {
     }
 }
 
+type Script = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
+
 struct Shared {
     queue: Mutex<VecDeque<Arc<Prepared>>>,
     default: Mutex<Arc<Prepared>>,
+    script: Mutex<Option<Script>>,
     recording: AtomicBool,
     requests: Mutex<Vec<RecordedRequest>>,
     request_count: Counter,
@@ -154,6 +163,7 @@ impl Shared {
             default: Mutex::new(Arc::new(Prepared::new(Reply::text(
                 "Hello from the scripted model.",
             )))),
+            script: Mutex::default(),
             recording: AtomicBool::new(true),
             requests: Mutex::default(),
             request_count: Counter::default(),
@@ -162,9 +172,11 @@ impl Shared {
         }
     }
 
-    fn next_reply(&self) -> Arc<Prepared> {
-        let queued = lock(&self.queue).pop_front();
-        queued.unwrap_or_else(|| lock(&self.default).clone())
+    fn next_reply(&self) -> (Arc<Prepared>, Option<Script>) {
+        match lock(&self.queue).pop_front() {
+            Some(queued) => (queued, None),
+            None => (lock(&self.default).clone(), lock(&self.script).clone()),
+        }
     }
 }
 
@@ -239,11 +251,11 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     let (Some(format), Method::POST) = (format, head.method) else {
         return plain(StatusCode::NOT_FOUND, "the scripted model has no such endpoint".to_owned());
     };
-    let prepared = shared.next_reply();
-    let recording = shared.recording.load(Ordering::Relaxed);
+    let (mut prepared, script) = shared.next_reply();
+    let recording = shared.recording.load(Ordering::Relaxed) && script.is_none();
     let mut guard = DisconnectGuard { shared: shared.clone(), armed: true };
 
-    let parsed = if recording || matches!(prepared.reply.answer, Answer::Echo) {
+    let parsed = if recording || script.is_some() || matches!(prepared.reply.answer, Answer::Echo) {
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or(Value::Null)
     } else {
@@ -252,6 +264,9 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     };
     let usage_asked = !recording || parsed["stream_options"]["include_usage"] == true;
     let said = last_user_text(&parsed).unwrap_or_default().to_owned();
+    if let Some(script) = script {
+        prepared = Arc::new(Prepared::new(script(&parsed)));
+    }
     if recording {
         let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
         lock(&shared.requests).push(RecordedRequest { path, headers: head.headers, body: parsed });

@@ -395,6 +395,13 @@ pub(super) fn next_fence(db: &Connection) -> Result<Fence, Fault> {
     Ok(Fence(unsigned(last)?))
 }
 
+/// The last fence that any agent was given.
+pub(super) fn last_fence(db: &Connection) -> Result<Fence, Fault> {
+    let last: i64 =
+        db.prepare_cached("SELECT last_fence FROM leases")?.query_row([], |row| row.get(0))?;
+    Ok(Fence(unsigned(last)?))
+}
+
 /// SQLite's integers are signed.
 pub(super) fn signed(number: u64) -> Result<i64, Fault> {
     i64::try_from(number).map_err(|_| Fault::unfit(format!("{number} is too large to be stored")))

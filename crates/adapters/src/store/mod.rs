@@ -5,6 +5,7 @@
 
 mod agent;
 mod approval;
+mod commits;
 mod fault;
 mod log;
 mod open;
@@ -18,6 +19,7 @@ mod tests;
 mod writer;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -29,8 +31,9 @@ use nexus_core::store::{
 };
 use rusqlite::Connection;
 
+pub use self::commits::{Commits, Verdict};
 pub use self::open::OpenError;
-use self::owner::Owner;
+use self::owner::{Owner, SILENCE_MAX, VoidThrough};
 use self::readers::Readers;
 use self::record::{AgentRow, MessageRow, SettingsRow};
 use self::writer::Writer;
@@ -40,21 +43,40 @@ use self::writer::Writer;
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
+    void_through: VoidThrough,
+}
+
+/// What the fault harness changes about a store.
+pub struct Options {
+    /// How long another process that holds its lock may show no sign of life before its agents are taken over.
+    pub silence_max: Duration,
+    pub commits: Option<Box<dyn Commits>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { silence_max: SILENCE_MAX, commits: None }
+    }
 }
 
 impl SqliteStore {
     /// Opens the store under `home`, making the directory and the database where they are missing.
     pub fn open(home: &Path) -> Result<Self, OpenError> {
+        Self::open_with(home, Options::default())
+    }
+
+    pub fn open_with(home: &Path, options: Options) -> Result<Self, OpenError> {
         let opened = open::open(home)?;
         let readers = Readers::new(opened.path.clone());
-        let owner = Owner::new(&opened.home);
+        let owner = Owner::new(&opened.home, options.silence_max);
         if let Err(fault) = approval::forget_gone(&opened.db, &owner) {
             // Nobody is shown them meanwhile, and the next start tries again.
             tracing::warn!(?fault, "what temporary agents asked for was not removed");
         }
-        let writer = Writer::start(opened.db, owner)
+        let void_through = owner.void_through();
+        let writer = Writer::start(opened.db, owner, options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
-        Ok(Self { writer, readers })
+        Ok(Self { writer, readers, void_through })
     }
 
     /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.
@@ -227,6 +249,10 @@ impl Store for SqliteStore {
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
         // By the writer, as above.
         self.writer.submit(|db, me| approval::list(db, me)).await
+    }
+
+    fn void_through(&self) -> Fence {
+        Fence(self.void_through.get())
     }
 
     async fn close(&self) -> Result<(), StoreError> {

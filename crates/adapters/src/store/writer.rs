@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::agent;
+use super::commits::{Commits, Verdict};
 use super::fault::Fault;
 use super::owner::Owner;
 
@@ -32,16 +33,25 @@ pub(super) struct Writer {
 
 enum Order {
     Write(Box<dyn Job>),
+    /// Time to show other processes that this one is not paused.
+    Beat,
     Close(oneshot::Sender<Result<(), StoreError>>),
 }
 
 impl Writer {
-    pub(super) fn start(db: Connection, me: Owner) -> io::Result<Self> {
+    pub(super) fn start(
+        db: Connection,
+        me: Owner,
+        commits: Option<Box<dyn Commits>>,
+    ) -> io::Result<Self> {
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         let (queue, orders) = mpsc::channel(QUEUE_JOBS_MAX);
-        let desk = Desk { db, me };
+        let interval = me.beat_interval();
+        let desk = Desk { db, me, commits, committed: 0 };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(|| desk.run(orders))?;
+        let beats = queue.downgrade();
+        thread::Builder::new().name("store-beats".into()).spawn(move || beat(&beats, interval))?;
         Ok(Self { queue, _thread: Joined(Some(thread)) })
     }
 
@@ -74,6 +84,18 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         self.queue.send(Order::Close(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Sets the pace until the store is gone. A full queue needs no beat of its own: the writer looks at its claim with
+/// every group.
+fn beat(writer: &mpsc::WeakSender<Order>, interval: Duration) {
+    loop {
+        thread::sleep(interval);
+        let Some(writer) = writer.upgrade() else { return };
+        if let Err(mpsc::error::TrySendError::Closed(_)) = writer.try_send(Order::Beat) {
+            return;
+        }
     }
 }
 
@@ -147,6 +169,9 @@ fn isolated<T>(
 struct Desk {
     db: Connection,
     me: Owner,
+    commits: Option<Box<dyn Commits>>,
+    /// Commits that were tried.
+    committed: u64,
 }
 
 impl Desk {
@@ -157,6 +182,7 @@ impl Desk {
             let mut closing = None;
             for order in batch.drain(..) {
                 match order {
+                    Order::Beat => self.beat(),
                     Order::Write(job) if closing.is_none() => group.push(job),
                     // Dropped unanswered, which its caller reads as `Closed`.
                     Order::Write(_) => {}
@@ -188,6 +214,8 @@ impl Desk {
 
     fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
         execute(&self.db, "BEGIN IMMEDIATE")?;
+        // Inside the transaction, where no other process can take a lease.
+        self.me.notice_revocation(&self.db)?;
         for job in group {
             if let Err(error) = job.run(&self.db, &mut self.me)
                 && self.db.is_autocommit()
@@ -196,11 +224,36 @@ impl Desk {
                 return Err(error);
             }
         }
-        Ok(execute(&self.db, "COMMIT")?)
+        self.end_transaction()
+    }
+
+    fn end_transaction(&mut self) -> Result<(), StoreError> {
+        self.committed += 1;
+        let number = self.committed;
+        match self.commits.as_mut().map_or(Verdict::Commit, |commits| commits.before(number)) {
+            Verdict::Commit => execute(&self.db, "COMMIT")?,
+            Verdict::Fail(error) => return Err(error),
+            Verdict::Lie => roll_back(&self.db),
+        }
+        if let Some(commits) = &mut self.commits {
+            commits.after(number);
+        }
+        Ok(())
+    }
+
+    /// A claim that was taken away is noticed here by a process that writes nothing.
+    fn beat(&mut self) {
+        let noticed = self.me.beat().map_err(Fault::from).and_then(|alive| match alive {
+            true => Ok(()),
+            false => self.me.notice_revocation(&self.db),
+        });
+        if let Err(fault) = noticed {
+            tracing::warn!(?fault, "the sign of life for other processes failed");
+        }
     }
 
     fn finish(&mut self) -> Result<(), StoreError> {
-        let Self { db, me } = self;
+        let Self { db, me, .. } = self;
         execute(db, "BEGIN IMMEDIATE")?;
         let released = agent::release_all(db, me).and_then(|()| execute(db, "COMMIT"));
         if let Err(fault) = released {

@@ -157,7 +157,13 @@ impl Engine {
             cancel: cancel.clone(),
         };
         let worker = async move {
-            let ended = turn.run(input, line, &admission).await;
+            let ended = match turn.run(input, line, &admission).await {
+                // Nobody asked for it: it was stopped because another process has the agent.
+                Ok(outcome) if outcome.cancelled && turn.agent.is_lost() => {
+                    Err(StoreError::LeaseLost(turn.agent.id()).into())
+                }
+                ended => ended,
+            };
             // The name is free again before the caller learns the outcome.
             drop(place);
             drop(admission);

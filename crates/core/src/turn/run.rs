@@ -256,6 +256,10 @@ impl Turn {
         match self.agent.append(&*parts.store, &*parts.logs, messages, progress).await {
             Err(StoreError::Unknown(_)) => Ok(()),
             Err(_) if self.agent.ended.is_cancelled() => Ok(()),
+            Err(error @ StoreError::LeaseLost(_)) => {
+                self.engine.release_lost();
+                Err(error.into())
+            }
             written => Ok(written?),
         }
     }

@@ -538,6 +538,10 @@ impl Store for MemoryStore {
         Ok(self.approvals.lock().unwrap().values().cloned().collect())
     }
 
+    fn void_through(&self) -> Fence {
+        Fence(0)
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -162,6 +162,31 @@ async fn two_servers_share_a_home() {
     say(&other, "c", "Hi").await;
 }
 
+#[tokio::test]
+async fn a_name_that_another_server_freed_is_free() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let one = setup.start_in(&world).await;
+    for name in ["a", "b"] {
+        create(&one.wire(), name).await;
+    }
+    // It knows both names from its start.
+    let two = Setup::new().no_socket().start_in(&world).await;
+    let save = json!({"agent_id": "a", "session_name": "saved"});
+    one.wire().ok("save_session", save).await;
+    for name in ["a", "b"] {
+        one.wire().ok("destroy_agent", json!({"agent_id": name})).await;
+    }
+    create(&two.wire(), "a").await;
+    let load = json!({"session_name": "saved", "agent_id": "b"});
+    two.wire().ok("load_session", load.clone()).await;
+    let fault = two.wire().refused("load_session", load).await;
+    assert_eq!(fault.message, "Agent b is live already");
+    let load = json!({"session_name": "saved", "agent_id": "a"});
+    let fault = one.wire().refused("load_session", load).await;
+    assert_eq!(fault.message, "A session named a exists already");
+}
+
 /// The process that holds the agents made over `wire`, by the note it left. Two servers have two notes; the one
 /// that is wanted is the one that is not the other's.
 async fn pid(world: &World, wire: &Wire) -> i64 {

@@ -3,7 +3,8 @@
 use nexus_core::store::{Store, StoreError};
 
 use super::super::fault::Fault;
-use super::{SqliteStore, agent, home, id, open, step, texts};
+use super::super::{Commits, Options, Verdict};
+use super::{SqliteStore, agent, home, id, names, open, step, texts};
 
 #[tokio::test]
 async fn a_dead_writer_answers_closed() {
@@ -62,6 +63,35 @@ async fn a_failed_commit_is_everybodys_and_leaves_nothing() {
     assert!(matches!(poison.await, Err(StoreError::Failed(_))));
     store.append(&id("a"), fence, step(0, &["0"])).await.unwrap();
     assert_eq!(texts(&store, "a").await, ["0"]);
+}
+
+/// Fails the second commit, lies about the third and lets the others through.
+struct Faulty;
+
+impl Commits for Faulty {
+    fn before(&mut self, number: u64) -> Verdict {
+        match number {
+            2 => Verdict::Fail(StoreError::DiskFull),
+            3 => Verdict::Lie,
+            _ => Verdict::Commit,
+        }
+    }
+
+    fn after(&mut self, number: u64) {
+        assert_ne!(number, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_or_is_forgotten_leaves_nothing_half_written() {
+    let home = home();
+    let options = Options { commits: Some(Box::new(Faulty)), ..Options::default() };
+    let store = SqliteStore::open_with(home.path(), options).unwrap();
+    store.create(agent("a")).await.unwrap();
+    assert!(matches!(store.create(agent("refused")).await, Err(StoreError::DiskFull)));
+    store.create(agent("forgotten")).await.unwrap();
+    store.create(agent("b")).await.unwrap();
+    assert_eq!(names(&store).await, ["a", "b"]);
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! One agent, several processes.
 
 use std::fs;
+use std::time::Duration;
 
-use nexus_core::store::{Store, StoreError};
+use nexus_core::store::{Fence, Store, StoreError};
 
+use super::super::Options;
 use super::{SqliteStore, agent, home, id, names, open, step, texts};
 
 #[tokio::test]
@@ -77,6 +79,32 @@ async fn an_owner_that_was_taken_for_dead_cannot_write() {
     assert!(matches!(late, Err(StoreError::LeaseLost(_))));
     heir.append(&id("a"), stored.fence, step(0, &["0"])).await.unwrap();
     assert_eq!(texts(&heir, "a").await, ["0"]);
+}
+
+/// An owner that is paused holds its lock. Here it has not the time to show that it lives.
+#[tokio::test]
+async fn a_silent_owner_loses_all_its_leases_and_can_take_new_ones() {
+    let home = home();
+    let paused = open(&home);
+    let [taken, left] =
+        [paused.create(agent("taken")).await.unwrap(), paused.create(agent("left")).await.unwrap()];
+    assert_eq!(paused.void_through(), Fence(0));
+    let hasty = Options { silence_max: Duration::ZERO, ..Options::default() };
+    let heir = SqliteStore::open_with(home.path(), hasty).unwrap();
+    let fence = heir.acquire(&id("taken")).await.unwrap().unwrap().fence;
+
+    for (name, fence) in [("taken", taken), ("left", left)] {
+        let late = paused.append(&id(name), fence, step(0, &["late"])).await;
+        assert!(matches!(late, Err(StoreError::LeaseLost(_))), "{name}: {late:?}");
+    }
+    assert!(paused.void_through() >= left);
+    let refused = paused.acquire(&id("taken")).await.map(drop);
+    assert!(matches!(refused, Err(StoreError::HeldElsewhere { .. })), "{refused:?}");
+    let again = paused.acquire(&id("left")).await.unwrap().unwrap().fence;
+    assert!(again > paused.void_through());
+    paused.append(&id("left"), again, step(0, &["0"])).await.unwrap();
+    heir.append(&id("taken"), fence, step(0, &["0"])).await.unwrap();
+    assert_eq!(texts(&heir, "taken").await, ["0"]);
 }
 
 #[tokio::test]

@@ -165,7 +165,7 @@ fn store_and_read(
     progress: Progress,
 ) -> (AgentRecord, Vec<SharedMessage>) {
     let home = tempfile::tempdir().unwrap();
-    let mut me = Owner::new(home.path());
+    let mut me = Owner::new(home.path(), super::super::SILENCE_MAX);
     let mut db = Connection::open_in_memory().unwrap();
     schema::migrate(&mut db, schema::STEPS).unwrap();
     let row = AgentRow::encode(record).unwrap();

@@ -1,0 +1,306 @@
+//! The oracle: what one client's sessions must look like after what was answered to it, and may look like after what was
+//! not.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::turn::{Turn, continuation, is_cut, normal};
+
+/// The sessions of one client, by name.
+pub type World = BTreeMap<String, Session>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// A saved one, in which nobody works.
+    pub saved: bool,
+    /// Saved by name: it outlives its agent. Cannot be seen from outside until that ends.
+    pub kept: bool,
+    pub lines: Vec<String>,
+    pub prompt: String,
+    /// Tells a session from a later one of the same name.
+    pub uid: u64,
+    pub copy_of: Option<u64>,
+}
+
+/// What can be seen of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub saved: bool,
+    pub lines: Vec<String>,
+    pub prompt: String,
+}
+
+pub type View = BTreeMap<String, Seen>;
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Create {
+        name: String,
+        prompt: String,
+        uid: u64,
+    },
+    Send {
+        name: String,
+        turn: Turn,
+    },
+    Resume {
+        name: String,
+    },
+    SetPrompt {
+        name: String,
+        prompt: String,
+    },
+    /// Saves an agent under its own name.
+    Keep {
+        name: String,
+    },
+    /// Saves a copy, in place of an older copy of the same agent.
+    SaveAs {
+        from: String,
+        to: String,
+        uid: u64,
+    },
+    Clone {
+        from: String,
+        to: String,
+        uid: u64,
+    },
+    /// Makes an agent of a saved session, of itself or of a copy.
+    Load {
+        from: String,
+        to: String,
+        uid: u64,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Destroy {
+        name: String,
+    },
+    Delete {
+        name: String,
+    },
+}
+
+impl Op {
+    /// The call that asks for it. `cwd` is where agents leave the traces of their tool calls.
+    pub fn call(&self, cwd: &std::path::Path) -> (&'static str, Value) {
+        match self {
+            Self::Create { name, prompt, .. } => (
+                "create_agent",
+                json!({"agent_id": name, "cwd": cwd, "allowed_write_paths": [cwd],
+                    "system_prompt": prompt}),
+            ),
+            Self::Send { name, turn } => {
+                ("send", json!({"agent_id": name, "content": turn.text(), "request_id": turn.id}))
+            }
+            Self::Resume { name } => ("resume_turn", json!({"agent_id": name})),
+            Self::SetPrompt { name, prompt } => {
+                ("set_system_prompt", json!({"agent_id": name, "system_prompt": prompt}))
+            }
+            Self::Keep { name } => {
+                ("save_session", json!({"agent_id": name, "session_name": name}))
+            }
+            Self::SaveAs { from, to, .. } => {
+                ("save_session", json!({"agent_id": from, "session_name": to}))
+            }
+            Self::Clone { from, to, .. } => {
+                ("clone_session", json!({"src_session": from, "dest_session": to}))
+            }
+            Self::Load { from, to, .. } => {
+                ("load_session", json!({"session_name": from, "agent_id": to}))
+            }
+            Self::Rename { from, to } => {
+                ("rename_session", json!({"old_name": from, "new_name": to}))
+            }
+            Self::Destroy { name } => ("destroy_agent", json!({"agent_id": name})),
+            Self::Delete { name } => ("delete_session", json!({"session_name": name})),
+        }
+    }
+
+    /// The agent whose turn this runs: it alone may be found half done.
+    pub fn turn_of(&self) -> Option<&str> {
+        match self {
+            Self::Send { name, .. } | Self::Resume { name } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The world after it was done.
+    pub fn apply(&self, before: &World) -> World {
+        let mut world = before.clone();
+        let copy = |world: &World, from: &str, uid: u64| {
+            world.get(from).map(|session| Session {
+                saved: true,
+                kept: true,
+                uid,
+                copy_of: None,
+                ..session.clone()
+            })
+        };
+        match self {
+            Self::Create { name, prompt, uid } => {
+                let session = Session {
+                    saved: false,
+                    kept: false,
+                    lines: Vec::new(),
+                    prompt: prompt.clone(),
+                    uid: *uid,
+                    copy_of: None,
+                };
+                world.insert(name.clone(), session);
+            }
+            Self::Send { name, turn } => {
+                change(&mut world, name, |it| it.lines.extend(turn.lines()))
+            }
+            Self::Resume { name } => {
+                change(&mut world, name, |it| it.lines.extend(continuation(&it.lines)));
+            }
+            Self::SetPrompt { name, prompt } => {
+                change(&mut world, name, |it| it.prompt.clone_from(prompt));
+            }
+            Self::Keep { name } => change(&mut world, name, |it| it.kept = true),
+            Self::SaveAs { from, to, uid } => {
+                let of = world.get(from).map(|session| session.uid);
+                let made = copy(&world, from, *uid).map(|made| Session { copy_of: of, ..made });
+                world.extend(made.map(|made| (to.clone(), made)));
+            }
+            Self::Clone { from, to, uid } => {
+                let made = copy(&world, from, *uid);
+                world.extend(made.map(|made| (to.clone(), made)));
+            }
+            Self::Load { from, to, .. } if from == to => change(&mut world, from, |it| {
+                it.saved = false;
+                it.copy_of = None;
+            }),
+            Self::Load { from, to, uid } => {
+                let made = copy(&world, from, *uid);
+                let made = made.map(|made| Session { saved: false, kept: false, ..made });
+                world.extend(made.map(|made| (to.clone(), made)));
+            }
+            Self::Rename { from, to } => {
+                let moved = world.remove(from);
+                world.extend(moved.map(|session| (to.clone(), session)));
+            }
+            Self::Destroy { name } => match world.get_mut(name) {
+                Some(session) if session.kept => session.saved = true,
+                _ => drop(world.remove(name)),
+            },
+            Self::Delete { name } => drop(world.remove(name)),
+        }
+        world
+    }
+}
+
+fn change(world: &mut World, name: &str, change: impl FnOnce(&mut Session)) {
+    if let Some(session) = world.get_mut(name) {
+        change(session);
+    }
+}
+
+/// What may be there when `op` was asked for and it is not known what became of it: of several worlds that look like
+/// `seen`, all. None when what is seen is not legal.
+pub fn legal(before: &World, op: &Op, seen: &View) -> Vec<World> {
+    let mut worlds = Vec::new();
+    if looks_like(before, seen) {
+        worlds.push(before.clone());
+    }
+    let after = op.apply(before);
+    match op.turn_of() {
+        Some(name) => worlds.extend(cut(before, &after, name, seen).filter(|it| it != before)),
+        None if looks_like(&after, seen) => worlds.push(after),
+        None => {}
+    }
+    worlds
+}
+
+/// The world in which the turn of `name` got as far as is seen.
+fn cut(before: &World, after: &World, name: &str, seen: &View) -> Option<World> {
+    let (was, full, found) = (before.get(name)?, after.get(name)?, seen.get(name)?);
+    if !is_cut(&full.lines, &found.lines, was.lines.len()) {
+        return None;
+    }
+    let mut world = before.clone();
+    change(&mut world, name, |it| it.lines = normal(&found.lines));
+    looks_like(&world, seen).then_some(world)
+}
+
+/// What is different, in words; empty when nothing is.
+pub fn differences(world: &World, seen: &View) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, session) in world {
+        let Some(view) = seen.get(name) else {
+            found.push(format!("{name} is lost: {session:?}"));
+            continue;
+        };
+        if (session.saved, &session.prompt) != (view.saved, &view.prompt) {
+            found.push(format!("{name} should be {session:?} and is {view:?}"));
+        }
+        if normal(&session.lines) != normal(&view.lines) {
+            found.push(format!(
+                "{name} should have said {:#?} and has said {:#?}",
+                session.lines, view.lines
+            ));
+        }
+    }
+    let back = seen.keys().filter(|name| !world.contains_key(*name));
+    found.extend(back.map(|name| format!("{name} is there and should not be")));
+    found
+}
+
+pub fn looks_like(world: &World, seen: &View) -> bool {
+    differences(world, seen).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(world: &World) -> View {
+        let view = |it: &Session| Seen {
+            saved: it.saved,
+            lines: it.lines.clone(),
+            prompt: it.prompt.clone(),
+        };
+        world.iter().map(|(name, session)| (name.clone(), view(session))).collect()
+    }
+
+    fn world() -> World {
+        Op::Create { name: "a".into(), prompt: "p".into(), uid: 1 }.apply(&World::new())
+    }
+
+    #[test]
+    fn what_was_asked_for_happened_or_not_and_nothing_else() {
+        let op = Op::Rename { from: "a".into(), to: "b".into() };
+        let (before, after) = (world(), op.apply(&world()));
+        assert_eq!(legal(&before, &op, &seen(&before)), std::slice::from_ref(&before));
+        assert_eq!(legal(&before, &op, &seen(&after)), std::slice::from_ref(&after));
+        let both: View = seen(&before).into_iter().chain(seen(&after)).collect();
+        assert!(legal(&before, &op, &both).is_empty());
+        assert!(legal(&before, &op, &View::new()).is_empty());
+    }
+
+    #[test]
+    fn a_turn_may_have_got_anywhere() {
+        let turn = Turn { id: "t".into(), steps: 1, width: 1 };
+        let op = Op::Send { name: "a".into(), turn };
+        let (before, after) = (world(), op.apply(&world()));
+        for length in 0..=after["a"].lines.len() {
+            let mut view = seen(&after);
+            view.get_mut("a").unwrap().lines.truncate(length);
+            assert_eq!(legal(&before, &op, &view).len(), 1, "{length}");
+        }
+        let mut other = seen(&after);
+        other.get_mut("a").unwrap().prompt = "q".into();
+        assert!(legal(&before, &op, &other).is_empty());
+    }
+
+    #[test]
+    fn a_keep_cannot_be_seen() {
+        let op = Op::Keep { name: "a".into() };
+        assert_eq!(legal(&world(), &op, &seen(&world())).len(), 2);
+    }
+}
