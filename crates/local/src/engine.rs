@@ -116,7 +116,10 @@ impl Scheduler {
             self.waiting.extend(requests.try_iter());
             self.let_go();
             self.admit();
-            self.step();
+            // Whoever was waited for may have hung up.
+            if !self.active.is_empty() {
+                self.step();
+            }
         }
     }
 

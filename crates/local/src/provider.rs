@@ -46,10 +46,7 @@ impl Local {
     }
 
     async fn engine(&self, path: &Path) -> Result<Arc<Engine>, Fault> {
-        let slot = {
-            let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-            engines.entry(path.to_path_buf()).or_default().clone()
-        };
+        let slot = self.slot(path);
         let mut slot = slot.lock().await;
         if let Some(engine) = &*slot {
             return Ok(engine.clone());
@@ -60,13 +57,17 @@ impl Local {
         Ok(engine)
     }
 
-    /// Lets the next call load the model again: its thread is gone.
-    async fn forget(&self, path: &Path) {
-        let slot = {
-            let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-            engines.entry(path.to_path_buf()).or_default().clone()
-        };
-        slot.lock().await.take();
+    /// Lets the next call load the model again: the thread of `gone` has ended.
+    async fn forget(&self, path: &Path, gone: &Arc<Engine>) {
+        let slot = self.slot(path);
+        let mut slot = slot.lock().await;
+        // Another caller may have been here already.
+        slot.take_if(|engine| Arc::ptr_eq(engine, gone));
+    }
+
+    fn slot(&self, path: &Path) -> Slot {
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.entry(path.to_path_buf()).or_default().clone()
     }
 }
 
@@ -80,7 +81,7 @@ impl Provider for Local {
         let prepared = tokio::task::spawn_blocking(move || request(&loaded, &call, events)).await;
         let request = prepared.map_err(|_| crashed())??;
         if engine.submit(request).is_err() {
-            self.forget(&path).await;
+            self.forget(&path, &engine).await;
             return Err(crashed());
         }
         let stream =

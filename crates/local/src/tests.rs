@@ -178,9 +178,14 @@ async fn many_together_say_what_each_says_alone() {
 async fn who_hangs_up_is_let_go_and_what_was_read_is_kept() {
     let bench = Bench::new();
     let long = ModelCall { max_tokens: Some(400), ..call(&[(Role::User, "hello")]) };
-    let mut events = bench.local.stream(long).await.unwrap();
-    let _ = events.next().await;
-    drop(events);
+    // Many times: whether the model is in a step or waits when the other hangs up is up to chance.
+    for _ in 0..50 {
+        let mut events = bench.local.stream(long.clone()).await.unwrap();
+        let _ = events.next().await;
+        drop(events);
+        drop(bench.local.stream(long.clone()).await.unwrap());
+        tokio::task::yield_now().await;
+    }
     let (_, usage) = bench.ask(call(&[(Role::User, "hello")])).await.unwrap();
     assert_eq!(usage.cached, 22);
 }

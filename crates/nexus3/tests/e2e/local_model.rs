@@ -20,6 +20,9 @@ fn weights() -> PathBuf {
     directory
 }
 
+/// One model at a time: several that share two cores only wait for each other.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A server with nothing but the built-in model.
 async fn server() -> Server {
     Setup::new().unconfigured().env("NEXUS3_MODELS", weights()).start().await
@@ -27,6 +30,7 @@ async fn server() -> Server {
 
 #[tokio::test]
 async fn a_fresh_machine_answers() {
+    let _turn = TURN.lock().await;
     let server = server().await;
     let wire = server.wire();
     let version = wire.ok("rpc.version", json!({})).await;
@@ -64,6 +68,7 @@ async fn stream(wire: &Wire, agent: &str, content: &str) -> (Vec<String>, Value)
 
 #[tokio::test]
 async fn a_stream_comes_piece_by_piece_and_can_be_cancelled() {
+    let _turn = TURN.lock().await;
     let server = server().await;
     let wire = server.wire();
     create(&wire, "a").await;
@@ -90,6 +95,7 @@ async fn a_stream_comes_piece_by_piece_and_can_be_cancelled() {
 /// What `make run` does once the program is built.
 #[tokio::test]
 async fn a_server_that_greets_prints_the_answer_and_goes_on() {
+    let _turn = TURN.lock().await;
     let world = Setup::new().unconfigured().world().await;
     let mut command = world.command(["serve", "0", "--no-socket", "--greet"]);
     command.env("NEXUS3_MODELS", weights());
@@ -110,6 +116,7 @@ async fn a_server_that_greets_prints_the_answer_and_goes_on() {
 
 #[tokio::test]
 async fn an_answer_under_a_schema_satisfies_it() {
+    let _turn = TURN.lock().await;
     let server = server().await;
     let wire = server.wire();
     create(&wire, "a").await;
@@ -132,6 +139,7 @@ async fn an_answer_under_a_schema_satisfies_it() {
 
 #[tokio::test]
 async fn sixteen_agents_are_answered_together() {
+    let _turn = TURN.lock().await;
     let server = server().await;
     let wire = server.wire();
     let names: Vec<String> = (0..16).map(|at| format!("agent-{at}")).collect();
@@ -146,6 +154,7 @@ async fn sixteen_agents_are_answered_together() {
 
 #[tokio::test]
 async fn what_does_not_fit_or_cannot_be_read_is_said_and_the_server_goes_on() {
+    let _turn = TURN.lock().await;
     let broken = tempfile::tempdir().unwrap();
     let path = broken.path().join("broken.gguf");
     std::fs::write(&path, "GGUF, but not really").unwrap();

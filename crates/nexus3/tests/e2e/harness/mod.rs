@@ -78,7 +78,7 @@ pub use wire::Wire;
 use std::time::Duration;
 
 /// How long a test waits for something that is about to happen. Long, for a loaded machine; only a failing test sees it.
-pub const WAIT_MAX: Duration = Duration::from_secs(20);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The output of `work`, which must not take for ever.
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
