@@ -3,6 +3,7 @@
 //! A library only so that the end-to-end tests can wire an engine as the program does; `main` is all the binary calls.
 
 mod cli;
+mod doctor;
 mod exec;
 mod logging;
 mod rpc;
@@ -38,6 +39,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),
         Some(Command::Completions { shell }) => {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod approval;
+mod doctor;
 mod fault;
 mod log;
 mod open;
@@ -29,6 +30,7 @@ use nexus_core::store::{
 };
 use rusqlite::Connection;
 
+pub use self::doctor::{Checkup, DoctorError, Readable, examine};
 pub use self::open::OpenError;
 use self::owner::Owner;
 use self::readers::Readers;
