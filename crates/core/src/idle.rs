@@ -3,19 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, future, stream};
+
 use crate::agent::Agent;
 use crate::engine::Engine;
 use crate::name::AgentId;
 use crate::store::StoreError;
 
+/// Enough to fill a group of writes without keeping others from theirs.
+const UNLOADED_AT_ONCE: usize = 64;
+
 impl Engine {
     /// Lets agents out of memory that have been idle for so long, and gives their leases back; the next call restores
     /// them. Ends temporary agents that have been idle for `temp_idle`, with their children. Returns how many went.
     pub async fn sweep(&self, idle: Duration, temp_idle: Duration) -> usize {
-        let mut gone = 0;
-        for id in names(self.pool.idle(idle)).filter(|id| !id.is_temp()) {
-            gone += usize::from(self.unload(&id, idle).await);
-        }
+        let idle_agents = names(self.pool.idle(idle)).filter(|id| !id.is_temp());
+        // Together, so that they share the store's flushes.
+        let unloaded = stream::iter(idle_agents)
+            .map(|id| async move { self.unload(&id, idle).await })
+            .buffer_unordered(UNLOADED_AT_ONCE)
+            .filter(|unloaded| future::ready(*unloaded));
+        let mut gone = unloaded.count().await;
         for id in names(self.pool.idle(temp_idle)).filter(AgentId::is_temp) {
             gone += self.end_idle(&id, temp_idle).await;
         }

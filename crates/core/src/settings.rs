@@ -41,11 +41,16 @@ impl Engine {
         agent: &Arc<Agent>,
         cwd: String,
     ) -> Result<PathBuf, SettingsError> {
+        let own = *requester == Requester::Agent(agent.id());
         let base = agent.cwd();
         let found = tokio::task::spawn_blocking(move || paths::directory(&base, &cwd))
             .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-        let own = *requester == Requester::Agent(agent.id());
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        let found = match found {
+            // What is there is not told to an agent that may not look.
+            Err(_) if own => return Err(Denied::OwnDirectory(agent.id()).into()),
+            found => found?,
+        };
         let change = |settings: &mut Settings| {
             let moved = self.moved(settings, &found)?;
             if own && moved.within(&settings.permissions).is_err() {

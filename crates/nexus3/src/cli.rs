@@ -36,6 +36,10 @@ pub enum Command {
     Session(SessionArgs),
     /// Manage the weights of models that run in this program
     Model(ModelArgs),
+    /// Check the store without changing it, and say what can be saved of a damaged one
+    ///
+    /// Exit code 0 when the store is whole or what can be read of it was written, 1 when it is damaged.
+    Doctor(DoctorArgs),
     /// Print the OpenRPC document of the interface
     Schema(SchemaArgs),
     /// Trust a directory's own configuration
@@ -115,6 +119,13 @@ pub struct ExecArgs {
     /// Print every event as one line of JSON, the response last
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Write what can be read to a new database of this name
+    #[arg(long, value_name = "FILE")]
+    pub salvage: Option<PathBuf>,
 }
 
 #[derive(Args)]

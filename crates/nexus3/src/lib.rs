@@ -4,6 +4,7 @@
 //! program on a store that breaks; `main` is all the binary calls.
 
 mod cli;
+mod doctor;
 mod exec;
 mod greet;
 mod logging;
@@ -52,6 +53,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),
         Some(Command::Completions { shell }) => {

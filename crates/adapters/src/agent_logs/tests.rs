@@ -157,6 +157,28 @@ fn a_full_file_makes_room_for_a_new_one() {
 }
 
 #[test]
+fn a_log_goes_with_its_agents_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = AgentLogFiles::start(options(dir.path())).unwrap();
+    let read = |name: &str| {
+        fs::read_to_string(dir.path().join("logs").join(name).join("context.md"))
+            .unwrap_or_default()
+    };
+    logs.messages(&agent("a"), &[message(Role::User, "one")]);
+    logs.renamed(&agent("a"), &agent("b"));
+    logs.messages(&agent("b"), &[message(Role::User, "two")]);
+    logs.messages(&agent("a"), &[message(Role::User, "another agent")]);
+    logs.renamed(&agent("nobody"), &agent("c"));
+    // The name has a log already, which is not overwritten.
+    logs.renamed(&agent("a"), &agent("b"));
+    logs.messages(&agent("b"), &[message(Role::User, "three")]);
+    logs.flush();
+    let said = read("b");
+    assert!(said.contains("one") && said.contains("two") && said.contains("three"), "{said}");
+    assert!(read("a").contains("another agent"));
+}
+
+#[test]
 fn a_full_queue_loses_entries_without_waiting() {
     let (queue, entries) = Queue::new();
     let push = |text: &str| {

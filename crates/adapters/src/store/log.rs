@@ -12,10 +12,10 @@ use super::fault::Fault;
 use super::record::decode_message;
 
 /// A part of a conversation that lies in one log: the messages from `start` to before `end`.
-struct Stretch {
-    log_id: i64,
-    start: i64,
-    end: i64,
+pub(super) struct Stretch {
+    pub(super) log_id: i64,
+    pub(super) start: i64,
+    pub(super) end: i64,
 }
 
 /// All messages of a conversation.
@@ -100,7 +100,7 @@ fn is_used(db: &Connection, log_id: i64) -> Result<bool, Fault> {
 }
 
 /// Where the first `length` messages of a log lie, oldest first.
-fn stretches(db: &Connection, log_id: i64, length: i64) -> Result<Vec<Stretch>, Fault> {
+pub(super) fn stretches(db: &Connection, log_id: i64, length: i64) -> Result<Vec<Stretch>, Fault> {
     let mut query = db.prepare_cached("SELECT parent, length FROM forks WHERE log_id = ?")?;
     let mut stretches = Vec::new();
     let (mut log_id, mut end) = (log_id, length);

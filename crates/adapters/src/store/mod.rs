@@ -6,6 +6,7 @@
 mod agent;
 mod approval;
 mod commits;
+mod doctor;
 mod fault;
 mod log;
 mod open;
@@ -32,6 +33,7 @@ use nexus_core::store::{
 use rusqlite::Connection;
 
 pub use self::commits::{Commits, Verdict};
+pub use self::doctor::{Checkup, DoctorError, Readable, examine};
 pub use self::open::OpenError;
 use self::owner::{Owner, SILENCE_MAX, VoidThrough};
 use self::readers::Readers;

@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::owner::random_hex;
 use super::schema;
 
-const FILE_NAME: &str = "nexus3.db";
+pub(super) const FILE_NAME: &str = "nexus3.db";
 
 /// How long a write waits for another process on the same home. Its groups take milliseconds; one that holds the
 /// database for seconds is stuck, and the caller should hear of it.
@@ -51,7 +51,10 @@ pub enum OpenError {
     Newer { path: PathBuf, found: usize, known: usize },
     #[error("{} is not a nexus3 database; it was left as it is", .path.display())]
     NotOurs { path: PathBuf },
-    #[error("the store {} is damaged; it was left as it is", .path.display())]
+    #[error(
+        "the store {} is damaged; it was left as it is (nexus3 doctor says what can be saved)",
+        .path.display()
+    )]
     Damaged { path: PathBuf, source: rusqlite::Error },
     #[error("cannot make the store {}", .path.display())]
     Make { path: PathBuf, source: io::Error },
@@ -94,7 +97,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     // Each connection is used by one thread at a time; SQLite's own mutex would be a second lock around it.
     let db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_MAX)?;
@@ -103,7 +106,7 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 
 /// Makes an empty database aside and links it into place, so that no process ever sees half of one and the whole
 /// costs one flush. When another process was quicker, its database is the one that stays.
-fn make(path: &Path) -> Result<(), Cause> {
+pub(super) fn make(path: &Path) -> Result<(), Cause> {
     let aside = path.with_file_name(format!("{FILE_NAME}.new-{}", random_hex()));
     let made = make_aside(&aside).and_then(|()| match fs::hard_link(&aside, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -130,19 +133,25 @@ fn make_aside(aside: &Path) -> Result<(), Cause> {
 /// Checks that the database is ours and whole at first sight, and brings it up to date. Nothing is written before the
 /// checks are through.
 fn adopt(db: &mut Connection, path: &Path) -> Result<(), OpenError> {
-    let path_buf = || path.to_path_buf();
-    let classify = |error: rusqlite::Error| OpenError::from_cause(error.into(), path);
+    let classify = |error: rusqlite::Error| OpenError::from_sql(error, path);
     if db.is_readonly(MAIN_DB).map_err(classify)? {
-        return Err(OpenError::ReadOnly { path: path_buf() });
+        return Err(OpenError::ReadOnly { path: path.to_path_buf() });
     }
+    let found = check_version(db, path)?;
+    prepare(db, found < schema::STEPS.len()).map_err(classify)
+}
+
+/// The version of a database that is ours and not from the future.
+pub(super) fn check_version(db: &Connection, path: &Path) -> Result<usize, OpenError> {
+    let classify = |error: rusqlite::Error| OpenError::from_sql(error, path);
     let (found, known) = (schema::version(db).map_err(classify)?, schema::STEPS.len());
     if !is_ours(db, found).map_err(classify)? {
-        return Err(OpenError::NotOurs { path: path_buf() });
+        return Err(OpenError::NotOurs { path: path.to_path_buf() });
     }
     if found > known {
-        return Err(OpenError::Newer { path: path_buf(), found, known });
+        return Err(OpenError::Newer { path: path.to_path_buf(), found, known });
     }
-    prepare(db, found < known).map_err(classify)
+    Ok(found)
 }
 
 /// An empty file counts as ours: it is what an interrupted copy or a `touch` leaves behind, and holds nothing to lose.
@@ -171,24 +180,19 @@ fn prepare(db: &mut Connection, outdated: bool) -> rusqlite::Result<()> {
 }
 
 /// What stood in the way, before it is known to which sentence it belongs.
-enum Cause {
-    Sql(rusqlite::Error),
-    Io(io::Error),
-}
-
-impl From<rusqlite::Error> for Cause {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
-impl From<io::Error> for Cause {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+#[derive(Debug, Error)]
+pub(super) enum Cause {
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 impl OpenError {
+    pub(super) fn from_sql(error: rusqlite::Error, path: &Path) -> Self {
+        Self::from_cause(error.into(), path)
+    }
+
     fn from_cause(cause: Cause, path: &Path) -> Self {
         let path = path.to_path_buf();
         match cause {

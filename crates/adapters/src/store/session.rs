@@ -62,7 +62,7 @@ pub(super) fn read(
     Ok(Some((session, messages)))
 }
 
-fn decode(row: &Row<'_>) -> Result<SessionRecord, Fault> {
+pub(super) fn decode(row: &Row<'_>) -> Result<SessionRecord, Fault> {
     let record = decode_agent(row)?;
     let made_by: Option<String> = row.get("made_by")?;
     let made_by = made_by.as_deref().map(agent_id).transpose()?;
@@ -88,7 +88,8 @@ impl Whole {
         Ok(Self { record, row, messages })
     }
 
-    fn create(&self, db: &Connection, me: &mut Owner) -> Result<Fence, Fault> {
+    /// Stores it as an agent of this process.
+    pub(super) fn create(&self, db: &Connection, me: &mut Owner) -> Result<Fence, Fault> {
         let Self { record, row, messages } = self;
         let fence = agent::create(db, me, &record.id, row)?;
         let step = agent::Step { first_index: 0, rows: messages, progress: record.progress };

@@ -1,6 +1,7 @@
 //! The store as its callers see it.
 
 mod approvals;
+mod doctor;
 mod faults;
 mod leases;
 mod opening;

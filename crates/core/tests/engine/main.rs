@@ -7,4 +7,5 @@ mod fakes;
 mod gate;
 mod idle;
 mod line;
+mod store;
 mod turns;

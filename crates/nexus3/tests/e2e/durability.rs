@@ -282,7 +282,7 @@ async fn a_damaged_store_is_refused_and_kept() {
     let mut foreign = whole.clone();
     foreign[..16].copy_from_slice(b"not a database!\0");
     for (bytes, complaint) in [
-        (torn, "damaged"),
+        (torn, "damaged; it was left as it is (nexus3 doctor says what can be saved)"),
         (foreign, "not a nexus3 database"),
         (b"Dear diary".to_vec(), "not a nexus3 database"),
     ] {
@@ -298,6 +298,45 @@ async fn a_damaged_store_is_refused_and_kept() {
     fs::write(&path, whole).unwrap();
     let server = Setup::new().start_in(&world).await;
     assert_eq!(names(&server.wire()).await, ["a"]);
+}
+
+#[tokio::test]
+async fn the_doctor_tells_what_can_be_saved_and_saves_it() {
+    let mut server = Server::start().await;
+    let wire = server.wire();
+    for name in ["a", "b"] {
+        create(&wire, name).await;
+        say(&wire, name, "Hi").await;
+    }
+    let world = server.world.clone();
+    let whole = server.cli(["doctor"]).await;
+    assert_eq!((whole.code, &*whole.stderr), (Some(0), ""), "{whole:?}");
+    assert!(whole.stdout.contains("nexus3.db: whole, store version"), "{whole:?}");
+    assert!(whole.stdout.contains("2 sessions with 4 of 4 messages can be read"), "{whole:?}");
+
+    server.terminate().await;
+    let path = world.home().join("nexus3.db");
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(5).position(|five| five == b"Hello").expect("what the model said");
+    bytes[at - 20..at + 60].fill(0xff);
+    fs::write(&path, &bytes).unwrap();
+    let damaged = server.cli(["doctor"]).await;
+    assert_eq!(damaged.code, Some(1), "{damaged:?}");
+    assert!(
+        damaged.stdout.contains(": damaged") && damaged.stdout.contains("--salvage"),
+        "{damaged:?}"
+    );
+    let saved = server.cli(["doctor", "--salvage", "saved.db"]).await;
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    assert!(saved.stdout.contains("was written to saved.db"), "{saved:?}");
+    let again = server.cli(["doctor", "--salvage", "saved.db"]).await;
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stderr.contains("saved.db exists already"), "{again:?}");
+    assert_eq!(fs::read(&path).unwrap(), bytes, "the damaged one was left as it is");
+    fs::rename(world.work().join("saved.db"), &path).unwrap();
+    let server = Setup::new().start_in(&world).await;
+    assert!(!names(&server.wire()).await.is_empty());
+    assert_eq!(server.cli(["doctor"]).await.code, Some(0), "what was saved is whole");
 }
 
 /// A stop is clean in the middle of a turn: what had been said by then is kept.

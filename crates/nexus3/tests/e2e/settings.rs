@@ -301,7 +301,7 @@ async fn an_agent_that_moves_itself_stays_within_what_it_has() {
             json!({"agent_id": agent, "preset": preset, "cwd": place.join("sub")}),
         )
         .await;
-        for cwd in ["/", "..", "/etc"] {
+        for cwd in ["/", "..", "/etc", "/no/such/place", "/etc/passwd"] {
             let params = json!({"agent_id": agent, "cwd": cwd});
             let refused = as_agent(&server, agent, "set_cwd", params).await.unwrap_err();
             assert_eq!(refused.0, -32003, "{agent} {cwd}: {refused:?}");

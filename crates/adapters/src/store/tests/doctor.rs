@@ -1,0 +1,141 @@
+//! What can be said of a database that may be damaged, and saved from it.
+
+use std::fs;
+use std::path::Path;
+
+use nexus_core::store::{AgentRecord, Store};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::super::{Checkup, DoctorError, OpenError, examine};
+use super::{SqliteStore, agent, home, id, names, open, said, step, texts};
+
+/// A home with an agent `a`, a copy of it and a child of it, `long` with many messages, and nothing in its log.
+async fn filled() -> TempDir {
+    let home = home();
+    let store = open(&home);
+    let fence = store.create(agent("a")).await.unwrap();
+    store.append(&id("a"), fence, step(0, &["0", "1"])).await.unwrap();
+    store.copy_session(&id("a"), &id("copy"), false).await.unwrap();
+    store.append(&id("a"), fence, step(2, &["2"])).await.unwrap();
+    store.keep(&id("a"), fence).await.unwrap();
+    let child =
+        AgentRecord { parent: Some(id("a")), ceiling: Some(agent("x").permissions), ..agent("k") };
+    store.create(child).await.unwrap();
+    let fence = store.create(agent("long")).await.unwrap();
+    let messages = (0..100).map(|n| said(format!("{n} {}", "x".repeat(100)))).collect();
+    let append = nexus_core::store::Append { messages, ..step(0, &[]) };
+    store.append(&id("long"), fence, append).await.unwrap();
+    store.close().await.unwrap();
+    home
+}
+
+fn summary(checkup: &Checkup) -> Vec<(String, u64, u64)> {
+    let sessions = checkup.sessions.iter();
+    sessions.map(|it| (it.name.clone(), it.messages, it.readable)).collect()
+}
+
+/// Moves what was saved into a home of its own.
+fn opened(file: &Path) -> (TempDir, SqliteStore) {
+    let home = home();
+    fs::rename(file, home.path().join("nexus3.db")).unwrap();
+    let store = open(&home);
+    (home, store)
+}
+
+#[tokio::test]
+async fn a_whole_database_is_whole_and_left_alone() {
+    let home = filled().await;
+    let path = home.path().join("nexus3.db");
+    let before = fs::read(&path).unwrap();
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(checkup.is_whole(), "{checkup:?}");
+    let expected = [("a", 3, 3), ("copy", 2, 2), ("k", 0, 0), ("long", 100, 100)];
+    assert_eq!(summary(&checkup), expected.map(|(name, all, read)| (name.to_string(), all, read)));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    let again = examine(home.path(), Some(&file));
+    assert!(matches!(again, Err(DoctorError::Exists(_))), "nothing is overwritten");
+
+    let (_other, saved) = opened(&file);
+    assert_eq!(names(&saved).await, ["a", "k", "long"]);
+    assert_eq!(texts(&saved, "a").await, ["0", "1", "2"]);
+    let (copy, messages) = saved.read_session(&id("copy")).await.unwrap().unwrap();
+    assert_eq!((copy.saved, messages.len()), (true, 2));
+    let child = saved.session(&id("k")).await.unwrap().unwrap();
+    assert_eq!(child.record.parent, Some(id("a")));
+    assert!(child.record.ceiling.is_some());
+    saved.destroy(vec![id("a")]).await.unwrap();
+    assert!(saved.session(&id("a")).await.unwrap().is_some(), "it was saved by name");
+}
+
+/// Every page in turn: whatever is spoilt, the rest is told and saved, and nothing panics.
+#[tokio::test]
+async fn whatever_page_is_spoilt_the_rest_is_saved() {
+    let home = filled().await;
+    let path = home.path().join("nexus3.db");
+    let whole = fs::read(&path).unwrap();
+    let pages = whole.len() / 1024;
+    let (mut most, mut damaged) = (0, 0);
+    for page in 1..pages {
+        let mut bytes = whole.clone();
+        bytes[page * 1024..(page + 1) * 1024].fill(0x5a);
+        fs::write(&path, &bytes).unwrap();
+        let file = home.path().join(format!("saved-{page}.db"));
+        match examine(home.path(), Some(&file)) {
+            Ok(checkup) => {
+                damaged += usize::from(!checkup.is_whole());
+                most = most.max(checkup.sessions.len());
+                let (_other, saved) = opened(&file);
+                for (name, _, readable) in summary(&checkup) {
+                    let (_, messages) = saved.read_session(&id(&name)).await.unwrap().unwrap();
+                    assert_eq!(messages.len() as u64, readable, "page {page}, {name}");
+                }
+            }
+            Err(DoctorError::Open(OpenError::Damaged { .. })) => damaged += 1,
+            Err(error) => panic!("page {page}: {error:?}"),
+        }
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it was left as it is");
+    }
+    assert_eq!((most, damaged), (4, pages - 1), "each is noticed");
+}
+
+#[tokio::test]
+async fn a_conversation_is_saved_up_to_what_is_missing() {
+    let home = filled().await;
+    let path = home.path().join("nexus3.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(
+        "DELETE FROM messages WHERE log_id = 4 AND idx = 60;
+         UPDATE messages SET role = 'x' WHERE log_id = 1 AND idx = 1;
+         UPDATE agents SET permissions = '{}' WHERE name = 'k';",
+    )
+    .unwrap();
+    drop(db);
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    let expected = [("a", 3, 1), ("copy", 2, 1), ("long", 100, 60)];
+    assert_eq!(summary(&checkup), expected.map(|(name, all, read)| (name.to_string(), all, read)));
+    assert_eq!((checkup.unreadable, checkup.is_whole()), (1, false), "no rights, no session");
+    let (_other, saved) = opened(&file);
+    assert_eq!(texts(&saved, "long").await.len(), 60);
+}
+
+#[test]
+fn what_is_no_store_of_ours_is_named() {
+    let home = home();
+    assert!(matches!(examine(home.path(), None), Err(DoctorError::Missing(_))));
+    let path = home.path().join("nexus3.db");
+    fs::write(&path, "not a database. ".repeat(1000)).unwrap();
+    let foreign = examine(home.path(), None);
+    assert!(matches!(foreign, Err(DoctorError::Open(OpenError::NotOurs { .. }))), "{foreign:?}");
+    fs::remove_file(&path).unwrap();
+    drop(SqliteStore::open(home.path()).unwrap());
+    let set = |version: u32| {
+        let db = Connection::open(&path).unwrap();
+        db.pragma_update(None, "user_version", version).unwrap();
+        examine(home.path(), None)
+    };
+    assert!(matches!(set(1000), Err(DoctorError::Open(OpenError::Newer { .. }))));
+    assert!(matches!(set(1), Err(DoctorError::Older { found: 1, .. })));
+}
