@@ -19,6 +19,8 @@ mod tests;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +45,7 @@ use self::writer::Writer;
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
+    changes_elsewhere: Arc<AtomicU64>,
     void_through: VoidThrough,
 }
 
@@ -70,9 +73,10 @@ impl SqliteStore {
         let readers = Readers::new(opened.path.clone());
         let owner = Owner::new(&opened.home, options.silence_max);
         let void_through = owner.void_through();
-        let writer = Writer::start(opened.db, owner, options.commits)
+        let changes_elsewhere = Arc::new(AtomicU64::new(0));
+        let writer = Writer::start(opened.db, owner, changes_elsewhere.clone(), options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
-        Ok(Self { writer, readers, void_through })
+        Ok(Self { writer, readers, changes_elsewhere, void_through })
     }
 
     /// Reads an agent after its lease is ours: nobody else can append between the two.
@@ -219,6 +223,10 @@ impl Store for SqliteStore {
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
         // Only the writer knows which process this is.
         self.writer.submit(|db, me| approval::list(db, me)).await
+    }
+
+    fn changes_elsewhere(&self) -> u64 {
+        self.changes_elsewhere.load(Ordering::Acquire)
     }
 
     fn void_through(&self) -> Fence {
