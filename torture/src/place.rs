@@ -34,7 +34,9 @@ impl Place {
         let dir = tempfile::Builder::new().prefix("nexus-torture-").tempdir()?;
         let model = ScriptedModel::start().await;
         model.set_script(turn::script);
-        let place = Self { dir, program: program.map(Path::to_path_buf), model };
+        // Whole, because servers are started in a directory of their own.
+        let program = program.map(Path::canonicalize).transpose().context("the program")?;
+        let place = Self { dir, program, model };
         fs::create_dir(place.work())?;
         place.prepare_home()?;
         Ok(place)

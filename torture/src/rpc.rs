@@ -31,8 +31,9 @@ impl Refusal {
             "There is no space left on the disk",
             "The store cannot be written",
             "The store failed",
+            "The store is held by another process",
         ];
-        self.code == -32603 && known.contains(&&*self.message)
+        known.contains(&&*self.message)
     }
 
     /// The process that has the agent, where the refusal says so.

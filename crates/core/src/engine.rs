@@ -38,6 +38,8 @@ pub struct Engine {
     pub(crate) lifecycle: tokio::sync::RwLock<()>,
     /// One agent is made or restored by one caller at a time; the name's hash picks the lock.
     names: [tokio::sync::Mutex<()>; NAME_LOCKS],
+    /// How far `Store::changes_elsewhere` has been heeded.
+    refreshed: AtomicU64,
     /// How far `Store::void_through` has been heeded.
     released: AtomicU64,
     stop_requested: CancellationToken,
@@ -107,6 +109,7 @@ impl Engine {
             pool,
             lifecycle: tokio::sync::RwLock::new(()),
             names: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            refreshed: AtomicU64::new(0),
             released: AtomicU64::new(0),
             stop_requested: CancellationToken::new(),
         }))
@@ -243,9 +246,23 @@ impl Engine {
         family
     }
 
+    /// Learns of the agents that other processes on the same home have made, changed and ended. Costs nothing while they
+    /// did not.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.release_lost();
+        let changes = self.parts.store.changes_elsewhere();
+        if changes == self.refreshed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Shared, so that nothing is ended here between the two: it would come back.
+        let _lifecycle = self.lifecycle.read().await;
+        self.pool.replace_stored(self.parts.store.list().await?);
+        self.refreshed.fetch_max(changes, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// The agents `requester` may see: all for the administrator, its own line for an agent.
     pub fn list_agents(&self, requester: &Requester) -> Vec<Card> {
-        self.release_lost();
         let mut cards = self.pool.cards();
         if let Requester::Agent(own) = requester {
             let mut line = self.pool.family(own);

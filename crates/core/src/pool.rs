@@ -78,6 +78,16 @@ impl Pool {
         }
     }
 
+    /// Replaces what is known of the agents that are not live here by what lies in the store now.
+    pub fn replace_stored(&self, records: Vec<AgentRecord>) {
+        let _changed = Changed(&self.version);
+        let mut entries = self.write();
+        entries.retain(|_, entry| matches!(entry, Entry::Live(_)));
+        for record in records {
+            entries.entry(record.id.clone()).or_insert_with(|| Entry::Stored(Box::new(record)));
+        }
+    }
+
     pub fn remove(&self, id: &AgentId) -> Option<Arc<Agent>> {
         let _changed = Changed(&self.version);
         lock(&self.loaded).remove(id);

@@ -117,6 +117,10 @@ pub trait Store: Send + Sync {
     /// is gone is `DeniedByRestart`.
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError>;
 
+    /// Grows when another process has written. Noticed with the next write of this one, and within seconds in any case.
+    /// Cheap, and asked with every list of agents.
+    fn changes_elsewhere(&self) -> u64;
+
     /// Leases with a fence up to this one are not this process's any more: it was paused for so long that another took
     /// it for dead. The first fence of all while that did not happen. Cheap, and asked on every touch of an agent.
     fn void_through(&self) -> Fence;
@@ -286,6 +290,9 @@ pub enum StoreError {
     DiskFull,
     #[error("the store cannot be written")]
     ReadOnly,
+    /// Another process has been writing for longer than a write takes; perhaps it was stopped in the middle of one.
+    #[error("the store is held by another process")]
+    Busy,
     #[error("the store is closed")]
     Closed,
     /// Everything else. The detail is for the log, not for a caller.

@@ -101,6 +101,11 @@ impl WireError for StoreError {
                 &["Call the process that has it."],
             ),
             Self::Closed => stopping(),
+            Self::Busy => RpcError::unavailable(
+                sentence(self),
+                "another process on the same home has been writing for too long; it may be stopped",
+                &["Let that process go on, or end it; then call again."],
+            ),
             Self::DiskFull | Self::ReadOnly => RpcError::internal(sentence(self)),
             Self::Failed(detail) => {
                 tracing::error!(detail, "the store failed");

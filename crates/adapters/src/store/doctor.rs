@@ -17,7 +17,7 @@ use thiserror::Error;
 use super::agent::{SELECT_AGENT, signed};
 use super::fault::Fault;
 use super::open::{self, OpenError};
-use super::owner::{Owner, random_hex};
+use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
 use super::{log, schema, session};
 

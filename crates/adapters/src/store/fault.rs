@@ -43,6 +43,7 @@ impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+            Some(ErrorCode::DatabaseBusy) => StoreError::Busy,
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => StoreError::ReadOnly,
             // A quota or a limit on the size of files, most likely.
             Some(ErrorCode::SystemIoFailure) if is_write(&error) => StoreError::ReadOnly,

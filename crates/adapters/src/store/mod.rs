@@ -20,6 +20,8 @@ mod tests;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -45,6 +47,7 @@ use self::writer::Writer;
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
+    changes_elsewhere: Arc<AtomicU64>,
     void_through: VoidThrough,
 }
 
@@ -76,9 +79,10 @@ impl SqliteStore {
             tracing::warn!(?fault, "what temporary agents asked for was not removed");
         }
         let void_through = owner.void_through();
-        let writer = Writer::start(opened.db, owner, options.commits)
+        let changes_elsewhere = Arc::new(AtomicU64::new(0));
+        let writer = Writer::start(opened.db, owner, changes_elsewhere.clone(), options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
-        Ok(Self { writer, readers, void_through })
+        Ok(Self { writer, readers, changes_elsewhere, void_through })
     }
 
     /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.
@@ -251,6 +255,10 @@ impl Store for SqliteStore {
     async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
         // By the writer, as above.
         self.writer.submit(|db, me| approval::list(db, me)).await
+    }
+
+    fn changes_elsewhere(&self) -> u64 {
+        self.changes_elsewhere.load(Ordering::Acquire)
     }
 
     fn void_through(&self) -> Fence {

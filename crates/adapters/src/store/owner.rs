@@ -34,6 +34,9 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Signs of life in that time: one or two may come late.
 const BEATS: u32 = 6;
 
+/// However impatient a test is, the writer has other things to do.
+const BEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 /// This process as an owner of agents.
 pub(super) struct Owner {
     directory: PathBuf,
@@ -95,7 +98,7 @@ impl Owner {
     }
 
     pub(super) fn beat_interval(&self) -> Duration {
-        self.silence_max / BEATS
+        (self.silence_max / BEATS).max(BEAT_INTERVAL_MIN)
     }
 
     /// Shows that this process lives. False when its claim was taken from it.

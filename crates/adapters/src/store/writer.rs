@@ -2,6 +2,8 @@
 //! that a flush of the disk is shared by all who wait for one.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -42,12 +44,13 @@ impl Writer {
     pub(super) fn start(
         db: Connection,
         me: Owner,
+        changes_elsewhere: Arc<AtomicU64>,
         commits: Option<Box<dyn Commits>>,
     ) -> io::Result<Self> {
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         let (queue, orders) = mpsc::channel(QUEUE_JOBS_MAX);
         let interval = me.beat_interval();
-        let desk = Desk { db, me, commits, committed: 0 };
+        let desk = Desk { db, me, data_version: None, changes_elsewhere, commits, committed: 0 };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(|| desk.run(orders))?;
         let beats = queue.downgrade();
@@ -169,6 +172,9 @@ fn isolated<T>(
 struct Desk {
     db: Connection,
     me: Owner,
+    /// Changes when anybody but this connection, and so another process, has committed.
+    data_version: Option<i64>,
+    changes_elsewhere: Arc<AtomicU64>,
     commits: Option<Box<dyn Commits>>,
     /// Commits that were tried.
     committed: u64,
@@ -176,6 +182,7 @@ struct Desk {
 
 impl Desk {
     fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        self.look_around();
         let mut batch = Vec::with_capacity(GROUP_JOBS_MAX);
         while orders.blocking_recv_many(&mut batch, GROUP_JOBS_MAX) > 0 {
             let mut group = Vec::with_capacity(batch.len());
@@ -216,6 +223,7 @@ impl Desk {
         execute(&self.db, "BEGIN IMMEDIATE")?;
         // Inside the transaction, where no other process can take a lease.
         self.me.notice_revocation(&self.db)?;
+        self.look_around();
         for job in group {
             if let Err(error) = job.run(&self.db, &mut self.me)
                 && self.db.is_autocommit()
@@ -241,8 +249,25 @@ impl Desk {
         Ok(())
     }
 
-    /// A claim that was taken away is noticed here by a process that writes nothing.
+    /// Notes whether another process has written since the last time.
+    fn look_around(&mut self) {
+        let version = self
+            .db
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut query| query.query_row([], |row| row.get(0)));
+        match version {
+            Ok(version) => {
+                if self.data_version.replace(version).is_some_and(|last| last != version) {
+                    self.changes_elsewhere.fetch_add(1, Ordering::Release);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the version of the data was not read"),
+        }
+    }
+
+    /// What other processes did is noticed here by a process that writes nothing.
     fn beat(&mut self) {
+        self.look_around();
         let noticed = self.me.beat().map_err(Fault::from).and_then(|alive| match alive {
             true => Ok(()),
             false => self.me.notice_revocation(&self.db),

@@ -266,6 +266,10 @@ impl Store for MemoryStore {
         Ok(self.approvals.lock().unwrap().values().cloned().collect())
     }
 
+    fn changes_elsewhere(&self) -> u64 {
+        0
+    }
+
     fn void_through(&self) -> Fence {
         Fence(0)
     }

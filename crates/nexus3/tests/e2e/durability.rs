@@ -7,7 +7,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
 
 use crate::harness::wire::request;
-use crate::harness::{Server, Setup, Wire, World};
+use crate::harness::{Server, Setup, Wire, World, eventually};
 use crate::support::{at_path, create, entry, history, list, names, prompt, say, shown};
 
 #[tokio::test]
@@ -160,6 +160,30 @@ async fn two_servers_share_a_home() {
     create(&one.wire(), "c").await;
     assert_eq!(one.terminate().await.code(), Some(0));
     say(&other, "c", "Hi").await;
+}
+
+/// Another server's changes are seen with the next write, and after some seconds without one.
+#[tokio::test]
+async fn what_another_server_does_is_listed() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let one = setup.start_in(&world).await;
+    let two = Setup::new().no_socket().start_in(&world).await;
+    for name in ["a", "b"] {
+        create(&one.wire(), name).await;
+    }
+    say(&one.wire(), "a", "Hi").await;
+    create(&two.wire(), "x").await;
+    assert_eq!(names(&two.wire()).await, ["a", "b", "x"]);
+    assert_eq!(entry(&two.wire(), "a").await["message_count"], 2);
+    assert_eq!(entry(&two.wire(), "a").await["status"], "stored");
+
+    one.wire().ok("destroy_agent", json!({"agent_id": "b"})).await;
+    say(&two.wire(), "x", "Hi").await;
+    assert_eq!(names(&two.wire()).await, ["a", "x"]);
+    let rename = json!({"old_name": "a", "new_name": "c"});
+    one.wire().ok("rename_session", rename).await;
+    eventually("the new name to be listed", async || names(&two.wire()).await == ["c", "x"]).await;
 }
 
 #[tokio::test]

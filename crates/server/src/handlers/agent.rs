@@ -88,6 +88,7 @@ async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResul
 
 async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
     let services = &cx.services;
+    services.engine.refresh().await.map_err(wire)?;
     // What an agent sees is its own; what the administrator sees is the same until something changes.
     if cx.caller.requester != Requester::Administrator {
         return Ok(ListAgentsResult { agents: entries(&cx) });

@@ -28,6 +28,7 @@ async fn summaries(
     params: GetAgentSummariesParams,
 ) -> Result<GetAgentSummariesResult, RpcError> {
     let engine = &cx.services.engine;
+    engine.refresh().await.map_err(wire)?;
     let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
     let mut agents = Vec::new();
     for card in engine.list_agents(&cx.caller.requester) {

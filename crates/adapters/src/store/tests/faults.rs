@@ -134,6 +134,19 @@ async fn a_database_that_became_read_only_is_named() {
 }
 
 #[tokio::test]
+async fn a_process_that_stopped_in_the_middle_of_a_write_is_named() {
+    let home = home();
+    let store = open(&home);
+    let impatient = |db: &rusqlite::Connection| db.busy_timeout(std::time::Duration::ZERO);
+    store.writer.submit(move |db, _| Ok(impatient(db)?)).await.unwrap();
+    let stopped = rusqlite::Connection::open(home.path().join("nexus3.db")).unwrap();
+    stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(matches!(store.create(agent("a")).await, Err(StoreError::Busy)));
+    stopped.execute_batch("ROLLBACK").unwrap();
+    store.create(agent("a")).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_a_stored_permission_cannot_say_is_an_error() {
     let home = home();
     let store = open(&home);
