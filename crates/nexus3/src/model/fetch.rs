@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -31,7 +32,8 @@ pub struct Workshop {
 impl Workshop {
     pub fn open(models: &Path) -> anyhow::Result<Self> {
         let place = || format!("{} cannot be used", models.display());
-        fs::create_dir_all(models).with_context(place)?;
+        // The program's home may be made here, and is for its owner alone.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(models).with_context(place)?;
         let lock = File::create(models.join(".pull.lock")).with_context(place)?;
         if lock.try_lock().is_err() {
             bail!("another nexus3 is installing a model in {}", models.display());

@@ -50,8 +50,10 @@ fn files(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn without_python_or_pip_it_says_so() {
-    let world = Setup::new().world().await;
+    let world = Setup::new().unconfigured().world().await;
     let output = model(&world, &["pull"]).await;
+    let mode = std::fs::metadata(world.home()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "the home is for its owner");
     assert_eq!((output.code, &*output.stdout), (Some(1), ""));
     assert!(output.stderr.contains("python3 is not on the PATH"), "{output:?}");
     python(&world, "echo '/usr/bin/python3: No module named pip' >&2; exit 1");
