@@ -58,7 +58,8 @@ const SUMMARY_PROMPT: &str = "You summarise the earlier part of a conversation b
 the assistant can go on without it. Keep decisions, facts, names, file paths, numbers and open tasks. Leave out \
 greetings and anything superseded. Answer with the summary alone.";
 
-/// Longest part of one message that the summariser is shown: a huge tool output must not push the rest out.
+/// Longest part of one message, or of one call's arguments, that the summariser is shown: a huge tool output must not
+/// push the rest out.
 const SUMMARY_MESSAGE_CHARS_MAX: usize = 8_000;
 
 impl Engine {
@@ -209,6 +210,7 @@ fn cut_point(
 
 fn summary_call(model: &Model, messages: &[SharedMessage]) -> ModelCall {
     let mut transcript = String::new();
+    let short = |text: &str| text.chars().take(SUMMARY_MESSAGE_CHARS_MAX).collect::<String>();
     for message in messages {
         let role = match message.role {
             Role::User => "User",
@@ -216,14 +218,13 @@ fn summary_call(model: &Model, messages: &[SharedMessage]) -> ModelCall {
             Role::Tool => "Tool result",
             Role::Summary => "Earlier summary",
         };
-        let content = message.content.chars().take(SUMMARY_MESSAGE_CHARS_MAX).collect::<String>();
-        let _ = writeln!(transcript, "{role}: {}", redact(&content));
+        let _ = writeln!(transcript, "{role}: {}", redact(&short(&message.content)));
         for call in &message.tool_calls {
             let _ = writeln!(
                 transcript,
                 "Assistant called {} with {}",
                 call.name,
-                redact(&call.arguments.to_string())
+                redact(&short(&call.arguments.to_string()))
             );
         }
     }

@@ -82,10 +82,22 @@ impl Conversation {
         self.history.iter().rposition(|candidate| Arc::ptr_eq(candidate, message))
     }
 
-    /// From a summary on, the context is the summary and what came after the part it stands for.
+    /// From a summary on, the context is the summary and what came after the part it stands for. One made in the middle
+    /// of a turn may stand for all there is: then what the turn is about follows it in the user's own words.
     fn restart_context(&mut self, summary: &SharedMessage) {
         let covered = summary.meta.covers.unwrap_or(self.history.len()).min(self.history.len());
         let (mut context, mut bytes) = (vec![summary.clone()], summary.text_bytes());
+        if covered == self.history.len()
+            && self
+                .history
+                .iter()
+                .rev()
+                .find(|it| it.role != Role::Summary)
+                .is_some_and(|it| it.role == Role::Tool)
+            && let Some(asked) = self.history.iter().rev().find(|it| it.role == Role::User)
+        {
+            extend(&mut context, asked, &mut bytes);
+        }
         for message in &self.history[covered..] {
             if message.role != Role::Summary {
                 extend(&mut context, message, &mut bytes);
@@ -283,6 +295,15 @@ mod tests {
     fn a_summary_replaces_what_it_covers() {
         check("u1 a1 u2 a2 s2 u3 a3", "s u2 a2 u3 a3");
         check("u1 a1 s2 u2 a2 u3 a3 s5 u4", "s u3 a3 u4");
+        check("u1 a1 s2", "s");
+    }
+
+    #[test]
+    fn a_summary_in_the_middle_of_a_turn_leaves_what_was_asked() {
+        check("u1 a1 u2 c1 t1 s5", "s u2");
+        check("u1 a1 u2 c1 t1 s5 a2 u3", "s u2 a2 u3");
+        check("u1 c1 t1 s3 c2 t2 s6", "s u1");
+        check("u1 a1 u2 c1 t1 s2", "s u2 c1 t1");
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use nexus_core::compact::Compaction;
 use nexus_core::turn::TurnError;
+use serde_json::json;
 
 use crate::fakes::{Script, WINDOW, World, history};
 
@@ -72,4 +73,17 @@ async fn a_message_that_cannot_fit_is_refused_before_the_model_is_asked() {
     assert!(matches!(too_long, Err(TurnError::ContextTooLong { window: 1000, .. })));
     assert_eq!(world.model.calls().len(), 0);
     world.say(&agent, &"x".repeat(fits)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_fills_the_window_leaves_what_was_asked() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let huge = Script::Call(vec![("echo", json!({"text": "z".repeat(20_000)}))]);
+    world.model.script([huge, Script::Say("it echoed"), Script::Say("done")]);
+    assert_eq!(world.say(&agent, "Echo much").await.unwrap().content, "done");
+    let calls = world.model.calls();
+    let transcript = &calls[1].messages[0].content;
+    assert!(transcript.len() < 20_000, "the summariser is shown {} bytes", transcript.len());
+    assert_eq!(world.model.last_context(), ["Summary: it echoed", "User: Echo much"]);
 }
