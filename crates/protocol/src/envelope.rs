@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::RpcError;
+use crate::plain;
 
 /// Deepest nesting of a message. Deeper ones serve only to exhaust a parser's stack.
 pub const DEPTH_MAX: usize = 128;
@@ -23,12 +24,12 @@ pub enum Incoming<'a> {
     Batch(Vec<Result<Request<'a>, RpcError>>),
 }
 
-/// One call. `params` is still text: what it must be depends on the method.
+/// One call. `params` is still text, an object or an array in JSON: what it must be depends on the method.
 pub struct Request<'a> {
     /// `None` for a notification.
     pub id: Option<Id>,
     pub method: Cow<'a, str>,
-    pub params: Option<&'a RawValue>,
+    pub params: Option<&'a str>,
 }
 
 /// The id of a request: the JSON text of a string or an integer, kept to the letter so that it is echoed exactly.
@@ -38,6 +39,9 @@ pub struct Id(Arc<str>);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
+    if let Some(request) = str::from_utf8(message).ok().and_then(plain_request) {
+        return Ok(Incoming::Single(request));
+    }
     if deeper_than(message, DEPTH_MAX) {
         return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
     }
@@ -53,6 +57,28 @@ pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
             Err(RpcError::invalid_request("a request must be an object"))
         }
     }
+}
+
+/// The request that `message` is, if it is a good one and plain.
+fn plain_request(message: &str) -> Option<Request<'_>> {
+    let (mut jsonrpc, mut method, mut params, mut id) = (None, None, None, None);
+    plain::members(message, &mut |name, value| {
+        let member = match name {
+            "jsonrpc" => &mut jsonrpc,
+            "method" => &mut method,
+            "params" => &mut params,
+            "id" => &mut id,
+            _ => return None,
+        };
+        member.replace(value).is_none().then_some(())
+    })?;
+    let method = plain::string(method?).filter(|method| !method.is_empty())?;
+    let id = match id.filter(|id| *id != "null") {
+        Some(id) => Some(Id::from_json(id)?),
+        None => None,
+    };
+    let good = jsonrpc? == "\"2.0\"" && params.is_none_or(|params| params.starts_with('{'));
+    good.then_some(Request { id, method: method.into(), params })
 }
 
 fn parse_batch(message: &str) -> Result<Incoming<'_>, RpcError> {
@@ -140,8 +166,8 @@ impl<'a> Members<'a> {
                     RpcError::invalid_request("id must be a string or an integer")
                 })?),
             };
-        let params = self.params.filter(|raw| raw.get() != "null");
-        match params.map(|raw| raw.get().as_bytes()[0]) {
+        let params = self.params.map(RawValue::get).filter(|raw| *raw != "null");
+        match params.map(|raw| raw.as_bytes()[0]) {
             None | Some(b'{' | b'[') => Ok(Request { id, method, params }),
             Some(_) => Err(RpcError::invalid_request("params must be an object")),
         }
@@ -304,7 +330,7 @@ mod tests {
         let one = |request: &Result<Request, RpcError>| match request {
             Ok(request) => {
                 let id = request.id.as_ref().map_or("none", Id::as_json);
-                format!("{} {id} {}", request.method, request.params.map_or("none", RawValue::get))
+                format!("{} {id} {}", request.method, request.params.unwrap_or("none"))
             }
             Err(error) => format!("{} {}", error.code, error.message),
         };
@@ -313,6 +339,10 @@ mod tests {
             Ok(Incoming::Batch(batch)) => batch.iter().map(one).collect::<Vec<_>>().join("; "),
             Err(error) => one(&Err(error)),
         };
+        if let Some(plain) = str::from_utf8(message).ok().and_then(plain_request) {
+            let members: Members = serde_json::from_slice(message).unwrap();
+            assert_eq!(one(&Ok(plain)), one(&members.into_request()));
+        }
         assert!(got.starts_with(expected), "{}: {got}", String::from_utf8_lossy(message));
     }
 

@@ -14,7 +14,7 @@ use nexus_core::engine::AccessError;
 use nexus_core::{Agent, AgentId, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
-use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params};
+use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params, plain};
 use schemars::Schema;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -74,8 +74,9 @@ pub enum Class {
     Overloaded,
 }
 
+#[derive(Clone)]
 pub struct Dispatcher {
-    table: Table,
+    table: Arc<Table>,
     services: Arc<Services>,
 }
 
@@ -94,7 +95,7 @@ struct Entry {
 
 /// Decodes, runs and encodes one call. Without an id the result is not encoded.
 type Run = Box<
-    dyn Fn(Cx, Option<&RawValue>, Option<Id>) -> BoxFuture<'static, Result<Vec<u8>, RpcError>>
+    dyn Fn(Cx, Option<&str>, Option<Id>) -> BoxFuture<'static, Result<Vec<u8>, RpcError>>
         + Send
         + Sync,
 >;
@@ -118,7 +119,7 @@ pub struct MethodInfo {
 
 /// What a handler knows of its call.
 pub struct Cx {
-    pub services: Arc<Services>,
+    dispatcher: Arc<Dispatcher>,
     pub caller: Caller,
     /// The agent the call is for, where one was named.
     pub agent_id: Option<AgentId>,
@@ -126,22 +127,24 @@ pub struct Cx {
 }
 
 impl Cx {
+    pub fn services(&self) -> &Services {
+        &self.dispatcher.services
+    }
+
     /// The agent this call is for, if the caller may do `action` to it.
     pub async fn agent(&self, action: Action) -> Result<Arc<Agent>, RpcError> {
-        let (engine, requester) = (&self.services.engine, &self.caller.requester);
+        let (engine, requester) = (&self.services().engine, &self.caller.requester);
         match &self.agent_id {
             Some(id) => engine.agent(requester, id, action).await.map_err(wire),
-            None => engine.default_agent(requester, action).await.map_err(wire),
+            // On the heap: every call would carry the room for it.
+            None => Box::pin(engine.default_agent(requester, action)).await.map_err(wire),
         }
     }
 }
 
-/// Whatever takes method registrations: a dispatcher that serves them, or a table for the documents.
-pub trait Registry {
-    fn table(&mut self) -> &mut Table;
-
+impl Table {
     /// Adds a method with its handler.
-    fn on<M, F, Fut>(&mut self, handler: F)
+    pub fn on<M, F, Fut>(&mut self, handler: F)
     where
         M: Method,
         F: Fn(Cx, M::Params) -> Fut + Send + Sync + 'static,
@@ -166,27 +169,8 @@ pub trait Registry {
             result: || schemars::schema_for!(M::Result),
         };
         let entry = Entry { info, run, typed: Box::new(typed) };
-        assert!(
-            self.table().entries.insert(M::NAME, entry).is_none(),
-            "two methods named {}",
-            M::NAME
-        );
+        assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);
     }
-}
-
-impl Registry for Table {
-    fn table(&mut self) -> &mut Table {
-        self
-    }
-}
-
-impl Registry for Dispatcher {
-    fn table(&mut self) -> &mut Table {
-        &mut self.table
-    }
-}
-
-impl Table {
     /// All methods, by name.
     pub fn infos(&self) -> Vec<MethodInfo> {
         let mut infos: Vec<_> = self.entries.values().map(|entry| entry.info.clone()).collect();
@@ -207,8 +191,14 @@ fn encode(id: Option<&Id>, result: &impl serde::Serialize) -> Result<Vec<u8>, Rp
 }
 
 impl Dispatcher {
-    pub fn new(services: Services) -> Self {
-        Self { table: Table::default(), services: Arc::new(services) }
+    pub fn new(table: Table, services: Services) -> Self {
+        Self { table: Arc::new(table), services: Arc::new(services) }
+    }
+
+    /// The same for one connection. Its calls count themselves here: at one counter for all, connections on different
+    /// cores would wait for each other.
+    pub fn for_connection(&self) -> Arc<Self> {
+        Arc::new(self.clone())
     }
 
     pub fn services(&self) -> &Services {
@@ -216,7 +206,7 @@ impl Dispatcher {
     }
 
     /// Carries out a message: at most one reply, whatever it holds.
-    pub async fn handle(&self, caller: Caller, message: &[u8]) -> Reply {
+    pub async fn handle(self: &Arc<Self>, caller: Caller, message: &[u8]) -> Reply {
         let incoming = match envelope::parse(message) {
             Ok(incoming) => incoming,
             Err(error) => {
@@ -235,7 +225,7 @@ impl Dispatcher {
     }
 
     async fn handle_batch(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         batch: Vec<Result<Request<'_>, RpcError>>,
     ) -> Reply {
@@ -248,7 +238,7 @@ impl Dispatcher {
     }
 
     async fn handle_one(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         request: Result<Request<'_>, RpcError>,
     ) -> (Option<Vec<u8>>, Class) {
@@ -294,7 +284,11 @@ impl Dispatcher {
         (!known).then(|| wire(AccessError::Unknown(id.clone())))
     }
 
-    async fn run(&self, caller: &Caller, request: &Request<'_>) -> Result<Vec<u8>, RpcError> {
+    async fn run(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: &Request<'_>,
+    ) -> Result<Vec<u8>, RpcError> {
         let at_server = caller.target == Target::Server;
         let entry = self.table.entries.get(&*request.method);
         let entry = entry
@@ -306,7 +300,7 @@ impl Dispatcher {
             Target::Agent(id) => (Some(id.clone()), request.params.map(Cow::Borrowed)),
         };
         let cx = Cx {
-            services: self.services.clone(),
+            dispatcher: self.clone(),
             caller: caller.clone(),
             agent_id,
             request_id: request.id.clone(),
@@ -324,7 +318,7 @@ impl Dispatcher {
 
     /// Runs a method without bytes in between, for callers in the same process.
     pub async fn call<M: Method>(
-        &self,
+        self: &Arc<Self>,
         caller: Caller,
         agent_id: Option<AgentId>,
         params: M::Params,
@@ -335,39 +329,49 @@ impl Dispatcher {
             .get(M::NAME)
             .and_then(|entry| entry.typed.downcast_ref::<TypedHandler<M>>());
         let handler = typed.ok_or_else(|| RpcError::method_not_found(M::NAME))?;
-        handler(Cx { services: self.services.clone(), caller, agent_id, request_id: None }, params)
-            .await
+        handler(Cx { dispatcher: self.clone(), caller, agent_id, request_id: None }, params).await
     }
 }
 
 /// Takes `agent_id` out of the parameters of an agent method called at server scope: it is part of the address, not of
 /// the method. Returns it with the parameters that are left.
-fn take_agent_id(params: Option<&RawValue>) -> Result<(Option<AgentId>, Params<'_>), RpcError> {
+fn take_agent_id(params: Option<&str>) -> Result<(Option<AgentId>, Params<'_>), RpcError> {
     let whole = params.map(Cow::Borrowed);
     // A substring is enough to decide: whatever is not found here is refused later as an unknown parameter.
-    let Some(text) = params.map(RawValue::get).filter(|text| text.contains("\"agent_id\"")) else {
+    let Some(text) = params.filter(|text| text.contains("\"agent_id\"")) else {
         return Ok((None, whole));
     };
+    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
+    let parse = |name: &str| AgentId::parse(name).map_err(|error| refused(error.to_string()));
+    if let Some(name) = only_agent_id(text) {
+        return Ok((Some(parse(name)?), None));
+    }
     let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, whole)) };
     let Some(raw) = members.remove("agent_id") else { return Ok((None, whole)) };
-    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
     let id = match serde_json::from_str::<Option<String>>(raw.get()) {
-        Ok(name) => name
-            .map(|name| AgentId::parse(&name))
-            .transpose()
-            .map_err(|error| refused(error.to_string()))?,
+        Ok(name) => name.as_deref().map(parse).transpose()?,
         Err(_) => return Err(refused("agent_id must be string".into())),
     };
     if members.is_empty() {
         return Ok((id, None));
     }
-    let rest = serde_json::value::to_raw_value(&members)
+    let rest = serde_json::to_string(&members)
         .map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     Ok((id, Some(Cow::Owned(rest))))
 }
 
+/// The agent's name in parameters that hold nothing else, as those of most small calls.
+fn only_agent_id(params: &str) -> Option<&str> {
+    let mut found = None;
+    plain::members(params, &mut |name, value| match name {
+        "agent_id" => found.replace(plain::string(value)?).is_none().then_some(()),
+        _ => None,
+    })?;
+    found
+}
+
 /// The parameters of a call, still text.
-type Params<'a> = Option<Cow<'a, RawValue>>;
+type Params<'a> = Option<Cow<'a, str>>;
 
 /// Parameters by name, each still text.
 type Members<'a> = BTreeMap<String, &'a RawValue>;

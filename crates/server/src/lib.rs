@@ -42,14 +42,16 @@ impl Services {
 
 /// The dispatcher with every method of this server.
 pub fn dispatcher(services: Services) -> Arc<Dispatcher> {
-    let mut dispatcher = Dispatcher::new(services);
-    handlers::register(&mut dispatcher);
-    Arc::new(dispatcher)
+    Arc::new(Dispatcher::new(table(), services))
 }
 
 /// The method table alone, for the documents that are made from it.
 pub fn methods() -> Vec<dispatcher::MethodInfo> {
+    table().infos()
+}
+
+fn table() -> dispatcher::Table {
     let mut table = dispatcher::Table::default();
     handlers::register(&mut table);
-    table.infos()
+    table
 }

@@ -18,19 +18,19 @@ use nexus_protocol::params::NoParams;
 use nexus_protocol::shared::Shared;
 
 use super::{agent_id, request_id};
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<CreateAgent, _, _>(create);
-    registry.on::<DestroyAgent, _, _>(destroy);
-    registry.on::<ListAgents, _, _>(list);
-    registry.on::<CreateAgentToken, _, _>(create_token);
-    registry.on::<Shutdown, _, _>(shutdown);
+pub fn register(table: &mut Table) {
+    table.on::<CreateAgent, _, _>(create);
+    table.on::<DestroyAgent, _, _>(destroy);
+    table.on::<ListAgents, _, _>(list);
+    table.on::<CreateAgentToken, _, _>(create_token);
+    table.on::<Shutdown, _, _>(shutdown);
 }
 
 async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, RpcError> {
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let spec = AgentSpec {
         name: params.agent_id,
         preset: params.preset,
@@ -78,7 +78,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
 async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
     let destroyed =
-        cx.services.engine.destroy_agent(&cx.caller.requester, &id).await.map_err(wire)?;
+        cx.services().engine.destroy_agent(&cx.caller.requester, &id).await.map_err(wire)?;
     Ok(DestroyAgentResult {
         success: !destroyed.is_empty(),
         agent_id: params.agent_id,
@@ -87,7 +87,7 @@ async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResul
 }
 
 async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
-    let services = &cx.services;
+    let services = cx.services();
     services.engine.refresh().await.map_err(wire)?;
     // What an agent sees is its own; what the administrator sees is the same until something changes.
     if cx.caller.requester != Requester::Administrator {
@@ -106,7 +106,7 @@ async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
 }
 
 fn entries(cx: &Cx) -> Shared<Vec<AgentEntry>> {
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
     let cards = engine.list_agents(&cx.caller.requester);
     Shared::new(cards.into_iter().map(|card| entry(card, default_model.as_ref())).collect())
@@ -142,17 +142,17 @@ async fn create_token(
     params: CreateAgentTokenParams,
 ) -> Result<CreateAgentTokenResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
     let born = engine.born(&id).ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
     Ok(CreateAgentTokenResult {
         agent_id: params.agent_id,
-        token: cx.services.tokens.mint(&id, born),
+        token: cx.services().tokens.mint(&id, born),
     })
 }
 
 async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownResult, RpcError> {
-    let (engine, requester) = (&cx.services.engine, &cx.caller.requester);
+    let (engine, requester) = (&cx.services().engine, &cx.caller.requester);
     match &cx.agent_id {
         Some(id) => engine.shut_down_agent(requester, id).await.map_err(wire)?,
         None => engine.request_stop(requester).map_err(wire)?,

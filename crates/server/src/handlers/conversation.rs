@@ -2,7 +2,6 @@
 
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
-use nexus_core::context::Conversation;
 use nexus_core::{Message, Role};
 use nexus_protocol::RpcError;
 use nexus_protocol::conversation::{
@@ -13,32 +12,33 @@ use nexus_protocol::conversation::{
 use nexus_protocol::params::NoParams;
 
 use super::request_id;
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 
 /// Messages on a page when the caller names no number.
 const PAGE_MESSAGES: u32 = 200;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<GetContext, _, _>(context);
-    registry.on::<GetMessages, _, _>(messages);
-    registry.on::<GetTokens, _, _>(tokens);
-    registry.on::<Compact, _, _>(compact);
+pub fn register(table: &mut Table) {
+    table.on::<GetContext, _, _>(context);
+    table.on::<GetMessages, _, _>(messages);
+    table.on::<GetTokens, _, _>(tokens);
+    table.on::<Compact, _, _>(compact);
 }
 
 async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
     let progress = agent.progress();
-    let unfinished = match agent.turns_in_flight() {
-        0 => agent.with_conversation(Conversation::unfinished),
-        _ => None,
-    };
+    let running = agent.turns_in_flight() > 0;
+    let (message_count, unfinished) = agent.with_conversation(|conversation| {
+        let unfinished = if running { None } else { conversation.unfinished() };
+        (conversation.history().len() as u64, unfinished)
+    });
     Ok(GetContextResult {
-        message_count: agent.message_count(),
+        message_count,
         system_prompt: agent.has_system_prompt(),
         halted_at_iteration_limit: progress.halted_at_iteration_limit,
         last_iteration_count: progress.last_iteration_count,
-        max_tool_iterations: cx.services.engine.max_tool_iterations(),
+        max_tool_iterations: cx.services().engine.max_tool_iterations(),
         interrupted_turn: unfinished.map(|unfinished| InterruptedTurn {
             request_id: request_id(&unfinished.turn),
             unknown_tool_calls: unfinished.open_calls,
@@ -91,7 +91,7 @@ fn entry(index: u64, message: &Message) -> MessageEntry {
 
 async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let count = cx.services.engine.count_tokens(&agent).await;
+    let count = cx.services().engine.count_tokens(&agent).await;
     Ok(GetTokensResult {
         system: count.system,
         tools: count.tools,
@@ -105,7 +105,7 @@ async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
 async fn compact(cx: Cx, params: CompactParams) -> Result<CompactResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
     let compaction =
-        cx.services.engine.compact(&agent, params.force.unwrap_or(true)).await.map_err(wire)?;
+        cx.services().engine.compact(&agent, params.force.unwrap_or(true)).await.map_err(wire)?;
     Ok(match compaction {
         Compaction::Done { before, after } => CompactResult {
             compacted: true,

@@ -13,17 +13,17 @@ use nexus_core::{AgentId, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::RequestId;
 
-use crate::dispatcher::Registry;
+use crate::dispatcher::Table;
 pub use permission::entry as approval_entry;
 
-pub fn register(registry: &mut impl Registry) {
-    agent::register(registry);
-    conversation::register(registry);
-    permission::register(registry);
-    server::register(registry);
-    session::register(registry);
-    settings::register(registry);
-    turn::register(registry);
+pub fn register(table: &mut Table) {
+    agent::register(table);
+    conversation::register(table);
+    permission::register(table);
+    server::register(table);
+    session::register(table);
+    settings::register(table);
+    turn::register(table);
 }
 
 /// A name in the parameter `parameter`.

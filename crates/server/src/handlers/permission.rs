@@ -17,20 +17,21 @@ use nexus_protocol::permission::{
 use serde_json::json;
 
 use super::agent_id;
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<GetPermissions, _, _>(get);
-    registry.on::<SetPermissions, _, _>(set);
-    registry.on::<ExplainPermission, _, _>(explain);
-    registry.on::<ListApprovals, _, _>(list_approvals);
-    registry.on::<RespondApproval, _, _>(respond_approval);
+pub fn register(table: &mut Table) {
+    table.on::<GetPermissions, _, _>(get);
+    table.on::<SetPermissions, _, _>(set);
+    table.on::<ExplainPermission, _, _>(explain);
+    table.on::<ListApprovals, _, _>(list_approvals);
+    table.on::<RespondApproval, _, _>(respond_approval);
 }
 
 async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let (permissions, grants) = (cx.services.engine.effective_permissions(&agent), agent.grants());
+    let (permissions, grants) =
+        (cx.services().engine.effective_permissions(&agent), agent.grants());
     Ok(GetPermissionsResult {
         permission_level: permissions.level.name().into(),
         preset: permissions.preset,
@@ -53,7 +54,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
         parent_agent_id: agent.parent().map(|parent| parent.to_string()),
         network: permissions.network,
         commands: permissions.commands,
-        sandbox: cx.services.engine.sandbox().into(),
+        sandbox: cx.services().engine.sandbox().into(),
     })
 }
 
@@ -70,13 +71,13 @@ fn texts<'a>(paths: impl IntoIterator<Item = &'a std::path::PathBuf>) -> Vec<Str
 
 async fn set(cx: Cx, params: SetPermissionsParams) -> Result<SetPermissionsResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    cx.services.engine.may_change_permissions(&cx.caller.requester, &agent).map_err(wire)?;
+    cx.services().engine.may_change_permissions(&cx.caller.requester, &agent).map_err(wire)?;
     let change = PermissionChange {
         preset: params.preset,
         disable_tools: params.disable_tools.unwrap_or_default(),
         enable_tools: params.enable_tools.unwrap_or_default(),
     };
-    cx.services.engine.set_permissions(&agent, change).await.map_err(wire)?;
+    cx.services().engine.set_permissions(&agent, change).await.map_err(wire)?;
     let permissions = agent.permissions();
     Ok(SetPermissionsResult {
         updated: true,
@@ -92,7 +93,7 @@ async fn explain(
     let agent = cx.agent(Action::Read).await?;
     let arguments = params.arguments.unwrap_or_else(|| json!({}));
     let (allowed, needs_approval, rule, reason) =
-        match cx.services.engine.explain(&agent, &params.tool, arguments).await {
+        match cx.services().engine.explain(&agent, &params.tool, arguments).await {
             Explanation::Allowed => (true, false, None, None),
             Explanation::NeedsApproval(reason) => {
                 (false, true, Some("approval".into()), Some(reason))
@@ -110,7 +111,7 @@ async fn list_approvals(
 ) -> Result<ListApprovalsResult, RpcError> {
     let agent = params.agent_id.map(|name| agent_id("agent_id", &name)).transpose()?;
     let decided = params.include_decided.unwrap_or(false);
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let records =
         engine.list_approvals(&cx.caller.requester, agent.as_ref(), decided).await.map_err(wire)?;
     Ok(ListApprovalsResult { approvals: records.into_iter().map(entry).collect() })
@@ -125,7 +126,7 @@ async fn respond_approval(
         ApprovalDecision::AllowSession => Decision::AllowSession,
         ApprovalDecision::Deny => Decision::Deny,
     };
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let answered =
         engine.respond_approval(&cx.caller.requester, &params.approval_id, decision).await;
     Ok(RespondApprovalResult { approval: entry(answered.map_err(wire)?) })

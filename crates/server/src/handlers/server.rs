@@ -7,7 +7,7 @@ use nexus_protocol::server::{
 };
 use serde_json::Value;
 
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 use crate::openrpc;
 
@@ -15,14 +15,14 @@ use crate::openrpc;
 const FEATURES: [&str; 5] =
     ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema"];
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<ShutdownServer, _, _>(shutdown);
-    registry.on::<Discover, _, _>(discover);
-    registry.on::<Version, _, _>(version);
+pub fn register(table: &mut Table) {
+    table.on::<ShutdownServer, _, _>(shutdown);
+    table.on::<Discover, _, _>(discover);
+    table.on::<Version, _, _>(version);
 }
 
 async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownServerResult, RpcError> {
-    cx.services.engine.request_stop(&cx.caller.requester).map_err(wire)?;
+    cx.services().engine.request_stop(&cx.caller.requester).map_err(wire)?;
     Ok(ShutdownServerResult { success: true, message: "The server is stopping".into() })
 }
 
@@ -31,7 +31,7 @@ async fn discover(_: Cx, _: NoParams) -> Result<Value, RpcError> {
 }
 
 async fn version(cx: Cx, _: NoParams) -> Result<VersionResult, RpcError> {
-    let model = cx.services.engine.models().resolve(None).ok();
+    let model = cx.services().engine.models().resolve(None).ok();
     Ok(VersionResult {
         name: "nexus3".into(),
         version: env!("CARGO_PKG_VERSION").into(),

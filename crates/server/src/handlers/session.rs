@@ -12,23 +12,23 @@ use nexus_protocol::session::{
 };
 
 use super::agent_id;
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::{session, wire};
 
 /// Sessions on a page when the caller names no number.
 const PAGE_SESSIONS: u32 = 50;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<ListSessions, _, _>(list);
-    registry.on::<LoadSession, _, _>(load);
-    registry.on::<SaveSession, _, _>(save);
-    registry.on::<CloneSession, _, _>(clone);
-    registry.on::<RenameSession, _, _>(rename);
-    registry.on::<DeleteSession, _, _>(delete);
+pub fn register(table: &mut Table) {
+    table.on::<ListSessions, _, _>(list);
+    table.on::<LoadSession, _, _>(load);
+    table.on::<SaveSession, _, _>(save);
+    table.on::<CloneSession, _, _>(clone);
+    table.on::<RenameSession, _, _>(rename);
+    table.on::<DeleteSession, _, _>(delete);
 }
 
 async fn list(cx: Cx, params: ListSessionsParams) -> Result<ListSessionsResult, RpcError> {
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let offset = params.offset.unwrap_or(0);
     let limit = params.limit.map_or(PAGE_SESSIONS, |limit| limit.get());
     let temporary = params.include_temp.unwrap_or(false);
@@ -70,7 +70,7 @@ async fn load(cx: Cx, params: LoadSessionParams) -> Result<LoadSessionResult, Rp
         preset: params.preset,
         model: params.model,
     };
-    let loaded = cx.services.engine.load_session(&cx.caller.requester, spec).await;
+    let loaded = cx.services().engine.load_session(&cx.caller.requester, spec).await;
     let agent = loaded.map_err(session("session_name", "agent_id"))?;
     Ok(LoadSessionResult {
         restored: true,
@@ -82,7 +82,7 @@ async fn load(cx: Cx, params: LoadSessionParams) -> Result<LoadSessionResult, Rp
 async fn save(cx: Cx, params: SaveSessionParams) -> Result<SaveSessionResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
     let name = agent_id("session_name", &params.session_name)?;
-    let saved = cx.services.engine.save_session(&cx.caller.requester, &id, &name).await;
+    let saved = cx.services().engine.save_session(&cx.caller.requester, &id, &name).await;
     let agent_id = saved.map_err(session("agent_id", "session_name"))?.to_string();
     Ok(SaveSessionResult { saved: true, session_name: params.session_name, agent_id })
 }
@@ -90,7 +90,7 @@ async fn save(cx: Cx, params: SaveSessionParams) -> Result<SaveSessionResult, Rp
 async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult, RpcError> {
     let from = agent_id("src_session", &params.src_session)?;
     let to = agent_id("dest_session", &params.dest_session)?;
-    let cloned = cx.services.engine.clone_session(&cx.caller.requester, &from, &to).await;
+    let cloned = cx.services().engine.clone_session(&cx.caller.requester, &from, &to).await;
     cloned.map_err(session("src_session", "dest_session"))?;
     let CloneSessionParams { src_session, dest_session } = params;
     Ok(CloneSessionResult { cloned: true, src_session, dest_session })
@@ -99,7 +99,7 @@ async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult,
 async fn rename(cx: Cx, params: RenameSessionParams) -> Result<RenameSessionResult, RpcError> {
     let from = agent_id("old_name", &params.old_name)?;
     let to = agent_id("new_name", &params.new_name)?;
-    let renamed = cx.services.engine.rename_session(&cx.caller.requester, &from, &to).await;
+    let renamed = cx.services().engine.rename_session(&cx.caller.requester, &from, &to).await;
     renamed.map_err(session("old_name", "new_name"))?;
     let RenameSessionParams { old_name, new_name } = params;
     Ok(RenameSessionResult { renamed: true, old_name, new_name })
@@ -107,7 +107,7 @@ async fn rename(cx: Cx, params: RenameSessionParams) -> Result<RenameSessionResu
 
 async fn delete(cx: Cx, params: DeleteSessionParams) -> Result<DeleteSessionResult, RpcError> {
     let name = agent_id("session_name", &params.session_name)?;
-    let deleted = cx.services.engine.delete_session(&cx.caller.requester, &name).await;
+    let deleted = cx.services().engine.delete_session(&cx.caller.requester, &name).await;
     let deleted = deleted.map_err(session("session_name", "session_name"))?;
     Ok(DeleteSessionResult { deleted, session_name: params.session_name })
 }

@@ -11,23 +11,23 @@ use nexus_protocol::settings::{
     SetSystemPromptResult, SummaryTokens,
 };
 
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<GetAgentSummaries, _, _>(summaries);
-    registry.on::<SetCwd, _, _>(set_cwd);
-    registry.on::<GetSystemPrompt, _, _>(get_system_prompt);
-    registry.on::<SetSystemPrompt, _, _>(set_system_prompt);
-    registry.on::<GetModel, _, _>(get_model);
-    registry.on::<SetModel, _, _>(set_model);
+pub fn register(table: &mut Table) {
+    table.on::<GetAgentSummaries, _, _>(summaries);
+    table.on::<SetCwd, _, _>(set_cwd);
+    table.on::<GetSystemPrompt, _, _>(get_system_prompt);
+    table.on::<SetSystemPrompt, _, _>(set_system_prompt);
+    table.on::<GetModel, _, _>(get_model);
+    table.on::<SetModel, _, _>(set_model);
 }
 
 async fn summaries(
     cx: Cx,
     params: GetAgentSummariesParams,
 ) -> Result<GetAgentSummariesResult, RpcError> {
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     engine.refresh().await.map_err(wire)?;
     let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
     let mut agents = Vec::new();
@@ -53,7 +53,7 @@ async fn summaries(
 
 /// Counting would have to read the conversation of an agent that is not in memory.
 async fn tokens(cx: &Cx, card: &Card) -> Option<SummaryTokens> {
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let agent = engine.live_agent(&card.record.id)?;
     let count = engine.count_tokens(&agent).await;
     Some(SummaryTokens { total: count.total(), budget: count.budget })
@@ -61,14 +61,14 @@ async fn tokens(cx: &Cx, card: &Card) -> Option<SummaryTokens> {
 
 async fn set_cwd(cx: Cx, params: SetCwdParams) -> Result<SetCwdResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let engine = &cx.services.engine;
+    let engine = &cx.services().engine;
     let cwd = engine.set_cwd(&cx.caller.requester, &agent, params.cwd).await.map_err(wire)?;
     Ok(SetCwdResult { cwd: cwd.display().to_string() })
 }
 
 async fn get_system_prompt(cx: Cx, _: NoParams) -> Result<GetSystemPromptResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let prompt = cx.services.engine.system_prompt(&agent).await;
+    let prompt = cx.services().engine.system_prompt(&agent).await;
     Ok(GetSystemPromptResult {
         system_prompt: prompt.text.to_string(),
         system_prompt_path: prompt.source.map(|path| path.display().to_string()),
@@ -80,13 +80,13 @@ async fn set_system_prompt(
     params: SetSystemPromptParams,
 ) -> Result<SetSystemPromptResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    cx.services.engine.set_system_prompt(&agent, params.system_prompt).await.map_err(wire)?;
+    cx.services().engine.set_system_prompt(&agent, params.system_prompt).await.map_err(wire)?;
     Ok(SetSystemPromptResult { updated: true })
 }
 
 async fn get_model(cx: Cx, _: NoParams) -> Result<GetModelResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let model = cx.services.engine.model(&agent).map_err(wire)?;
+    let model = cx.services().engine.model(&agent).map_err(wire)?;
     Ok(GetModelResult {
         model: model.alias,
         provider: model.provider_name,
@@ -96,6 +96,6 @@ async fn get_model(cx: Cx, _: NoParams) -> Result<GetModelResult, RpcError> {
 
 async fn set_model(cx: Cx, params: SetModelParams) -> Result<SetModelResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let model = cx.services.engine.set_model(&agent, params.model).await.map_err(wire)?;
+    let model = cx.services().engine.set_model(&agent, params.model).await.map_err(wire)?;
     Ok(SetModelResult { updated: true, model: model.alias })
 }

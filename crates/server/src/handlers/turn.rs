@@ -14,14 +14,14 @@ use nexus_protocol::turn::{
 };
 
 use super::{agent_id, request_id, schema, turn_id};
-use crate::dispatcher::{Cx, Registry};
+use crate::dispatcher::{Cx, Table};
 use crate::errors::wire;
 use crate::stream::Stream;
 
-pub fn register(registry: &mut impl Registry) {
-    registry.on::<Send, _, _>(send);
-    registry.on::<ResumeTurn, _, _>(resume);
-    registry.on::<Cancel, _, _>(cancel);
+pub fn register(table: &mut Table) {
+    table.on::<Send, _, _>(send);
+    table.on::<ResumeTurn, _, _>(resume);
+    table.on::<Cancel, _, _>(cancel);
 }
 
 async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
@@ -60,7 +60,7 @@ async fn take_turn(
     let stream = if stream == Some(true) { Stream::open(cx).await } else { None };
     input.sink = stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>);
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
-    let answer = match cx.services.engine.start_turn(agent, input) {
+    let answer = match cx.services().engine.start_turn(agent, input) {
         Err(error) => Err(wire(error)),
         Ok(turn) => match &stream {
             None => finish(turn, timeout).await,

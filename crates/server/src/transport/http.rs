@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::patience::Patience;
+use super::rarely::Rarely;
 use super::sse::{Events, Progress};
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
 use crate::auth::{Auth, AuthError};
@@ -54,13 +55,24 @@ pub struct Limits {
 /// A bound port, not yet served.
 pub struct HttpServer {
     listener: TcpListener,
-    context: Arc<Context>,
+    context: Context,
 }
 
+/// What a connection works with.
 struct Context {
     dispatcher: Arc<Dispatcher>,
-    auth: Auth,
+    auth: Arc<Auth>,
     limits: Limits,
+}
+
+impl Context {
+    fn for_connection(&self) -> Self {
+        Self {
+            dispatcher: self.dispatcher.for_connection(),
+            auth: self.auth.clone(),
+            limits: self.limits,
+        }
+    }
 }
 
 type Body = Either<Full<Bytes>, Events>;
@@ -81,7 +93,7 @@ impl HttpServer {
         auth: Auth,
         limits: Limits,
     ) -> Self {
-        Self { listener, context: Arc::new(Context { dispatcher, auth, limits }) }
+        Self { listener, context: Context { dispatcher, auth: Arc::new(auth), limits } }
     }
 
     /// Serves until `stop`, then lets running calls finish and closes idle connections.
@@ -103,7 +115,7 @@ impl HttpServer {
                 }
             };
             let _ = stream.set_nodelay(true);
-            let (context, stop) = (self.context.clone(), stop.clone());
+            let (context, stop) = (Arc::new(self.context.for_connection()), stop.clone());
             match free.clone().try_acquire_owned() {
                 Ok(place) => connections.spawn(async move {
                     serve(context, stream, stop).await;
@@ -135,11 +147,12 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
     tokio::pin!(connection);
     // A token of its own: all connections would meet at the lock of one.
     let stop = stop.child_token();
+    let stopped = Rarely::new(stop.cancelled());
     let served = async {
         tokio::select! {
             biased;
             ended = &mut connection => ended,
-            () = stop.cancelled() => {
+            () = stopped => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -148,7 +161,7 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
     let ended = tokio::select! {
         biased;
         ended = served => ended,
-        () = patience.ticks() => return,
+        () = Rarely::new(patience.ticks()) => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");
@@ -388,11 +401,20 @@ async fn off_thread<T: Send + 'static>(
 }
 
 async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Response<Body> {
-    let Prepared { mut caller, wants_events, takes_gzip, .. } = prepared;
-    if !wants_events {
-        return respond(begin(&context.dispatcher, caller, message).reply().await, takes_gzip)
-            .await;
+    let Prepared { caller, wants_events, takes_gzip, .. } = prepared;
+    if wants_events {
+        // On the heap: every call would carry the room for it.
+        return Box::pin(carry_out_streaming(context, caller, message, takes_gzip)).await;
     }
+    respond(begin(&context.dispatcher, caller, message).reply().await, takes_gzip).await
+}
+
+async fn carry_out_streaming(
+    context: &Context,
+    mut caller: Caller,
+    message: Bytes,
+    takes_gzip: bool,
+) -> Response<Body> {
     let (outbox, mut notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
     let closed = CancellationToken::new();
     caller.peer = Some(Arc::new(Peer { outbox, closed: closed.clone() }));

@@ -3,6 +3,7 @@
 pub mod http;
 pub mod memory;
 mod patience;
+mod rarely;
 mod sse;
 pub mod stdio;
 pub mod unix;

@@ -6,12 +6,11 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use nexus_core::Requester;
 use nexus_protocol::RpcError;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -20,11 +19,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::codec::{Decoder, FramedRead};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::rarely::Rarely;
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
 use crate::dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
 
@@ -93,7 +93,8 @@ impl UnixServer {
             };
             match accepted {
                 Ok((stream, _)) if is_own_user(&stream) => {
-                    let connection = Connection::new(dispatcher.clone(), stream, idle_timeout);
+                    let connection =
+                        Connection::new(dispatcher.for_connection(), stream, idle_timeout);
                     connections.spawn(connection.run(stop.clone()));
                 }
                 Ok(_) => tracing::warn!("a connection of another user was refused"),
@@ -187,6 +188,8 @@ struct Connection {
     closed: CancellationToken,
     notifications: mpsc::Receiver<Vec<u8>>,
     idle_timeout: Duration,
+    /// When the peer's turn to speak began.
+    since: Arc<Mutex<Instant>>,
 }
 
 impl Connection {
@@ -209,6 +212,7 @@ impl Connection {
             closed,
             notifications,
             idle_timeout,
+            since: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
@@ -220,22 +224,23 @@ impl Connection {
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> io::Result<()> {
-        // Of its own, so that connections do not meet at one lock; one future for all waits.
-        let stop = stop.child_token();
-        let (stopped, idle) = (stop.cancelled(), tokio::time::sleep(self.idle_timeout));
-        tokio::pin!(stopped, idle);
+        // Of its own, so that connections do not meet at one lock.
+        let (stop, since, limit) = (stop.child_token(), self.since.clone(), self.idle_timeout);
+        let mut ending = Rarely::new(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = silence(&since, limit) => {}
+            }
+        });
         let mut ahead = None;
         loop {
             // While requests wait in the buffer their answers gather; they leave together.
-            let frame = match ahead.take() {
+            let frame = match ahead.take().or_else(|| self.buffered_frame()) {
                 Some(frame) => Some(frame),
-                None => match self.frames.next().now_or_never() {
-                    Some(frame) if !stop.is_cancelled() => frame,
-                    _ => {
-                        self.flush().await?;
-                        self.next_frame(idle.as_mut(), stopped.as_mut()).await
-                    }
-                },
+                None => {
+                    self.flush().await?;
+                    self.next_frame(&mut ending).await
+                }
             };
             let message = match frame {
                 Some(Ok(frame)) => frame.freeze(),
@@ -252,27 +257,21 @@ impl Connection {
         }
     }
 
-    /// The next frame; `None` when the peer is gone, was silent for too long, or the server stops. One timer serves
-    /// the whole connection: it is set anew only when it fires too early.
+    /// The next frame, if it has come in full.
+    fn buffered_frame(&mut self) -> Ahead {
+        Frames.decode(self.frames.read_buffer_mut()).transpose()
+    }
+
+    /// The next frame; `None` when the peer is gone, was silent for too long, or the server stops.
     async fn next_frame(
         &mut self,
-        mut idle: Pin<&mut Sleep>,
-        mut stopped: Pin<&mut WaitForCancellationFuture<'_>>,
+        ending: &mut Rarely<impl Future<Output = ()>>,
     ) -> Option<io::Result<BytesMut>> {
-        let since = Instant::now();
-        loop {
-            tokio::select! {
-                biased;
-                () = stopped.as_mut() => return None,
-                frame = self.frames.next() => return frame,
-                () = idle.as_mut() => {
-                    let end = since + self.idle_timeout;
-                    if Instant::now() >= end {
-                        return None;
-                    }
-                    idle.as_mut().reset(end);
-                }
-            }
+        *lock(&self.since) = Instant::now();
+        tokio::select! {
+            biased;
+            () = ending => None,
+            frame = self.frames.next() => frame,
         }
     }
 
@@ -342,6 +341,22 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Ends when `since` is longer ago than `limit`. One timer serves the whole connection: it is set anew only when it
+/// fires too early.
+async fn silence(since: &Mutex<Instant>, limit: Duration) {
+    loop {
+        let end = *lock(since) + limit;
+        if Instant::now() >= end {
+            return;
+        }
+        tokio::time::sleep_until(end).await;
+    }
+}
+
+fn lock(since: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
+    since.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Cuts the input into frames. Unlike the codec that comes with tokio it sets no memory aside for a length that is only
