@@ -5,11 +5,57 @@ use std::sync::Arc;
 
 use nexus_core::message::SharedMessage;
 use nexus_core::store::AgentRecord;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::agent::{signed, unsigned};
 use super::fault::Fault;
 use super::record::decode_message;
+
+/// Bits of a message's key that number it within its log; those above name the log.
+const INDEX_BITS: u32 = 32;
+
+/// The key of a message. See `schema` for why it is one number.
+pub(super) fn key(log_id: i64, index: i64) -> Result<i64, Fault> {
+    let fits =
+        (0..1 << INDEX_BITS).contains(&index) && (0..1 << (63 - INDEX_BITS)).contains(&log_id);
+    match fits {
+        true => Ok(log_id << INDEX_BITS | index),
+        false => Err(Fault::unfit(format!("message {index} of log {log_id} has no key"))),
+    }
+}
+
+/// How far a conversation has come. It is read off the messages: a count beside them would be a second page for each
+/// append to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) length: i64,
+    /// When the last message was written.
+    pub(super) last_at: Option<i64>,
+}
+
+/// Looks for the last message of a log, which is one step down the tree. A log in which nothing was said yet is as long
+/// as its fork.
+pub(super) fn tail(db: &Connection, log_id: i64) -> Result<Tail, Fault> {
+    let decode = |row: &Row<'_>| Ok(Tail { length: row.get(0)?, last_at: row.get(1)? });
+    let own = db
+        .prepare_cached(
+            "SELECT idx + 1, at FROM messages WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT 1",
+        )?
+        .query_row([key(log_id, 0)?, key(log_id + 1, 0)?], decode)
+        .optional()?;
+    if let Some(own) = own {
+        return Ok(own);
+    }
+    let forked = db
+        .prepare_cached(
+            "SELECT length, at FROM forks
+             LEFT JOIN messages ON key = (forks.parent << 32 | forks.length - 1)
+             WHERE forks.log_id = ?",
+        )?
+        .query_row([log_id], decode)
+        .optional()?;
+    Ok(forked.unwrap_or_default())
+}
 
 /// A part of a conversation that lies in one log: the messages from `start` to before `end`.
 pub(super) struct Stretch {
@@ -26,11 +72,12 @@ pub(super) fn read(
 ) -> Result<Vec<SharedMessage>, Fault> {
     let mut query = db.prepare_cached(
         "SELECT idx, role, at, content, extra FROM messages
-         WHERE log_id = ? AND idx >= ? AND idx < ? ORDER BY idx",
+         WHERE key >= ? AND key < ? ORDER BY key",
     )?;
     let mut messages = Vec::new();
     for stretch in stretches(db, log_id, signed(record.message_count)?)? {
-        let mut rows = query.query(params![stretch.log_id, stretch.start, stretch.end])?;
+        let Stretch { log_id, start, end } = stretch;
+        let mut rows = query.query([key(log_id, start)?, key(log_id, end)?])?;
         while let Some(row) = rows.next()? {
             if unsigned(row.get(0)?)? != messages.len() as u64 {
                 break;
@@ -73,8 +120,8 @@ pub(super) fn remove(db: &Connection, log_id: i64) -> Result<(), Fault> {
         let shared: Option<i64> = db
             .prepare_cached("SELECT max(length) FROM forks WHERE parent = ?")?
             .query_row([log_id], |row| row.get(0))?;
-        db.prepare_cached("DELETE FROM messages WHERE log_id = ? AND idx >= ?")?
-            .execute(params![log_id, shared.unwrap_or(0)])?;
+        db.prepare_cached("DELETE FROM messages WHERE key >= ? AND key < ?")?
+            .execute([key(log_id, shared.unwrap_or(0))?, key(log_id + 1, 0)?])?;
         if shared.is_some() {
             return Ok(());
         }

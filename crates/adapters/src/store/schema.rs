@@ -6,11 +6,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
 
 /// The version of a database is the number of steps it has behind it.
-pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS];
+pub(super) const STEPS: &[&str] =
+    &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS, ONE_PAGE_FOR_AN_APPEND];
 
-/// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every append changes. An
-/// append would otherwise rewrite the prompt and the permissions beside the counter, and a group of appends would
-/// touch a page for each agent instead of one for some fifty.
+/// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
+/// would otherwise rewrite the prompt and the permissions beside it, and a group of turns would touch a page for each
+/// agent instead of one for some fifty.
 ///
 /// - Ids are never used twice, so a log that a clone still shares cannot be mistaken for a new agent's.
 /// - `log_id` names the conversation in `messages`.
@@ -101,6 +102,31 @@ const SESSIONS: &str = "
         length INTEGER NOT NULL
     ) STRICT;
     CREATE INDEX forks_by_parent ON forks (parent);
+";
+
+/// - The key of a message is its log and its place there in one number (`log::key`). With the two as a key of their own
+///   SQLite moved the rows of up to three neighbouring pages about whenever the last was full; a table by one number
+///   goes on with a new page at its end.
+/// - How many messages a conversation has and when the last was written is read off its log (`log::tail`), so that an
+///   append that changes nothing else writes no page of `heads`. `heads.updated_at` is when anything but the beginning
+///   of a turn was last written; what a process that died left behind is made up for by the next (`agent::catch_up`).
+const ONE_PAGE_FOR_AN_APPEND: &str = "
+    CREATE TABLE messages_by_key (
+        key     INTEGER PRIMARY KEY,
+        role    TEXT    NOT NULL,
+        at      INTEGER NOT NULL,
+        content TEXT    NOT NULL,
+        extra   TEXT,
+        log_id  INTEGER AS (key >> 32) VIRTUAL,
+        idx     INTEGER AS (key & 0xffffffff) VIRTUAL
+    ) STRICT;
+    INSERT INTO messages_by_key (key, role, at, content, extra)
+        SELECT log_id << 32 | idx, role, at, content, extra FROM messages ORDER BY log_id, idx;
+    DROP TABLE messages;
+    ALTER TABLE messages_by_key RENAME TO messages;
+
+    ALTER TABLE heads DROP COLUMN message_count;
+    ALTER TABLE heads DROP COLUMN last_action_at;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {
