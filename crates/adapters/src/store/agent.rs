@@ -44,16 +44,14 @@ pub(super) fn append(
     let mut insert = db.prepare_cached(
         "INSERT INTO messages (key, role, at, content, extra) VALUES (?, ?, ?, ?, ?)",
     )?;
-    let mut next = signed(step.first_index)?;
-    for row in step.rows {
+    for (index, row) in (signed(step.first_index)?..).zip(step.rows) {
         insert.execute(params![
-            log::key(head.log_id, next)?,
+            log::key(head.log_id, index)?,
             row.role(),
             row.at(),
             row.content(),
             row.extra()
         ])?;
-        next += 1;
     }
     let Some(progress) = &step.progress else { return Ok(()) };
     db.prepare_cached(
