@@ -130,8 +130,20 @@ pub fn check_database(home: &Path) -> anyhow::Result<()> {
         ),
         (
             "what a fork goes on from is there",
-            "SELECT count(*) FROM forks WHERE NOT EXISTS
-                 (SELECT 1 FROM messages WHERE key = (parent << 32 | length - 1))",
+            "SELECT count(*) FROM forks f WHERE NOT EXISTS
+                 (SELECT 1 FROM runs r JOIN messages m ON m.seq = r.seq + f.length - 1 - r.first
+                  WHERE r.log_id = f.parent AND m.log_id = f.parent AND m.idx = f.length - 1)",
+        ),
+        (
+            "every message is where its run says",
+            "SELECT count(*) FROM messages m WHERE NOT EXISTS
+                 (SELECT 1 FROM runs r WHERE r.log_id = m.log_id
+                  AND r.first BETWEEN m.idx - 31 AND m.idx AND r.seq + m.idx - r.first = m.seq)",
+        ),
+        (
+            "every run begins with its message",
+            "SELECT count(*) FROM runs r LEFT JOIN messages m ON m.seq = r.seq
+             WHERE m.log_id IS NOT r.log_id OR m.idx IS NOT r.first",
         ),
         (
             "no log has a gap",

@@ -34,25 +34,8 @@ pub(super) fn append(
     step: &Step<'_>,
 ) -> Result<(), Fault> {
     let head = Head::held(db, me, id, fence)?;
-    let length = unsigned(log::tail(db, head.log_id)?.length)?;
-    if length != step.first_index {
-        return Err(Fault::unfit(format!(
-            "agent {id} has {length} messages; an append at {} would leave a gap or overwrite",
-            step.first_index
-        )));
-    }
-    let mut insert = db.prepare_cached(
-        "INSERT INTO messages (key, role, at, content, extra) VALUES (?, ?, ?, ?, ?)",
-    )?;
-    for (index, row) in (signed(step.first_index)?..).zip(step.rows) {
-        insert.execute(params![
-            log::key(head.log_id, index)?,
-            row.role(),
-            row.at(),
-            row.content(),
-            row.extra()
-        ])?;
-    }
+    log::append(db, head.log_id, signed(step.first_index)?, step.rows)
+        .map_err(|fault| fault.about(format!("agent {id}")))?;
     let Some(progress) = &step.progress else { return Ok(()) };
     db.prepare_cached(
         "UPDATE heads SET halted_at_iteration_limit = ?, last_iteration_count = ?,

@@ -123,7 +123,7 @@ fn last_id(db: &Connection) -> i64 {
     let ask = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
     let given = ask("SELECT seq FROM sqlite_sequence WHERE name = 'agents'");
     // Ids of logs are ids of agents, so any table may know.
-    let seen = ["max(id) FROM agents", "max(agent_id) FROM heads", "max(key) >> 32 FROM messages"];
+    let seen = ["max(id) FROM agents", "max(agent_id) FROM heads", "max(log_id) FROM runs"];
     let seen = seen.iter().filter_map(|what| ask(&format!("SELECT {what}"))).max();
     given.max(seen).unwrap_or(0)
 }
@@ -168,9 +168,10 @@ fn readable(db: &Connection, log_id: i64, length: i64) -> Vec<SharedMessage> {
 
 fn message(db: &Connection, log_id: i64, index: i64) -> Result<Option<SharedMessage>, Fault> {
     let mut query =
-        db.prepare_cached("SELECT role, at, content, extra FROM messages WHERE key = ?")?;
+        db.prepare_cached("SELECT role, at, content, extra FROM messages WHERE seq = ?")?;
+    let Some(place) = log::place(db, log_id, index)? else { return Ok(None) };
     let row = query
-        .query_row([log::key(log_id, index)?], |row| {
+        .query_row([place], |row| {
             Ok((
                 row.get::<_, String>(0)?,
                 row.get(1)?,

@@ -100,6 +100,59 @@ async fn a_copy_goes_on_where_it_was_made_and_nowhere_else() {
     check(&store, "a", 2, Some(2)).await;
 }
 
+/// Conversations that take turns, end in between and leave room that others fill: each is read as it was said.
+#[tokio::test]
+async fn conversations_that_take_turns_stay_apart() {
+    let home = home();
+    let mut store = open(&home);
+    let mut random = fastrand::Rng::with_seed(7);
+    let names = ["a", "b", "c"];
+    let mut said = [const { Vec::<i64>::new() }; 3];
+    for name in names {
+        store.create(agent(name)).await.unwrap();
+    }
+    let mut now = 0;
+    for round in 0..60 {
+        let at = random.usize(..names.len());
+        let name = id(names[at]);
+        match round % 12 {
+            // Another process goes on.
+            5 => {
+                store.close().await.unwrap();
+                store = open(&home);
+            }
+            11 => {
+                store.delete(&name).await.unwrap();
+                store.create(agent(names[at])).await.unwrap();
+                said[at].clear();
+            }
+            _ => {
+                let fence = store.acquire(&name).await.unwrap().unwrap().fence;
+                let length = random.i64(1..70);
+                let ats: Vec<i64> = (now..now + length).collect();
+                let first_index = said[at].len() as u64;
+                store.append(&name, fence, step(first_index, &ats, None)).await.unwrap();
+                said[at].extend(ats);
+                now += length;
+            }
+        }
+        for (name, said) in names.iter().zip(&said) {
+            check(&store, name, said.len() as u64, said.last().copied()).await;
+            let (_, messages) = store.read_session(&id(name)).await.unwrap().unwrap();
+            let read: Vec<i64> = messages.iter().map(|it| it.meta.at.as_second()).collect();
+            assert_eq!(&read, said, "{name} in round {round}");
+        }
+    }
+    // Two messages at a time, as a turn does it, across the places where a run ends.
+    let fence = store.acquire(&id("a")).await.unwrap().unwrap().fence;
+    let before = said[0].len() as u64;
+    for turn in 0..40 {
+        let ats = [now + turn, now + turn];
+        store.append(&id("a"), fence, step(before + 2 * turn as u64, &ats, None)).await.unwrap();
+        check(&store, "a", before + 2 * turn as u64 + 2, Some(now + turn)).await;
+    }
+}
+
 #[tokio::test]
 async fn an_append_without_progress_leaves_the_head_alone() {
     let home = home();
@@ -168,14 +221,17 @@ async fn the_counts_of_an_older_database_are_kept() {
            INSERT INTO forks VALUES (4, 1, 2), (5, 1, 2), (6, 3, 1);
            INSERT INTO messages (log_id, idx, role, at, content)
            VALUES (1, 0, 'user', 11000000, 'a'), (1, 1, 'assistant', 12000000, 'b'), (1, 2, 'user', 13000000, 'c'),
-               (5, 2, 'user', 15000000, 'd'), (3, 0, 'user', 16000000, 'e');"#,
+               (5, 2, 'user', 15000000, 'd'), (3, 0, 'user', 16000000, 'e');
+           WITH RECURSIVE more (idx) AS (SELECT 3 UNION ALL SELECT idx + 1 FROM more WHERE idx < 99)
+           INSERT INTO messages (log_id, idx, role, at, content)
+           SELECT 5, idx, 'user', (13 + idx) * 1000000, 'd' FROM more;"#,
     )
     .unwrap();
     drop(db);
     let store = open(&home);
     let all = [("spoke", 3, Some(13)), ("silent", 0, None), ("copy", 2, Some(12))];
     for (name, length, last_at) in
-        all.into_iter().chain([("went-on", 3, Some(15)), ("of-a-gone", 1, Some(16))])
+        all.into_iter().chain([("went-on", 100, Some(112)), ("of-a-gone", 1, Some(16))])
     {
         check(&store, name, length, last_at).await;
     }
