@@ -23,6 +23,7 @@ mod streaming;
 mod table;
 mod tools;
 mod turns;
+mod wal;
 
 use std::time::{Duration, Instant};
 

@@ -124,15 +124,26 @@ pub fn check_database(home: &Path) -> anyhow::Result<()> {
         ("every agent has a head", "SELECT count(*) FROM agents WHERE id NOT IN (SELECT agent_id FROM heads)"),
         ("every head has an agent", "SELECT count(*) FROM heads WHERE agent_id NOT IN (SELECT id FROM agents)"),
         (
-            "a session's own messages are as many as its head counts",
-            "SELECT count(*) FROM heads h LEFT JOIN forks f ON f.log_id = h.log_id
-             WHERE h.message_count - coalesce(f.length, 0) <>
-                 (SELECT count(*) FROM messages m WHERE m.log_id = h.log_id AND m.idx < h.message_count)",
+            "a log begins at nothing or where it was forked",
+            "SELECT count(*) FROM (SELECT log_id, min(idx) AS first FROM messages GROUP BY log_id) m
+             LEFT JOIN forks f ON f.log_id = m.log_id WHERE m.first <> coalesce(f.length, 0)",
         ),
         (
-            "no message lies after the end of its conversation",
-            "SELECT count(*) FROM messages m JOIN heads h ON h.log_id = m.log_id
-             WHERE m.idx >= h.message_count",
+            "what a fork goes on from is there",
+            "SELECT count(*) FROM forks f WHERE NOT EXISTS
+                 (SELECT 1 FROM runs r JOIN messages m ON m.seq = r.seq + f.length - 1 - r.first
+                  WHERE r.log_id = f.parent AND m.log_id = f.parent AND m.idx = f.length - 1)",
+        ),
+        (
+            "every message is where its run says",
+            "SELECT count(*) FROM messages m WHERE NOT EXISTS
+                 (SELECT 1 FROM runs r WHERE r.log_id = m.log_id
+                  AND r.first BETWEEN m.idx - 31 AND m.idx AND r.seq + m.idx - r.first = m.seq)",
+        ),
+        (
+            "every run begins with its message",
+            "SELECT count(*) FROM runs r LEFT JOIN messages m ON m.seq = r.seq
+             WHERE m.log_id IS NOT r.log_id OR m.idx IS NOT r.first",
         ),
         (
             "no log has a gap",

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Conversation;
 use crate::lock;
 use crate::logs::AgentLogs;
-use crate::message::SharedMessage;
+use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::permission::{Grants, Permissions};
 use crate::pool::Changed;
@@ -182,6 +182,7 @@ impl Agent {
             grants,
             progress: self.progress(),
             message_count: self.message_count(),
+            last_action_at: self.with_conversation(|it| it.history().last().map(|it| it.meta.at)),
         }
     }
 
@@ -289,6 +290,9 @@ impl Agent {
 
     /// Writes messages down: to the store, then to memory and the log. Called only by the holder of the turn lock.
     /// Until the store has them nobody is shown them.
+    ///
+    /// Of what a turn begins with, the messages alone are written where they say everything: whatever the turn comes to
+    /// is noted when it ends, and a second page on the disk for each question would say no more than that it was asked.
     pub(crate) async fn append(
         &self,
         store: &dyn Store,
@@ -300,7 +304,9 @@ impl Agent {
         // The agent may have been marked since the turn looked.
         let should_shutdown = progress.should_shutdown || self.progress().should_shutdown;
         let progress = Progress { should_shutdown, ..progress };
-        self.write(store, messages.clone(), progress).await?;
+        let asks = !messages.is_empty() && messages.iter().all(|it| it.role == Role::User);
+        let noted = (!asks || progress != self.progress()).then_some(progress);
+        self.write(store, messages.clone(), noted).await?;
         let _changed = Changed(&self.version);
         logs.messages(&self.id(), &messages);
         let mut conversation = lock(&self.conversation);
@@ -350,21 +356,23 @@ impl Agent {
     pub(crate) async fn mark(&self, store: &dyn Store, done: bool) -> Result<(), StoreError> {
         let _writing = self.writing.lock().await;
         let progress = Progress { should_shutdown: done, ..self.progress() };
-        self.write(store, Vec::new(), progress).await
+        self.write(store, Vec::new(), Some(progress)).await
     }
 
     async fn write(
         &self,
         store: &dyn Store,
         messages: Vec<SharedMessage>,
-        progress: Progress,
+        progress: Option<Progress>,
     ) -> Result<(), StoreError> {
         if let (id, Some(fence)) = self.identity(|identity| (identity.id.clone(), identity.fence)) {
             let append = Append { first_index: self.message_count(), messages, progress };
             store.append(&id, fence, append).await?;
         }
         let _changed = Changed(&self.version);
-        *lock(&self.progress) = progress;
+        if let Some(progress) = progress {
+            *lock(&self.progress) = progress;
+        }
         Ok(())
     }
 

@@ -13,7 +13,6 @@ use crate::message::{Message, Meta, Role, SharedMessage};
 use crate::name::TurnId;
 use crate::provider::{Model, ModelCall, ProviderError, ProviderEvent};
 use crate::redact::redact;
-use crate::store::Progress;
 use crate::turn::TurnError;
 
 #[derive(Clone, Debug)]
@@ -177,7 +176,7 @@ impl Engine {
         });
         let meta = Meta { at: crate::now(), covers, ..Meta::default() };
         let summary = Arc::new(Message::new(Role::Summary, redact(&summary), meta));
-        let progress = Progress { last_action_at: Some(crate::now()), ..agent.progress() };
+        let progress = agent.progress();
         agent.append(&*self.parts.store, &*self.parts.logs, vec![summary], progress).await?;
         // The files the prompt came from may have changed since the conversation began.
         agent.forget_prompt();

@@ -211,6 +211,7 @@ impl Engine {
             grants: Grants::default(),
             progress: Progress::default(),
             message_count: 0,
+            last_action_at: None,
         })
     }
 

@@ -100,7 +100,7 @@ impl Engine {
             .filter(|record| record.id.is_temp())
             .filter(|record| self.authorize(requester, Action::Read, &record.id).is_ok())
             .map(|record| SessionRecord {
-                updated_at: record.progress.last_action_at.unwrap_or(record.created_at),
+                updated_at: record.last_action_at.unwrap_or(record.created_at),
                 made_by: record.parent.clone(),
                 saved: false,
                 record,

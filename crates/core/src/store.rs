@@ -36,8 +36,8 @@ pub trait Store: Send + Sync {
     /// parent.
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError>;
 
-    /// Appends messages and updates the agent's row in one transaction. The write is queued when this is called, in
-    /// order with other writes; the future resolves when it is on disk.
+    /// Appends messages, and notes what changes with them, in one transaction. The write is queued when this is called,
+    /// in order with other writes; the future resolves when it is on disk.
     fn append(
         &self,
         id: &AgentId,
@@ -152,6 +152,8 @@ pub struct AgentRecord {
     pub grants: Grants,
     pub progress: Progress,
     pub message_count: u64,
+    /// When the last message was written.
+    pub last_action_at: Option<Timestamp>,
 }
 
 /// The part of an agent's record that can be changed while it lives.
@@ -246,10 +248,9 @@ impl ApprovalStatus {
     }
 }
 
-/// What changes with each turn, beside the messages.
+/// What changes with turns, beside the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    pub last_action_at: Option<Timestamp>,
     pub halted_at_iteration_limit: bool,
     pub last_iteration_count: u32,
     pub should_shutdown: bool,
@@ -267,7 +268,8 @@ pub struct Append {
     /// Index of the first of `messages` in the history; the store refuses a gap or an overwrite.
     pub first_index: u64,
     pub messages: Vec<SharedMessage>,
-    pub progress: Progress,
+    /// `None` leaves it as it is, and the place of the session among the most recently changed.
+    pub progress: Option<Progress>,
 }
 
 #[derive(Debug, Clone, Error)]

@@ -123,6 +123,7 @@ impl SessionFile {
             grants: Grants::default(),
             progress: Progress::default(),
             message_count: self.messages.len() as u64,
+            last_action_at: self.messages.last().map(|message| message.meta.at),
         })
     }
 }

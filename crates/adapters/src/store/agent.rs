@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::approval;
 use super::fault::Fault;
-use super::log;
+use super::log::{self, Tail};
 use super::owner::{Holder, Owner};
 use super::record::{
     AgentRow, MessageRow, SettingsRow, agent_id, decode_grants, decode_permissions, micros,
@@ -21,10 +21,11 @@ use super::record::{
 pub(super) struct Step<'a> {
     pub(super) first_index: u64,
     pub(super) rows: &'a [MessageRow],
-    pub(super) progress: Progress,
+    pub(super) progress: Option<Progress>,
 }
 
-/// Appends to a conversation that this process holds under `fence`. This is the path every turn takes, several times.
+/// Appends to a conversation that this process holds under `fence`. This is the path every turn takes, several times,
+/// so it writes no page that it need not.
 pub(super) fn append(
     db: &Connection,
     me: &Owner,
@@ -33,35 +34,14 @@ pub(super) fn append(
     step: &Step<'_>,
 ) -> Result<(), Fault> {
     let head = Head::held(db, me, id, fence)?;
-    if head.message_count != step.first_index {
-        return Err(Fault::unfit(format!(
-            "agent {id} has {} messages; an append at {} would leave a gap or overwrite",
-            head.message_count, step.first_index
-        )));
-    }
-    let mut insert = db.prepare_cached(
-        "INSERT INTO messages (log_id, idx, role, at, content, extra) VALUES (?, ?, ?, ?, ?, ?)",
-    )?;
-    let mut next = signed(step.first_index)?;
-    for row in step.rows {
-        insert.execute(params![
-            head.log_id,
-            next,
-            row.role(),
-            row.at(),
-            row.content(),
-            row.extra()
-        ])?;
-        next += 1;
-    }
-    let progress = &step.progress;
+    log::append(db, head.log_id, signed(step.first_index)?, step.rows)
+        .map_err(|fault| fault.about(format!("agent {id}")))?;
+    let Some(progress) = &step.progress else { return Ok(()) };
     db.prepare_cached(
-        "UPDATE heads SET message_count = ?, last_action_at = ?, halted_at_iteration_limit = ?,
-             last_iteration_count = ?, should_shutdown = ?, updated_at = ? WHERE agent_id = ?",
+        "UPDATE heads SET halted_at_iteration_limit = ?, last_iteration_count = ?,
+             should_shutdown = ?, updated_at = ? WHERE agent_id = ?",
     )?
     .execute(params![
-        next,
-        progress.last_action_at.map(micros),
         progress.halted_at_iteration_limit,
         progress.last_iteration_count,
         progress.should_shutdown,
@@ -137,19 +117,18 @@ pub(super) fn create(
     let progress = &row.progress;
     db.prepare_cached(
         "INSERT INTO heads
-             (agent_id, log_id, message_count, last_action_at, halted_at_iteration_limit,
-              last_iteration_count, should_shutdown, owner, fence, updated_at)
-         VALUES (?1, ?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+             (agent_id, log_id, halted_at_iteration_limit, last_iteration_count,
+              should_shutdown, owner, fence, updated_at)
+         VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
         agent,
-        progress.last_action_at.map(micros),
         progress.halted_at_iteration_limit,
         progress.last_iteration_count,
         progress.should_shutdown,
         me.id()?,
         signed(fence.0)?,
-        row.created_at
+        micros(Timestamp::now())
     ])?;
     Ok(fence)
 }
@@ -255,6 +234,27 @@ pub(super) fn release_all(db: &Connection, me: &Owner) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Gives the sessions whose turns were cut off, with their processes, the place among the most recently changed that
+/// their last message has. Those of living processes may be among them, and are right to be.
+pub(super) fn catch_up(db: &Connection) -> Result<(), Fault> {
+    let mut held =
+        db.prepare("SELECT agent_id, log_id, updated_at FROM heads WHERE owner IS NOT NULL")?;
+    let mut rows = held.query([])?;
+    let mut behind = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (agent_id, updated_at): (i64, i64) = (row.get(0)?, row.get(2)?);
+        let said_at = log::tail(db, row.get(1)?)?.last_at;
+        behind.extend(said_at.filter(|at| *at > updated_at).map(|at| (agent_id, at)));
+    }
+    for (agent_id, at) in behind {
+        db.execute(
+            "UPDATE heads SET updated_at = max(updated_at, ?) WHERE agent_id = ?",
+            params![at, agent_id],
+        )?;
+    }
+    Ok(())
+}
+
 /// All agents in the order in which they were stored.
 pub(super) fn list(db: &Connection) -> Result<Vec<AgentRecord>, Fault> {
     let mut query =
@@ -262,7 +262,7 @@ pub(super) fn list(db: &Connection) -> Result<Vec<AgentRecord>, Fault> {
     let mut rows = query.query([])?;
     let mut agents = Vec::new();
     while let Some(row) = rows.next()? {
-        agents.push(decode_agent(row)?);
+        agents.push(decode_agent(row, log::tail(db, row.get("log_id")?)?)?);
     }
     Ok(agents)
 }
@@ -275,19 +275,19 @@ pub(super) fn read(
     let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.name = ?"))?;
     let mut rows = query.query([id.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let record = decode_agent(row)?;
-    let messages = log::read(db, row.get("log_id")?, &record)?;
+    let log_id = row.get("log_id")?;
+    let record = decode_agent(row, log::tail(db, log_id)?)?;
+    let messages = log::read(db, log_id, &record)?;
     Ok(Some((record, messages)))
 }
 
 pub(super) const SELECT_AGENT: &str =
     "SELECT a.*, h.* FROM agents a JOIN heads h ON h.agent_id = a.id";
 
-pub(super) fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
+pub(super) fn decode_agent(row: &Row<'_>, tail: Tail) -> Result<AgentRecord, Fault> {
     let name: String = row.get("name")?;
     let parent: Option<String> = row.get("parent")?;
     let ceiling: Option<String> = row.get("ceiling")?;
-    let last_action_at: Option<i64> = row.get("last_action_at")?;
     let permissions = |text: &str| {
         decode_permissions(text).map_err(|fault| fault.about(format!("permissions of {name}")))
     };
@@ -304,12 +304,12 @@ pub(super) fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
         grants: decode_grants(row.get::<_, Option<String>>("grants")?.as_deref())
             .map_err(|fault| fault.about(format!("grants of {name}")))?,
         progress: Progress {
-            last_action_at: last_action_at.map(timestamp).transpose()?,
             halted_at_iteration_limit: row.get("halted_at_iteration_limit")?,
             last_iteration_count: row.get("last_iteration_count")?,
             should_shutdown: row.get("should_shutdown")?,
         },
-        message_count: unsigned(row.get("message_count")?)?,
+        message_count: unsigned(tail.length)?,
+        last_action_at: tail.last_at.map(timestamp).transpose()?,
     })
 }
 
@@ -317,7 +317,6 @@ pub(super) fn decode_agent(row: &Row<'_>) -> Result<AgentRecord, Fault> {
 pub(super) struct Head {
     pub(super) agent_id: i64,
     pub(super) log_id: i64,
-    pub(super) message_count: u64,
     owner: Option<String>,
     fence: Fence,
     pub(super) saved: bool,
@@ -329,7 +328,7 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn find(db: &Connection, id: &AgentId) -> Result<Option<Self>, Fault> {
         let mut query = db.prepare_cached(
-            "SELECT agent_id, log_id, message_count, owner, fence, saved, kept, copy_of
+            "SELECT agent_id, log_id, owner, fence, saved, kept, copy_of
              FROM agents JOIN heads ON agent_id = id WHERE name = ?",
         )?;
         let mut rows = query.query([id.as_str()])?;
@@ -337,12 +336,11 @@ impl Head {
         Ok(Some(Self {
             agent_id: row.get(0)?,
             log_id: row.get(1)?,
-            message_count: unsigned(row.get(2)?)?,
-            owner: row.get(3)?,
-            fence: Fence(unsigned(row.get(4)?)?),
-            saved: row.get(5)?,
-            kept: row.get(6)?,
-            copy_of: row.get(7)?,
+            owner: row.get(2)?,
+            fence: Fence(unsigned(row.get(3)?)?),
+            saved: row.get(4)?,
+            kept: row.get(5)?,
+            copy_of: row.get(6)?,
         }))
     }
 
@@ -363,7 +361,8 @@ impl Head {
         }
     }
 
-    /// Makes this process the owner.
+    /// Makes this process the owner. Whoever was it before may have ended in the middle of a turn, whose beginning is
+    /// in the log alone.
     pub(super) fn take(
         &self,
         db: &Connection,
@@ -372,8 +371,12 @@ impl Head {
     ) -> Result<Fence, Fault> {
         self.refuse_if_held_elsewhere(me, id)?;
         let fence = next_fence(db)?;
-        db.prepare_cached("UPDATE heads SET owner = ?, fence = ? WHERE agent_id = ?")?
-            .execute(params![me.id()?, signed(fence.0)?, self.agent_id])?;
+        let said_at = log::tail(db, self.log_id)?.last_at.unwrap_or(0);
+        db.prepare_cached(
+            "UPDATE heads SET owner = ?, fence = ?, updated_at = max(updated_at, ?)
+             WHERE agent_id = ?",
+        )?
+        .execute(params![me.id()?, signed(fence.0)?, said_at, self.agent_id])?;
         Ok(fence)
     }
 

@@ -10,16 +10,17 @@ use std::sync::Arc;
 
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
-use nexus_core::store::{AgentRecord, SessionRecord};
+use nexus_core::store::SessionRecord;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
-use super::agent::{SELECT_AGENT, signed};
+use super::agent::{SELECT_AGENT, signed, unsigned};
 use super::fault::Fault;
+use super::log::{self, Tail};
 use super::open::{self, OpenError};
 use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
-use super::{log, schema, session};
+use super::{schema, session};
 
 /// Complaints of SQLite's own check that are shown; a database with more is no better known by them.
 const PROBLEMS_MAX: u32 = 20;
@@ -40,7 +41,7 @@ pub struct Checkup {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Readable {
     pub name: String,
-    /// How many messages it should have.
+    /// How many messages it should have; where that cannot be read, one more than can be.
     pub messages: u64,
     /// How many of them, from the first, can be read.
     pub readable: u64,
@@ -122,7 +123,7 @@ fn last_id(db: &Connection) -> i64 {
     let ask = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
     let given = ask("SELECT seq FROM sqlite_sequence WHERE name = 'agents'");
     // Ids of logs are ids of agents, so any table may know.
-    let seen = ["max(id) FROM agents", "max(agent_id) FROM heads", "max(log_id) FROM messages"];
+    let seen = ["max(id) FROM agents", "max(agent_id) FROM heads", "max(log_id) FROM runs"];
     let seen = seen.iter().filter_map(|what| ask(&format!("SELECT {what}"))).max();
     given.max(seen).unwrap_or(0)
 }
@@ -139,22 +140,21 @@ fn read(db: &Connection, id: i64) -> Result<Option<Found>, Fault> {
     let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.id = ?"))?;
     let mut rows = query.query([id])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let mut session = session::decode(row)?;
     let (kept, log_id) = (row.get("kept")?, row.get("log_id")?);
-    let expected = session.record.message_count;
-    let messages = readable(db, log_id, &session.record);
-    session.record.message_count = messages.len() as u64;
+    // Where the end of the conversation cannot be read either, it goes on for as long as something can.
+    let tail = log::tail(db, log_id);
+    let messages = readable(db, log_id, tail.as_ref().map_or(i64::MAX, |tail| tail.length));
+    let readable = messages.len() as u64;
+    let expected = tail.and_then(|tail| unsigned(tail.length)).unwrap_or(readable + 1);
+    let last_at = messages.last().map(|message| micros(message.meta.at));
+    let session = session::decode(row, Tail { length: signed(readable)?, last_at })?;
     Ok(Some(Found { session, kept, messages, expected }))
 }
 
-/// The messages of a conversation up to the first that cannot be read.
-fn readable(db: &Connection, log_id: i64, record: &AgentRecord) -> Vec<SharedMessage> {
+/// The messages of a conversation of `length` up to the first that cannot be read.
+fn readable(db: &Connection, log_id: i64, length: i64) -> Vec<SharedMessage> {
     let mut messages = Vec::new();
-    let Ok(stretches) =
-        signed(record.message_count).and_then(|count| log::stretches(db, log_id, count))
-    else {
-        return messages;
-    };
+    let Ok(stretches) = log::stretches(db, log_id, length) else { return messages };
     for stretch in stretches {
         for index in stretch.start..stretch.end {
             match message(db, stretch.log_id, index) {
@@ -167,11 +167,11 @@ fn readable(db: &Connection, log_id: i64, record: &AgentRecord) -> Vec<SharedMes
 }
 
 fn message(db: &Connection, log_id: i64, index: i64) -> Result<Option<SharedMessage>, Fault> {
-    let mut query = db.prepare_cached(
-        "SELECT role, at, content, extra FROM messages WHERE log_id = ? AND idx = ?",
-    )?;
+    let mut query =
+        db.prepare_cached("SELECT role, at, content, extra FROM messages WHERE seq = ?")?;
+    let Some(place) = log::place(db, log_id, index)? else { return Ok(None) };
     let row = query
-        .query_row(params![log_id, index], |row| {
+        .query_row([place], |row| {
             Ok((
                 row.get::<_, String>(0)?,
                 row.get(1)?,

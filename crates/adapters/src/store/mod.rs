@@ -78,6 +78,10 @@ impl SqliteStore {
             // Nobody is shown them meanwhile, and the next start tries again.
             tracing::warn!(?fault, "what temporary agents asked for was not removed");
         }
+        if let Err(fault) = agent::catch_up(&opened.db) {
+            // They are in their old places until they are used.
+            tracing::warn!(?fault, "sessions that were cut off are not in their places");
+        }
         let void_through = owner.void_through();
         let changes_elsewhere = Arc::new(AtomicU64::new(0));
         let writer = Writer::start(opened.db, owner, changes_elsewhere.clone(), options.commits)

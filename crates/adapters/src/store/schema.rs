@@ -6,11 +6,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
 
 /// The version of a database is the number of steps it has behind it.
-pub(super) const STEPS: &[&str] = &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS];
+pub(super) const STEPS: &[&str] =
+    &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS, ONE_PAGE_FOR_AN_APPEND];
 
-/// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every append changes. An
-/// append would otherwise rewrite the prompt and the permissions beside the counter, and a group of appends would
-/// touch a page for each agent instead of one for some fifty.
+/// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
+/// would otherwise rewrite the prompt and the permissions beside it, and a group of turns would touch a page for each
+/// agent instead of one for some fifty.
 ///
 /// - Ids are never used twice, so a log that a clone still shares cannot be mistaken for a new agent's.
 /// - `log_id` names the conversation in `messages`.
@@ -101,6 +102,45 @@ const SESSIONS: &str = "
         length INTEGER NOT NULL
     ) STRICT;
     CREATE INDEX forks_by_parent ON forks (parent);
+";
+
+/// - Messages lie in the order in which they were written, whoever wrote them: an append fills the last page of the
+///   table and touches no other. By their logs they would lie in the middle of the table, where SQLite moves the rows
+///   of up to three neighbouring pages about whenever one is full.
+/// - `runs` finds them. A run is a series of messages of one log that follow each other in the table too, the first of
+///   them being message `first` of the log. One ends where another log has spoken, and before every 32nd message
+///   (`log::RUN_MAX`), so that its end is found in a few steps.
+/// - How many messages a conversation has and when the last was written is read off its log (`log::tail`), so that an
+///   append that changes nothing else writes no page of `heads`. `heads.updated_at` is when anything but the beginning
+///   of a turn was last written; what a process that died left behind is made up for by the next (`agent::catch_up`).
+const ONE_PAGE_FOR_AN_APPEND: &str = "
+    CREATE TABLE messages_as_written (
+        seq     INTEGER PRIMARY KEY,
+        log_id  INTEGER NOT NULL,
+        idx     INTEGER NOT NULL,
+        role    TEXT    NOT NULL,
+        at      INTEGER NOT NULL,
+        content TEXT    NOT NULL,
+        extra   TEXT
+    ) STRICT;
+    INSERT INTO messages_as_written (log_id, idx, role, at, content, extra)
+        SELECT log_id, idx, role, at, content, extra FROM messages ORDER BY log_id, idx;
+    DROP TABLE messages;
+    ALTER TABLE messages_as_written RENAME TO messages;
+
+    CREATE TABLE runs (
+        log_id INTEGER NOT NULL,
+        first  INTEGER NOT NULL,
+        seq    INTEGER NOT NULL,
+        PRIMARY KEY (log_id, first)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO runs (log_id, first, seq)
+        SELECT log_id, idx, seq FROM (
+            SELECT log_id, idx, seq, lag(log_id) OVER (ORDER BY seq) AS before FROM messages
+        ) WHERE idx % 32 = 0 OR before IS NOT log_id;
+
+    ALTER TABLE heads DROP COLUMN message_count;
+    ALTER TABLE heads DROP COLUMN last_action_at;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, named_params, params};
 use super::agent::{self, Head, SELECT_AGENT, decode_agent, next_fence, signed, taken, unsigned};
 use super::approval;
 use super::fault::Fault;
-use super::log;
+use super::log::{self, Tail};
 use super::owner::Owner;
 use super::record::{AgentRow, MessageRow, SettingsRow, agent_id, micros, timestamp};
 
@@ -40,7 +40,7 @@ pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage,
         select.query(named_params! {":own": own, ":limit": query.limit, ":offset": offset})?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
-        sessions.push(decode(row)?);
+        sessions.push(decode(row, log::tail(db, row.get("log_id")?)?)?);
     }
     Ok(SessionPage { total, sessions })
 }
@@ -48,7 +48,8 @@ pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage,
 pub(super) fn find(db: &Connection, name: &AgentId) -> Result<Option<SessionRecord>, Fault> {
     let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.name = ?"))?;
     let mut rows = query.query([name.as_str()])?;
-    rows.next()?.map(decode).transpose()
+    let Some(row) = rows.next()? else { return Ok(None) };
+    decode(row, log::tail(db, row.get("log_id")?)?).map(Some)
 }
 
 pub(super) fn read(
@@ -62,14 +63,15 @@ pub(super) fn read(
     Ok(Some((session, messages)))
 }
 
-pub(super) fn decode(row: &Row<'_>) -> Result<SessionRecord, Fault> {
-    let record = decode_agent(row)?;
+pub(super) fn decode(row: &Row<'_>, tail: Tail) -> Result<SessionRecord, Fault> {
+    let record = decode_agent(row, tail)?;
     let made_by: Option<String> = row.get("made_by")?;
     let made_by = made_by.as_deref().map(agent_id).transpose()?;
     Ok(SessionRecord {
         made_by: record.parent.clone().or(made_by),
         saved: row.get("saved")?,
-        updated_at: timestamp(row.get("updated_at")?)?,
+        // What a running turn began with is in the log alone.
+        updated_at: timestamp(tail.last_at.unwrap_or(0).max(row.get("updated_at")?))?,
         record,
     })
 }
@@ -92,7 +94,7 @@ impl Whole {
     pub(super) fn create(&self, db: &Connection, me: &mut Owner) -> Result<Fence, Fault> {
         let Self { record, row, messages } = self;
         let fence = agent::create(db, me, &record.id, row)?;
-        let step = agent::Step { first_index: 0, rows: messages, progress: record.progress };
+        let step = agent::Step { first_index: 0, rows: messages, progress: None };
         agent::append(db, me, &record.id, fence, &step)?;
         Ok(fence)
     }
@@ -174,13 +176,13 @@ fn insert_copy(
     .execute(params![to.as_str(), now, saved, copy_of, source.agent_id])?;
     let agent_id = db.last_insert_rowid();
     db.prepare_cached(
-        "INSERT INTO heads (agent_id, log_id, message_count, last_action_at,
-             halted_at_iteration_limit, last_iteration_count, should_shutdown, owner, fence, updated_at)
-         SELECT ?1, ?1, message_count, last_action_at,
-             halted_at_iteration_limit, last_iteration_count, 0, ?2, ?3, ?4 FROM heads WHERE agent_id = ?5",
+        "INSERT INTO heads (agent_id, log_id, halted_at_iteration_limit, last_iteration_count,
+             should_shutdown, owner, fence, updated_at)
+         SELECT ?1, ?1, halted_at_iteration_limit, last_iteration_count, 0, ?2, ?3, ?4
+         FROM heads WHERE agent_id = ?5",
     )?
     .execute(params![agent_id, owner, signed(fence.0)?, now, source.agent_id])?;
-    log::fork(db, agent_id, source.log_id, signed(source.message_count)?)?;
+    log::fork(db, agent_id, source.log_id, log::tail(db, source.log_id)?.length)?;
     Ok(agent_id)
 }
 

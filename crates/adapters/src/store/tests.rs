@@ -7,6 +7,7 @@ mod leases;
 mod opening;
 mod round_trip;
 mod sessions;
+mod tails;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ fn agent(name: &str) -> AgentRecord {
         grants: Default::default(),
         progress: Progress::default(),
         message_count: 0,
+        last_action_at: None,
     }
 }
 
@@ -56,7 +58,7 @@ fn said(text: impl Into<String>) -> SharedMessage {
 
 fn step(first_index: u64, texts: &[&str]) -> Append {
     let messages = texts.iter().map(|text| said(*text)).collect();
-    Append { first_index, messages, progress: Progress::default() }
+    Append { first_index, messages, progress: Some(Progress::default()) }
 }
 
 /// What the store has of an agent's conversation.

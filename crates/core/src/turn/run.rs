@@ -178,7 +178,7 @@ impl Turn {
     }
 
     /// Writes down what the model said in this step, whole or cut short. A step that was cut before the first word
-    /// leaves nothing; the calls of a step that did not end well were never begun, so they are not kept.
+    /// leaves no message; the calls of a step that did not end well were never begun, so they are not kept.
     async fn write_answer(
         &self,
         text: &str,
@@ -188,7 +188,7 @@ impl Turn {
         let interrupted = !matches!(step.end, End::Done);
         let calls = if interrupted { Vec::new() } else { step.tool_calls.clone() };
         if text.is_empty() && interrupted {
-            return Ok(());
+            return self.note(Vec::new(), progress).await;
         }
         let meta = Meta { interrupted, ..self.meta() };
         let message = Arc::new(Message::new(Role::Assistant, text, meta).with_tool_calls(calls));
@@ -243,13 +243,21 @@ impl Turn {
         }
     }
 
-    /// A destroyed agent has nowhere to be written to.
     async fn write(
         &self,
         messages: Vec<SharedMessage>,
         progress: Progress,
     ) -> Result<(), TurnError> {
-        if messages.is_empty() || self.agent.ended.is_cancelled() {
+        if messages.is_empty() { Ok(()) } else { self.note(messages, progress).await }
+    }
+
+    /// Writes the progress also where there are no messages. A destroyed agent has nowhere to be written to.
+    async fn note(
+        &self,
+        messages: Vec<SharedMessage>,
+        progress: Progress,
+    ) -> Result<(), TurnError> {
+        if self.agent.ended.is_cancelled() {
             return Ok(());
         }
         let parts = &self.engine.parts;
@@ -288,11 +296,7 @@ impl Turn {
     }
 
     fn progress(&self) -> Progress {
-        Progress {
-            last_action_at: Some(crate::now()),
-            halted_at_iteration_limit: false,
-            ..self.agent.progress()
-        }
+        Progress { halted_at_iteration_limit: false, ..self.agent.progress() }
     }
 
     fn meta(&self) -> Meta {

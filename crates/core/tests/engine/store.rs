@@ -223,7 +223,8 @@ impl Store for MemoryStore {
                 assert_eq!(append.first_index, messages.len() as u64);
                 messages.extend(append.messages);
                 record.message_count = messages.len() as u64;
-                record.progress = append.progress;
+                record.last_action_at = messages.last().map(|message| message.meta.at);
+                record.progress = append.progress.unwrap_or(record.progress);
                 Ok(())
             }
         };

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup, Wire, World, eventually};
-use crate::support::{at_path, create, entry, history, list, names, prompt, say, shown};
+use crate::support::{
+    at_path, create, entry, has_messages, history, list, names, prompt, say, shown,
+};
 
 #[tokio::test]
 async fn an_agent_is_kept_from_the_moment_it_is_made() {
@@ -117,6 +119,57 @@ async fn a_turn_that_was_killed_leaves_its_finished_steps() {
         .map(|message| message["role"].clone())
         .collect();
     assert_eq!(seen, ["system", "user", "assistant", "tool", "system", "user"]);
+}
+
+/// What a turn begins with is written without a word beside it, so all that is told of it has to follow from the
+/// message: after an ordinary turn, and after one that had something to take back.
+#[tokio::test]
+async fn a_turn_that_was_killed_at_its_beginning_is_told_as_it_is() {
+    let setup = Setup::new().config(json!({"max_tool_iterations": 2}));
+    let server = setup.start().await;
+    let wire = server.wire();
+    for (agent, earlier) in [
+        ("plain", Reply::text("Hello.")),
+        ("halted", Reply::tool_call("no_such_tool", json!({"x": 1}))),
+    ] {
+        create(&wire, agent).await;
+        server.model().set_default(earlier);
+        wire.ok("send", json!({"agent_id": agent, "content": "Hi"})).await;
+    }
+    assert_eq!(entry(&wire, "halted").await["halted_at_iteration_limit"], true);
+    create(&wire, "other").await;
+    server.model().set_default(Reply::hang());
+    let mut streams = Vec::new();
+    for (agent, messages) in [("plain", 3), ("halted", 6)] {
+        let send =
+            json!({"agent_id": agent, "content": "Go on", "stream": true, "request_id": "cut"});
+        streams.push(wire.open(request(1, "send", send)).await);
+        has_messages(&wire, agent, messages).await;
+    }
+    let before = [entry(&wire, "plain").await, entry(&wire, "halted").await];
+    let server = server.restart().await;
+    drop(streams);
+    let wire = server.wire();
+    let page = wire.ok("list_sessions", json!({})).await;
+    let order: Vec<_> = page["sessions"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(order, ["halted", "plain", "other"]);
+    for (before, messages) in before.into_iter().zip([3, 6]) {
+        let agent = before["agent_id"].as_str().unwrap();
+        let told = entry(&wire, agent).await;
+        assert_eq!(told["halted_at_iteration_limit"], false, "{agent}");
+        assert_eq!(told["message_count"], messages, "{agent}");
+        assert_eq!(told["last_action_at"], before["last_action_at"], "{agent}");
+        let page = wire.ok("get_messages", json!({"agent_id": agent})).await;
+        let last = &page["messages"].as_array().unwrap()[messages - 1];
+        assert_eq!(told["last_action_at"], last["meta"]["at"], "{agent}");
+        let context = wire.ok("get_context", json!({"agent_id": agent})).await;
+        assert_eq!(context["interrupted_turn"]["request_id"], "cut");
+        assert_eq!(
+            (&context["halted_at_iteration_limit"], &context["last_iteration_count"]),
+            (&json!(false), &json!(1)),
+            "{agent}"
+        );
+    }
 }
 
 #[tokio::test]

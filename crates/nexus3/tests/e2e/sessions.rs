@@ -17,6 +17,7 @@ over_every_wire! {
     the_seeds_requests_get_the_seeds_answers,
     a_list_has_exactly_its_members,
     a_page_is_a_part_of_the_list,
+    a_turn_that_failed_moves_its_session_up,
     a_temporary_agent_becomes_permanent_by_being_saved,
     a_copy_is_whole_and_goes_its_own_way,
     a_session_is_loaded_under_another_name,
@@ -115,6 +116,22 @@ async fn a_page_is_a_part_of_the_list(wire: &Wire) {
                 .all(|it| it["is_temp"] == it["name"].as_str().unwrap().starts_with('.'))
         );
     }
+}
+
+/// Its message is kept although nobody answered.
+async fn a_turn_that_failed_moves_its_session_up(wire: &Wire) {
+    for name in ["a", "b"] {
+        wire.ok("create_agent", json!({"agent_id": name})).await;
+    }
+    let order = async || {
+        let page = wire.ok("list_sessions", json!({})).await;
+        let names = page["sessions"].as_array().unwrap().iter().map(|it| it["name"].clone());
+        names.filter(|name| name == "a" || name == "b").collect::<Vec<_>>()
+    };
+    assert_eq!(order().await, ["b", "a"]);
+    wire.model().set_default(Reply::status(400));
+    wire.refused("send", json!({"agent_id": "a", "content": "Hi"})).await;
+    assert_eq!(order().await, ["a", "b"]);
 }
 
 async fn a_temporary_agent_becomes_permanent_by_being_saved(wire: &Wire) {

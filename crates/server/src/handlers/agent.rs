@@ -124,7 +124,7 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
         child_count,
         halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
         model: record.model.or_else(|| default_model.cloned()),
-        last_action_at: record.progress.last_action_at.map(|at| at.to_string()),
+        last_action_at: record.last_action_at.map(|at| at.to_string()),
         permission_level: record.permissions.level.name().to_uppercase(),
         cwd: record.cwd.display().to_string(),
         write_paths: super::permission::paths(&record.permissions.write),

@@ -44,7 +44,7 @@ async fn summaries(
             permission_level: record.permissions.level.name().into(),
             model: record.model.or_else(|| default_model.clone()),
             halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
-            last_action_at: record.progress.last_action_at.map(|at| at.to_string()),
+            last_action_at: record.last_action_at.map(|at| at.to_string()),
             tokens,
         });
     }
