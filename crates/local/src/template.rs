@@ -5,7 +5,7 @@ use nexus_core::message::{Message, Role};
 use nexus_core::provider::ModelCall;
 
 use crate::Fault;
-use crate::tokenizer::Vocabulary;
+use crate::tokenizer::{Part, Vocabulary};
 use crate::weights::Gguf;
 
 pub struct Template {
@@ -22,7 +22,20 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.r
 
 impl Template {
     pub fn read(gguf: &Gguf) -> Result<Self, Fault> {
-        let source = gguf.text("tokenizer.chat_template").unwrap_or(CHATML).to_owned();
+        let tokens = gguf.strings("tokenizer.ggml.tokens")?;
+        let token = |key: &str| {
+            let id = gguf.number(key).and_then(|id| usize::try_from(id).ok());
+            id.and_then(|id| tokens.get(id)).map_or_else(String::new, ToString::to_string)
+        };
+        let (bos, eos) =
+            (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
+        let source = gguf.text("tokenizer.chat_template").map(String::from);
+        Self::new(source, bos, eos).map_err(|reason| gguf.unsupported(reason))
+    }
+
+    /// Of the template's text, or of the usual one where there is none.
+    pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, String> {
+        let source = source.unwrap_or_else(|| CHATML.to_owned());
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -34,16 +47,9 @@ impl Template {
                 Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
             },
         );
-        environment.add_template_owned(NAME, source).map_err(|error| {
-            gguf.unsupported(format!("its chat template is unusable ({error})"))
-        })?;
-        let tokens = gguf.strings("tokenizer.ggml.tokens")?;
-        let token = |key: &str| {
-            let id = gguf.number(key).and_then(|id| usize::try_from(id).ok());
-            id.and_then(|id| tokens.get(id)).map_or_else(String::new, ToString::to_string)
-        };
-        let (bos, eos) =
-            (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(|error| format!("its chat template is unusable ({error})"))?;
         Ok(Self { environment, bos, eos })
     }
 
@@ -76,16 +82,17 @@ impl Template {
         if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
             tokens.push(bos);
         }
+        let mut parts = Vec::new();
         let mut rest = written.as_str();
         for (at, (_, text)) in said.iter().enumerate() {
             let mark = mark(at);
             // A template may leave a message out.
             let Some(start) = rest.find(&mark) else { continue };
-            vocabulary.encode_template(&rest[..start], &mut tokens);
-            vocabulary.encode(text, &mut tokens);
+            parts.extend([Part::Template(&rest[..start]), Part::Text(text)]);
             rest = &rest[start + mark.len()..];
         }
-        vocabulary.encode_template(rest, &mut tokens);
+        parts.push(Part::Template(rest));
+        vocabulary.encode(parts, &mut tokens);
         Ok(tokens)
     }
 }
