@@ -6,6 +6,7 @@
 //! that memory at once.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::num::NonZeroU32;
@@ -33,6 +34,7 @@ use crate::engine::{Engine, Loaded, ROWS_MAX};
 use crate::sample::Sampling;
 use crate::template::Template;
 use crate::tokenizer::{Plain, Vocabulary};
+use crate::weights::Gguf;
 use crate::{Fault, ModelFile, memory};
 
 /// Memory for keys and values that every model gets: some 11,000 tokens of the default one.
@@ -143,6 +145,7 @@ fn readable(path: &Path) -> Result<u64, Fault> {
 
 fn open(path: &Path, params: LlamaModelParams) -> Result<Arc<LlamaModel>, Fault> {
     let backend = backend()?;
+    sound(path)?;
     // Without a callback llama.cpp draws its progress in dots.
     let params = params.with_progress_callback(|_| true);
     let complaints = Complaints::default();
@@ -153,20 +156,81 @@ fn open(path: &Path, params: LlamaModelParams) -> Result<Arc<LlamaModel>, Fault>
         // The sentence goes to callers, whom the server's directories do not concern.
         let reason = complaints.first().unwrap_or_else(|| error.to_string());
         let reason = reason.replace(&path.display().to_string(), "the file");
-        let head = GgufContext::from_file(path);
-        match head {
-            Some(head) if !reason.contains("corrupted") => {
-                let architecture = head.find_key("general.architecture");
-                let architecture = (architecture >= 0).then(|| head.val_str(architecture));
-                let architecture = architecture.flatten().unwrap_or("unknown");
-                Fault::Unsupported {
-                    path: path.into(),
-                    reason: format!("its architecture is {architecture:?}, and {reason}"),
-                }
-            }
+        match architecture(path) {
+            Some(architecture) if !reason.contains("corrupted") => Fault::Unsupported {
+                path: path.into(),
+                reason: format!("its architecture is {architecture:?}, and {reason}"),
+            },
             _ => Fault::Damaged { path: path.into(), reason },
         }
     })
+}
+
+/// The architecture that a file names; `None` when its head cannot be read.
+fn architecture(path: &Path) -> Option<String> {
+    let head = GgufContext::from_file(path)?;
+    let name = text_at(&head, "general.architecture").unwrap_or("unknown");
+    Some(name.to_owned())
+}
+
+/// Refuses numbers that llama.cpp would not answer with an error: it ends the whole program where they make no sense.
+fn sound(path: &Path) -> Result<(), Fault> {
+    // What cannot be read at all it refuses by itself.
+    let Some(head) = GgufContext::from_file(path) else { return Ok(()) };
+    let Some(architecture) = text_at(&head, "general.architecture") else { return Ok(()) };
+    let number = |key: &str| number_at(&head, &format!("{architecture}.{key}"));
+    let experts = number("expert_count").unwrap_or(0);
+    let bounds = [
+        ("block_count", 1, LAYERS_MAX),
+        ("context_length", 1, SIDE_MAX),
+        ("embedding_length", 1, SIDE_MAX),
+        ("feed_forward_length", 0, SIDE_MAX),
+        ("attention.head_count", 1, SIDE_MAX),
+        ("attention.head_count_kv", 1, number("attention.head_count").unwrap_or(SIDE_MAX)),
+        ("attention.key_length", 1, SIDE_MAX),
+        ("attention.value_length", 1, SIDE_MAX),
+        ("expert_count", 0, EXPERTS_MAX),
+        ("expert_used_count", u64::from(experts > 0), experts),
+    ];
+    let damaged = |reason: String| Err(Fault::Damaged { path: path.into(), reason });
+    for (key, least, most) in bounds {
+        if let Some(number) = number(key).filter(|number| !(least..=most).contains(number)) {
+            return damaged(format!("its {architecture}.{key} is {number}"));
+        }
+    }
+    // Only our own reader shows the list; it does not know the rarest formats of weights.
+    let tokens = Gguf::open(path);
+    let tokens = tokens.as_ref().ok().and_then(|gguf| gguf.strings("tokenizer.ggml.tokens").ok());
+    let mut seen = HashSet::new();
+    let mut named = tokens.into_iter().flatten().filter(|token| !token.is_empty());
+    if named.any(|token| !seen.insert(token)) {
+        return damaged("two of its tokens are the same".into());
+    }
+    Ok(())
+}
+
+/// The most layers and experts that llama.cpp has room for.
+const LAYERS_MAX: u64 = 512;
+const EXPERTS_MAX: u64 = 1024;
+
+/// No model has a dimension larger than this.
+const SIDE_MAX: u64 = 1 << 24;
+
+fn number_at(head: &GgufContext, key: &str) -> Option<u64> {
+    let at = head.find_key(key);
+    // By GGUF's numbering: reading a value as what it is not ends the program too.
+    match (at >= 0).then(|| head.kv_type(at))? {
+        4 => Some(head.val_u32(at).into()),
+        5 => Some(u64::try_from(head.val_i32(at)).unwrap_or(u64::MAX)),
+        10 => Some(head.val_u64(at)),
+        _ => None,
+    }
+}
+
+fn text_at<'a>(head: &'a GgufContext, key: &str) -> Option<&'a str> {
+    let at = head.find_key(key);
+    let is_text = at >= 0 && head.kv_type(at) == 8;
+    is_text.then(|| head.val_str(at)).flatten()
 }
 
 /// What llama.cpp says when it cannot load a file; its functions return no more than that they failed.

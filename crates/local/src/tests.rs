@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::template::Template;
 use crate::tokenizer::{Part, Vocabulary};
 use crate::weights::Gguf;
-use crate::{Local, inspect};
+use crate::{Backend, Local, inspect};
 
 const WIDTH: usize = 32;
 const FEED: usize = 64;
@@ -288,9 +288,10 @@ fn a_damaged_head_never_breaks_the_reader() {
             std::fs::write(&path, &bytes).unwrap();
             if let Ok(mut gguf) = Gguf::open(&path) {
                 let _ = gguf.bytes_needed();
-                let _ = inspect(&path);
                 let _ = gguf.weights();
             }
+            let _ = inspect(&path);
+            let _ = Backend::default().load(&path, 1);
         }
     }
 }
@@ -317,7 +318,6 @@ fn a_file_says_what_it_is() {
 #[cfg(feature = "llama-cpp")]
 mod llama_cpp {
     use super::*;
-    use crate::Backend;
 
     /// Where `make test-llama-cpp` puts the weights.
     fn weights() -> PathBuf {
@@ -386,7 +386,24 @@ mod llama_cpp {
     }
 
     #[test]
-    fn what_writes_no_text_is_refused() {
+    fn what_llama_cpp_would_end_the_program_for_is_refused() {
+        let bench = Bench::new();
+        let whole = std::fs::read(bench.file("random.gguf")).unwrap();
+        let damaged = |from: &[u8], to: &[u8], why: &str| {
+            let at = whole.windows(from.len()).position(|bytes| bytes == from).unwrap();
+            let mut bytes = whole.clone();
+            bytes[at + from.len() - to.len()..][..to.len()].copy_from_slice(to);
+            std::fs::write(bench.file("damaged.gguf"), bytes).unwrap();
+            let refused = inspect(&bench.file("damaged.gguf")).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        };
+        damaged(b"block_count\x04\0\0\0\x02\0", b"\x02\x02", "llama.block_count is 514");
+        damaged(b"head_count\x04\0\0\0\x02", b"\0", "llama.attention.head_count is 0");
+        damaged(b"\x02\0\0\0\0\0\0\0he", "¡".as_bytes(), "two of its tokens are the same");
+    }
+
+    #[test]
+    fn what_is_of_no_known_kind_is_refused() {
         let bench = Bench::new();
         write_model(&bench.file("unknown.gguf"), "no-such-thing", GgmlDType::Q8_0);
         let refused = inspect(&bench.file("unknown.gguf")).unwrap_err().to_string();
