@@ -141,16 +141,45 @@ fn python_method(
 ) -> Result<minijinja::Value, minijinja::Error> {
     let unknown = || minijinja::Error::from(ErrorKind::UnknownMethod);
     let text = value.as_str().ok_or_else(unknown)?;
-    let argument = args.first().and_then(minijinja::Value::as_str);
-    Ok(match (method, argument) {
-        ("strip", None) => text.trim().into(),
-        ("lstrip", None) => text.trim_start().into(),
-        ("rstrip", None) => text.trim_end().into(),
-        ("upper", None) => text.to_uppercase().into(),
-        ("lower", None) => text.to_lowercase().into(),
-        ("startswith", Some(start)) => text.starts_with(start).into(),
-        ("endswith", Some(end)) => text.ends_with(end).into(),
-        ("split", Some(by)) => text.split(by).map(String::from).collect::<Vec<_>>().into(),
+    let argument = |at: usize| args.get(at).and_then(minijinja::Value::as_str);
+    Ok(match (method, argument(0), argument(1)) {
+        ("strip", None, None) => text.trim().into(),
+        ("lstrip", None, None) => text.trim_start().into(),
+        ("rstrip", None, None) => text.trim_end().into(),
+        ("strip", Some(set), None) => text.trim_matches(|char| set.contains(char)).into(),
+        ("lstrip", Some(set), None) => text.trim_start_matches(|char| set.contains(char)).into(),
+        ("rstrip", Some(set), None) => text.trim_end_matches(|char| set.contains(char)).into(),
+        ("upper", None, None) => text.to_uppercase().into(),
+        ("lower", None, None) => text.to_lowercase().into(),
+        ("startswith", Some(start), None) => text.starts_with(start).into(),
+        ("endswith", Some(end), None) => text.ends_with(end).into(),
+        ("replace", Some(from), Some(to)) => text.replace(from, to).into(),
+        ("split", None, None) => {
+            text.split_whitespace().map(String::from).collect::<Vec<_>>().into()
+        }
+        ("split", Some(by), None) => text.split(by).map(String::from).collect::<Vec<_>>().into(),
         _ => return Err(unknown()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(source: &str, expected: &str) {
+        let template = Template::new(Some(source.into()), String::new(), String::new()).unwrap();
+        let written = template.environment.get_template(NAME).unwrap().render(context! {});
+        assert_eq!(written.unwrap(), expected, "{source}");
+    }
+
+    #[test]
+    fn strings_have_the_methods_that_templates_use() {
+        check("{{ ' a '.strip() }}|{{ '\\n a\\n'.lstrip('\\n') }}|", "a| a\n|");
+        check("{{ 'xya yx'.strip('xy') }}|{{ 'a</think>b'.split('</think>')[-1] }}", "a |b");
+        check("{{ 'a-b'.replace('-', '+').upper() }}{{ ' a  b '.split() | length }}", "A+B2");
+        check("{{ 'ab'.startswith('a') and 'ab'.endswith('b') }}", "true");
+        let unknown = Template::new(Some("{{ 'a'.swapcase() }}".into()), "".into(), "".into());
+        let unknown = unknown.unwrap().environment.get_template(NAME).unwrap().render(());
+        assert!(unknown.is_err());
+    }
 }
