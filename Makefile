@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build test check docs bench torture
+.PHONY: run build llama-cpp test test-llama-cpp check docs bench torture
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -11,12 +11,38 @@ run: build
 build:
 	cargo build --release --locked -p nexus3
 
+# What the feature `llama-cpp` cannot be compiled without, by Debian's names, as far as it is missing.
+LIBCLANG = $(or $(LIBCLANG_PATH),$(firstword $(wildcard /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* \
+	/usr/lib64/libclang*.so* /usr/lib64/llvm*/lib*/libclang*.so*)))
+LLAMA_CPP_LACKS = $(strip $(if $(shell command -v cmake),,cmake) $(if $(shell command -v c++),,g++) \
+	$(if $(shell command -v clang),,clang) $(if $(LIBCLANG),,libclang-dev))
+
+# The server with llama.cpp in it: models of every architecture, and faster.
+llama-cpp: has-llama-cpp
+	cargo build --release --locked -p nexus3 --features llama-cpp
+
+.PHONY: has-llama-cpp
+has-llama-cpp:
+	@if [ -n "$(LLAMA_CPP_LACKS)" ]; then \
+		echo "llama.cpp is C++ and cannot be compiled here. Install what is missing, then try again:" >&2; \
+		echo "  apt-get install $(LLAMA_CPP_LACKS)" >&2; \
+		exit 1; \
+	fi
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
 test:
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
 	cargo test --locked --workspace
+
+# The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.
+test-llama-cpp: has-llama-cpp
+	cargo build --locked -p nexus3 --features llama-cpp
+	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
+	cargo test --locked -p nexus-local --features llama-cpp
+	cargo test --locked -p nexus3 --features llama-cpp --test e2e -- local_model
+	cargo clippy --locked -p nexus-local -p nexus-bench --all-targets --features llama-cpp -- -D warnings
 
 # Formatting, lints and the arrows between the crates.
 check:
@@ -29,9 +55,11 @@ docs:
 	cargo build --locked -q -p nexus3
 	./target/debug/nexus3 schema --markdown > docs/rpc.md
 
-# Measures the server against bare baselines in the same run.
+# Measures the server against bare baselines in the same run; the built-in model against llama.cpp only where that can
+# be compiled. The server that is measured is the usual one, so the two are not built together.
 bench:
-	cargo build --release --locked -p nexus3 -p nexus-bench
+	cargo build --release --locked -p nexus3
+	cargo build --release --locked -p nexus-bench $(if $(LLAMA_CPP_LACKS),,--features llama-cpp)
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus3 model pull
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus-bench
 

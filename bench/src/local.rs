@@ -1,6 +1,6 @@
 //! The built-in model: how fast it reads and writes, alone, together and beside a busy neighbour.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use nexus_core::message::{Message, Meta, Role};
 use nexus_core::provider::{ModelCall, Provider as _, ProviderEvent, Usage};
-use nexus_local::Local;
+use nexus_local::{Backend, Local};
 
 use crate::Bench;
 use crate::server::rss_kib;
@@ -20,6 +20,9 @@ use crate::table::{Row, Table};
 /// Tokens of an answer that is timed.
 const ANSWER_TOKENS: u32 = 64;
 
+/// The model that is measured.
+const MODEL: &str = nexus_adapters::config::BUILT_IN.1;
+
 /// Agents that are answered together.
 const TOGETHER: usize = 16;
 
@@ -27,18 +30,32 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let directory = std::env::var_os("NEXUS3_MODELS").map(PathBuf::from);
     let directory =
         directory.context("NEXUS3_MODELS names no directory of weights; say make bench")?;
+    one(bench, Backend::Own, "local model", &directory, table).await?;
+    #[cfg(feature = "llama-cpp")]
+    one(bench, Backend::LlamaCpp, "local model on llama.cpp", &directory, table).await?;
+    against_llama_cpp(bench, &directory, table).await
+}
+
+/// All that is measured of one way to run the model.
+async fn one(
+    bench: &Bench,
+    backend: Backend,
+    name: &str,
+    directory: &Path,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     let before = rss_kib(std::process::id())?;
-    let local = Local::new(directory.clone());
+    let local = Local::on(backend, directory.into());
     let loaded = ask(&local, &[(Role::User, "Hello")], 1).await?;
     let first = ask(&local, &[(Role::User, "Hello")], 1).await?;
     let load = loaded.first_word.saturating_sub(first.first_word);
-    table
-        .add(Row::new("local model: load").measured(format!("{:.0} ms", load.as_secs_f64() * 1e3)));
+    let load = format!("{:.0} ms", load.as_secs_f64() * 1e3);
+    table.add(Row::new(format!("{name}: load")).measured(load));
     let memory = (rss_kib(std::process::id())? - before) / 1024.0;
     table.add(Row::new("  memory it takes").measured(format!("{memory:.0} MiB")));
 
     speeds(bench, &local, table).await?;
-    second_turn(bench, &directory, table).await?;
+    second_turn(bench, backend, directory, table).await?;
     together(bench, &local, table).await?;
     beside_a_busy_core(bench, &local, table).await
 }
@@ -63,13 +80,14 @@ async fn speeds(bench: &Bench, local: &Local, table: &mut Table) -> anyhow::Resu
 /// The first word of a second turn, for a server that remembers the first turn and for one that does not.
 async fn second_turn(
     bench: &Bench,
-    directory: &std::path::Path,
+    backend: Backend,
+    directory: &Path,
     table: &mut Table,
 ) -> anyhow::Result<()> {
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds() {
         let text = "The fox jumps over the lazy dog. ".repeat(32);
-        let local = Local::new(directory.into());
+        let local = Local::on(backend, directory.into());
         let first = ask(&local, &[(Role::User, &text)], ANSWER_TOKENS).await?;
         let turns = [
             (Role::User, text.as_str()),
@@ -77,7 +95,7 @@ async fn second_turn(
             (Role::User, "And then?"),
         ];
         warm.push(ask(&local, &turns, 1).await?.first_word.as_secs_f64());
-        let other = Local::new(directory.into());
+        let other = Local::on(backend, directory.into());
         ask(&other, &[(Role::User, "Hello")], 1).await?;
         cold.push(ask(&other, &turns, 1).await?.first_word.as_secs_f64());
     }
@@ -142,6 +160,90 @@ async fn beside_a_busy_core(bench: &Bench, local: &Local, table: &mut Table) -> 
     Ok(())
 }
 
+/// The built-in model beside llama.cpp alone, in turns, on the same weights and with as many threads.
+#[cfg(feature = "llama-cpp")]
+async fn against_llama_cpp(
+    bench: &Bench,
+    directory: &Path,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let own = Local::on(Backend::Own, directory.into());
+    let llama = Local::on(Backend::LlamaCpp, directory.into());
+    let weights = crate::llama::Weights::open(&own.file(MODEL))?;
+    let threads = nexus_local::threads();
+    let cores = std::thread::available_parallelism()?.get();
+    let (mut bare, mut wide) = (weights.bare(threads)?, weights.bare(cores)?);
+    // What a first call does once is not counted.
+    ask(&own, &[(Role::User, "Hello")], 1).await?;
+    ask(&llama, &[(Role::User, "Hello")], 1).await?;
+    bare.answer("Hello", 2)?;
+    wide.answer("Hello", 2)?;
+    let [mut written, mut read] = [Speeds::default(), Speeds::default()];
+    for round in 0..2 * bench.rounds() {
+        let text = format!("Saga {round}: tell me a long story about the sea.");
+        written.bare.push(bare.answer(&text, ANSWER_TOKENS)?.written);
+        let of = |answer: Answer| answer.written_per_second();
+        written.own.push(of(ask(&own, &[(Role::User, &text)], ANSWER_TOKENS).await?));
+        written.llama.push(of(ask(&llama, &[(Role::User, &text)], ANSWER_TOKENS).await?));
+        written.wide.push(wide.answer(&text, ANSWER_TOKENS)?.written);
+    }
+    for round in 0..bench.rounds() {
+        let text = format!("{round}. {}", "The fox jumps over the lazy dog. ".repeat(64));
+        read.bare.push(bare.answer(&text, 2)?.read);
+        let of = |answer: Answer| answer.read_per_second();
+        read.own.push(of(ask(&own, &[(Role::User, &text)], 1).await?));
+        read.llama.push(of(ask(&llama, &[(Role::User, &text)], 1).await?));
+        read.wide.push(wide.answer(&text, 2)?.read);
+    }
+    let count = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+    let row = |what: &str, of: &str, speeds: &Speeds, mine: &[f64]| {
+        let rate = |rates: &[f64]| format!("{:.0} tokens/s", median(rates.iter().copied()));
+        let ratio = median(mine.iter().zip(&speeds.bare).map(|(mine, bare)| mine / bare));
+        let row = Row::new(format!("  {what}, {of}; bare llama.cpp, {count}"))
+            .measured(rate(mine))
+            .baseline(rate(&speeds.bare))
+            .ratio(ratio);
+        (row, ratio)
+    };
+    let (own, ratio) = row("writing", "default engine", &written, &written.own);
+    table.add(own.reach(OWN_REACH, ratio >= 0.5));
+    let (llama, ratio) = row("writing", "on llama.cpp", &written, &written.llama);
+    table.add(llama.reach(LLAMA_REACH, ratio >= 0.9));
+    table.add(row("reading some 550 tokens", "default engine", &read, &read.own).0);
+    table.add(row("reading some 550 tokens", "on llama.cpp", &read, &read.llama).0);
+    table.add(Row::new(format!("  bare llama.cpp on all {cores} cores")).measured(format!(
+        "writes {:.0}, reads {:.0} tokens/s",
+        median(written.wide),
+        median(read.wide)
+    )));
+    Ok(())
+}
+
+/// Tokens a second, round by round.
+#[cfg(feature = "llama-cpp")]
+#[derive(Default)]
+struct Speeds {
+    /// llama.cpp alone, with as many threads as the model gets.
+    bare: Vec<f64>,
+    own: Vec<f64>,
+    llama: Vec<f64>,
+    /// llama.cpp alone, with a thread for each core.
+    wide: Vec<f64>,
+}
+
+#[cfg(not(feature = "llama-cpp"))]
+async fn against_llama_cpp(_: &Bench, _: &Path, table: &mut Table) -> anyhow::Result<()> {
+    let absent = "not measured; with cmake, clang and libclang-dev installed: make bench";
+    for (of, reach) in [("default engine", OWN_REACH), ("on llama.cpp", LLAMA_REACH)] {
+        let what = format!("  writing, {of}; bare llama.cpp, reach {reach}");
+        table.add(Row::new(what).measured(absent));
+    }
+    Ok(())
+}
+
+const OWN_REACH: &str = ">= 0.50";
+const LLAMA_REACH: &str = ">= 0.90";
+
 /// Keeps one core busy until it is dropped.
 struct Neighbour(Arc<AtomicBool>);
 
@@ -181,7 +283,7 @@ async fn ask(local: &Local, said: &[(Role, &str)], tokens: u32) -> anyhow::Resul
     let message =
         |&(role, text): &(Role, &str)| Arc::new(Message::new(role, text, Meta::default()));
     let call = ModelCall {
-        model_id: nexus_adapters::config::BUILT_IN.1.into(),
+        model_id: MODEL.into(),
         reasoning: false,
         system: "".into(),
         tools: Arc::from([]),

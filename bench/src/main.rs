@@ -9,6 +9,8 @@ mod cancel;
 mod client;
 mod frames;
 mod inprocess;
+#[cfg(feature = "llama-cpp")]
+mod llama;
 mod local;
 mod memory;
 mod model;

@@ -1,28 +1,62 @@
-//! One step of a llama model for rows of several sequences at once, each with its own memory of keys and values.
+//! Our own arithmetic: one step of a llama model for rows of several sequences at once, each with its own memory of keys
+//! and values.
 
+use std::path::Path;
+
+use crate::arithmetic::{Arithmetic, Memory as _, Row};
+use crate::engine::{Engine, Loaded};
 use crate::kernels::{Machine, dot};
 use crate::kv::Kv;
-use crate::weights::{Layer, Shape, Weights};
+use crate::sample::Sampling;
+use crate::template::Template;
+use crate::tokenizer::Vocabulary;
+use crate::weights::{Gguf, Layer, Shape, Weights};
+use crate::{Fault, memory};
 
-/// One token to be read by one sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Which of the sequences it belongs to.
-    pub sequence: usize,
-    pub token: u32,
-    /// Whether what comes next is asked for; computing it costs a fifth of the whole row.
-    pub wants_next: bool,
+/// Memory for keys and values, of answers being written and of conversations that may go on: some 11,000 tokens of the
+/// default model, which are ten turns of each of sixteen agents.
+const KV_BYTES_MAX: usize = 512 << 20;
+
+/// Reads a file and starts an engine that runs it.
+pub fn load(path: &Path, threads: usize) -> Result<Engine, Fault> {
+    let mut gguf = Gguf::open(path)?;
+    memory::check(gguf.bytes_needed(), memory::available())?;
+    let vocabulary = Vocabulary::read(&gguf)?;
+    let template = Template::read(&gguf)?;
+    let weights = gguf.weights()?;
+    let loaded = Loaded::new(weights.shape.window, vocabulary, template);
+    Engine::start(loaded, Sampling::default(), move |desk| {
+        let machine =
+            Machine::new(threads).map_err(|error| Fault::Threads { reason: error.to_string() })?;
+        desk.serve(Own { machine, weights });
+        Ok(())
+    })
 }
 
-/// Reads `rows`, in order, and returns the logits of those that want to know what comes next. Rows of one sequence
-/// follow each other.
-pub fn forward(
-    machine: &Machine,
-    weights: &Weights,
-    rows: &[Row],
-    sequences: &mut [&mut Kv],
-) -> Vec<Vec<f32>> {
-    machine.enter(|| step(machine, weights, rows, sequences))
+/// The arithmetic of our own.
+struct Own {
+    machine: Machine,
+    weights: Weights,
+}
+
+impl Arithmetic for Own {
+    type Memory = Kv;
+
+    fn tokens_max(&self) -> usize {
+        KV_BYTES_MAX / Kv::token_bytes(&self.weights.shape)
+    }
+
+    fn sequences_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn begin(&self) -> Kv {
+        Kv::new(&self.weights.shape)
+    }
+
+    fn forward(&mut self, rows: &[Row], memories: &mut [&mut Kv]) -> Result<Vec<Vec<f32>>, String> {
+        Ok(self.machine.enter(|| step(&self.machine, &self.weights, rows, memories)))
+    }
 }
 
 fn step(
@@ -33,7 +67,7 @@ fn step(
 ) -> Vec<Vec<f32>> {
     let shape = &weights.shape;
     let mut positions = Vec::with_capacity(rows.len());
-    let mut next: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
+    let mut next: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens().len()).collect();
     for row in rows {
         positions.push(next[row.sequence]);
         next[row.sequence] += 1;

@@ -1,5 +1,6 @@
 //! What a sequence remembers of its tokens, and the store of such memories for conversations that may go on.
 
+use crate::arithmetic::Memory;
 use crate::weights::Shape;
 
 /// The keys and values of one sequence, layer by layer, and the tokens they stand for.
@@ -21,10 +22,6 @@ impl Kv {
         shape.layers * shape.kv_width() * 2 * size_of::<f32>()
     }
 
-    pub fn len(&self) -> usize {
-        self.tokens.len()
-    }
-
     pub fn layer(&self, at: usize) -> (&[f32], &[f32]) {
         let (keys, values) = &self.layers[at];
         (keys, values)
@@ -40,8 +37,13 @@ impl Kv {
     pub fn push(&mut self, token: u32) {
         self.tokens.push(token);
     }
+}
 
-    /// The memory of the first `length` tokens alone.
+impl Memory for Kv {
+    fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
     fn copied(&self, length: usize) -> Self {
         let cut = |numbers: &[f32]| numbers[..length * self.width].to_vec();
         Self {
@@ -59,73 +61,75 @@ impl Kv {
         }
     }
 
-    fn bytes(&self) -> usize {
-        self.layers.len() * self.tokens.len() * self.width * 2 * size_of::<f32>()
+    fn settle(&mut self) {
+        for (keys, values) in &mut self.layers {
+            keys.shrink_to_fit();
+            values.shrink_to_fit();
+        }
     }
 }
 
 /// Memories of sequences that have ended, the one used last at the end.
-pub struct Shelf {
-    kept: Vec<Kv>,
-    bytes_max: usize,
+pub struct Shelf<M> {
+    kept: Vec<M>,
+    tokens_max: usize,
+    sequences_max: usize,
 }
 
-impl Shelf {
-    pub fn new(bytes_max: usize) -> Self {
-        Self { kept: Vec::new(), bytes_max }
+impl<M: Memory> Shelf<M> {
+    pub fn new(tokens_max: usize, sequences_max: usize) -> Self {
+        Self { kept: Vec::new(), tokens_max, sequences_max }
     }
 
     /// The longest memory that `tokens` begins with, to be continued. At least the last token is left to be read,
     /// since somebody wants to know what follows it.
-    pub fn take(&mut self, shape: &Shape, tokens: &[u32]) -> Kv {
+    pub fn take(&mut self, tokens: &[u32]) -> Option<M> {
         let usable = tokens.len().saturating_sub(1);
-        let common = |kv: &Kv| {
-            let same = kv.tokens.iter().zip(&tokens[..usable]).take_while(|(a, b)| a == b);
+        let common = |memory: &M| {
+            let same = memory.tokens().iter().zip(&tokens[..usable]).take_while(|(a, b)| a == b);
             same.count()
         };
         let best = (0..self.kept.len()).max_by_key(|&at| common(&self.kept[at]));
-        let Some((at, length)) =
-            best.map(|at| (at, common(&self.kept[at]))).filter(|(_, length)| *length > 0)
-        else {
-            return Kv::new(shape);
-        };
+        let (at, length) =
+            best.map(|at| (at, common(&self.kept[at]))).filter(|(_, length)| *length > 0)?;
         // A conversation that goes on takes its memory along. One that only begins alike (the same instructions) gets a
         // copy: the other will go on too.
-        let rest = self.kept[at].len() - length;
+        let mut memory = self.kept.remove(at);
+        let rest = memory.tokens().len() - length;
         if rest <= length / TAKEN_WHOLE_SHARE {
-            let mut kv = self.kept.remove(at);
-            kv.truncate(length);
-            kv
+            memory.truncate(length);
+            Some(memory)
         } else {
-            let kv = self.kept.remove(at);
-            let copy = kv.copied(length);
-            self.kept.push(kv);
-            copy
+            let copy = memory.copied(length);
+            self.kept.push(memory);
+            Some(copy)
         }
     }
 
-    /// Keeps a memory, if there is room.
-    pub fn put(&mut self, mut kv: Kv) {
+    /// Keeps a memory, if there is something in it and room for it.
+    pub fn put(&mut self, mut memory: M) {
+        if memory.tokens().is_empty() {
+            return;
+        }
         // One that another contains can serve for nothing the other could not.
-        self.kept.retain(|other| !kv.tokens.starts_with(&other.tokens));
-        for (keys, values) in &mut kv.layers {
-            keys.shrink_to_fit();
-            values.shrink_to_fit();
-        }
-        self.kept.push(kv);
-        self.limit(self.bytes_max);
+        self.kept.retain(|other| !memory.tokens().starts_with(other.tokens()));
+        memory.settle();
+        self.kept.push(memory);
+        self.limit(self.tokens_max);
     }
 
-    /// Sets how much may be kept; what was unused for longest goes when that is too much.
-    pub fn limit(&mut self, bytes_max: usize) {
-        self.bytes_max = bytes_max;
-        while self.bytes() > self.bytes_max && !self.kept.is_empty() {
+    /// Sets how many tokens may be kept; what was unused for longest goes when that is too much.
+    pub fn limit(&mut self, tokens_max: usize) {
+        self.tokens_max = tokens_max;
+        while !self.kept.is_empty()
+            && (self.tokens() > self.tokens_max || self.kept.len() > self.sequences_max)
+        {
             self.kept.remove(0);
         }
     }
 
-    pub fn bytes(&self) -> usize {
-        self.kept.iter().map(Kv::bytes).sum()
+    fn tokens(&self) -> usize {
+        self.kept.iter().map(|memory| memory.tokens().len()).sum()
     }
 }
 
@@ -161,9 +165,9 @@ mod tests {
 
     /// What is taken for `asked` when `kept` lie on the shelf, and what stays there.
     fn check(kept: &[&[u32]], asked: &[u32], taken: &[u32], left: &[&[u32]]) {
-        let mut shelf = Shelf::new(usize::MAX);
+        let mut shelf = Shelf::new(usize::MAX, usize::MAX);
         kept.iter().for_each(|tokens| shelf.put(kv(tokens)));
-        let kv = shelf.take(&SHAPE, asked);
+        let kv = shelf.take(asked).unwrap_or_else(|| Kv::new(&SHAPE));
         assert_eq!(kv.tokens, taken);
         assert_eq!(kv.layer(1).0.len(), taken.len() * 4);
         assert_eq!(shelf.kept.iter().map(|kv| &kv.tokens[..]).collect::<Vec<_>>(), left);
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_memory_that_another_contains_is_not_kept_twice() {
-        let mut shelf = Shelf::new(usize::MAX);
+        let mut shelf = Shelf::new(usize::MAX, usize::MAX);
         shelf.put(kv(&[1, 2]));
         shelf.put(kv(&[1, 2, 3]));
         assert_eq!(shelf.kept.len(), 1);
@@ -197,17 +201,18 @@ mod tests {
 
     #[test]
     fn what_was_unused_for_longest_goes_first() {
-        let three = kv(&[1, 2, 3]).bytes();
-        assert_eq!(three, 3 * Kv::token_bytes(&SHAPE));
-        let mut shelf = Shelf::new(2 * three);
+        let left =
+            |shelf: &Shelf<Kv>| shelf.kept.iter().map(|kv| kv.tokens.clone()).collect::<Vec<_>>();
+        let mut shelf = Shelf::new(6, 2);
         shelf.put(kv(&[1, 2, 3]));
         shelf.put(kv(&[4, 5, 6]));
-        assert_eq!(shelf.bytes(), 2 * three);
-        drop(shelf.take(&SHAPE, &[1, 9, 9, 9, 9]));
+        assert_eq!(shelf.tokens(), 6);
+        drop(shelf.take(&[1, 9, 9, 9, 9]));
         shelf.put(kv(&[7]));
-        let left: Vec<_> = shelf.kept.iter().map(|kv| kv.tokens.clone()).collect();
-        assert_eq!(left, [vec![1, 2, 3], vec![7]]);
+        assert_eq!(left(&shelf), [vec![1, 2, 3], vec![7]]);
+        shelf.put(kv(&[8]));
+        assert_eq!(left(&shelf), [vec![7], vec![8]]);
         shelf.put(kv(&[9; 7]));
-        assert_eq!(shelf.bytes(), 0);
+        assert_eq!(shelf.tokens(), 0);
     }
 }

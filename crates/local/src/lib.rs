@@ -1,17 +1,20 @@
-//! The built-in model: GGUF weights of the llama architecture, run in this process on the CPU, behind the core's
-//! `Provider`; and the built-in embedder behind its `Embedder`. The heavy libraries of the program sit in this crate
-//! and nowhere else.
+//! The built-in model: GGUF weights, run in this process on the CPU, behind the core's `Provider`; and the built-in
+//! embedder behind its `Embedder`. The heavy libraries of the program sit in this crate and nowhere else.
 //!
-//! [`weights`] reads the file, [`tokenizer`] and [`template`] turn a conversation into tokens, [`engine`] runs the
-//! model for all agents at once with [`forward`] on [`kernels`], [`kv`] remembers what was read, [`sample`] and
-//! [`grammar`] choose what is said.
+//! [`tokenizer`] and [`template`] turn a conversation into tokens, [`engine`] runs the model for all agents at once,
+//! [`sample`] and [`grammar`] choose what is said. What computes lies behind [`arithmetic`]: our own ([`weights`] reads
+//! the file, [`forward`] runs the llama architecture on [`kernels`], [`kv`] remembers what was read), or, with the
+//! feature `llama-cpp`, llama.cpp.
 
+mod arithmetic;
 mod embed;
 mod engine;
 mod forward;
 mod grammar;
 mod kernels;
 mod kv;
+#[cfg(feature = "llama-cpp")]
+mod llama_cpp;
 mod memory;
 mod provider;
 mod sample;
@@ -21,12 +24,51 @@ mod tests;
 mod tokenizer;
 mod weights;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 pub use embed::LocalEmbedder;
-pub use provider::Local;
+#[cfg(feature = "llama-cpp")]
+pub use llama_cpp::backend as llama_backend;
+pub use provider::{Local, threads};
+
+/// What models are computed with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// Our own arithmetic, which runs the llama architecture.
+    #[cfg_attr(not(feature = "llama-cpp"), default)]
+    Own,
+    /// llama.cpp, with all architectures it has.
+    #[cfg(feature = "llama-cpp")]
+    #[default]
+    LlamaCpp,
+}
+
+impl Backend {
+    fn load(self, path: &Path, threads: usize) -> Result<engine::Engine, Fault> {
+        match self {
+            Self::Own => forward::load(path, threads),
+            #[cfg(feature = "llama-cpp")]
+            Self::LlamaCpp => llama_cpp::load(path, threads),
+        }
+    }
+
+    /// Reads a file's head and checks that it could be run, without loading it.
+    pub fn inspect(self, path: &Path) -> Result<ModelFile, Fault> {
+        match self {
+            Self::Own => {
+                let gguf = weights::Gguf::open(path)?;
+                let shape = gguf.shape()?;
+                tokenizer::Vocabulary::read(&gguf)?;
+                let name = gguf.text("general.name").map(String::from);
+                Ok(ModelFile { name, window: shape.window })
+            }
+            #[cfg(feature = "llama-cpp")]
+            Self::LlamaCpp => llama_cpp::inspect(path),
+        }
+    }
+}
 
 /// Why a model cannot be run. Files are told by their names: the sentence goes to callers, whom the server's directories
 /// do not concern.
@@ -44,22 +86,22 @@ pub enum Fault {
         "too little memory for the model: it needs {needed_mib} MiB and {available_mib} MiB are free"
     )]
     Memory { needed_mib: u64, available_mib: u64 },
+    #[cfg(feature = "llama-cpp")]
+    #[error("llama.cpp cannot be used on this machine: {reason}")]
+    Machine { reason: String },
     #[error("no thread for the model could be started: {reason}")]
     Threads { reason: String },
     #[error("reading the weights failed inside the program: the file is probably damaged")]
     Panicked,
 }
 
-fn name(path: &std::path::Path) -> String {
+fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Reads a file's head and checks that it could be run, without loading it.
-pub fn inspect(path: &std::path::Path) -> Result<ModelFile, Fault> {
-    let gguf = weights::Gguf::open(path)?;
-    let shape = gguf.shape()?;
-    tokenizer::Vocabulary::read(&gguf)?;
-    Ok(ModelFile { name: gguf.text("general.name").map(String::from), window: shape.window })
+/// Checks that a file could be run, without loading it.
+pub fn inspect(path: &Path) -> Result<ModelFile, Fault> {
+    Backend::default().inspect(path)
 }
 
 /// What a model file says of itself.

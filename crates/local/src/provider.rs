@@ -2,19 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::{self, Engine, Loaded, Request};
-use crate::sample::Sampling;
-use crate::template::Template;
-use crate::tokenizer::Vocabulary;
-use crate::weights::Gguf;
-use crate::{Fault, memory};
+use crate::engine::{Engine, Loaded, Request};
+use crate::{Backend, Fault};
 
 /// Tokens of an answer when nobody says otherwise: far more than such a model has to say, and little enough that one
 /// that goes round in circles comes to an end.
@@ -24,6 +20,7 @@ const ANSWER_TOKENS_MAX: usize = 1024;
 pub struct Local {
     /// Where a model that is named without a path lies.
     directory: PathBuf,
+    backend: Backend,
     threads: usize,
     engines: Mutex<HashMap<PathBuf, Slot>>,
 }
@@ -33,7 +30,12 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Engine>>>>;
 
 impl Local {
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, threads: threads(), engines: Mutex::default() }
+        Self::on(Backend::default(), directory)
+    }
+
+    /// As [`Local::new`], with the arithmetic of one's choice.
+    pub fn on(backend: Backend, directory: PathBuf) -> Self {
+        Self { directory, backend, threads: threads(), engines: Mutex::default() }
     }
 
     /// The file of a model: its path, or its name among the installed ones.
@@ -51,8 +53,8 @@ impl Local {
         if let Some(engine) = &*slot {
             return Ok(engine.clone());
         }
-        let (path, threads) = (path.to_path_buf(), self.threads);
-        let engine = Arc::new(on_own_thread(move || load(&path, threads)).await?);
+        let (path, backend, threads) = (path.to_path_buf(), self.backend, self.threads);
+        let engine = Arc::new(on_own_thread(move || load(&path, backend, threads)).await?);
         *slot = Some(engine.clone());
         Ok(engine)
     }
@@ -94,21 +96,16 @@ impl Provider for Local {
 
 /// Cores for the model: all but one, so that the rest of the machine, this server first, stays awake. Threads that have
 /// to share a core wait for each other at every step.
-fn threads() -> usize {
+pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-fn load(path: &Path, threads: usize) -> Result<Engine, Fault> {
+fn load(path: &Path, backend: Backend, threads: usize) -> Result<Engine, Fault> {
     let started = std::time::Instant::now();
-    let mut gguf = Gguf::open(path)?;
-    memory::check(gguf.bytes_needed(), memory::available())?;
-    let vocabulary = Vocabulary::read(&gguf)?;
-    let template = Template::read(&gguf)?;
-    let weights = gguf.weights()?;
-    let loaded = Loaded { weights, vocabulary, template, grammars: OnceLock::new() };
-    let engine = Engine::start(loaded, threads, Sampling::default())?;
+    let engine = backend.load(path, threads)?;
     tracing::info!(
         model = %path.display(),
+        ?backend,
         threads,
         duration_ms = started.elapsed().as_millis() as u64,
         "the local model is loaded"
@@ -135,12 +132,12 @@ fn request(
 ) -> Result<Request, ProviderError> {
     let prompt =
         loaded.template.tokens(&loaded.vocabulary, call).map_err(ProviderError::Rejected)?;
-    let shape = &loaded.weights.shape;
-    let Some(room) = engine::room(shape, prompt.len()) else {
+    let room = loaded.window.checked_sub(prompt.len()).filter(|room| *room > 0);
+    let Some(room) = room else {
         return Err(ProviderError::Rejected(format!(
             "the prompt has {} tokens and the window of the local model is {}",
             prompt.len(),
-            shape.window
+            loaded.window
         )));
     };
     let grammar = call.schema.as_deref().map(|schema| loaded.grammar(schema)).transpose();

@@ -5,7 +5,7 @@ use nexus_core::message::{Message, Role};
 use nexus_core::provider::ModelCall;
 
 use crate::Fault;
-use crate::tokenizer::Vocabulary;
+use crate::tokenizer::{Part, Vocabulary};
 use crate::weights::Gguf;
 
 pub struct Template {
@@ -22,7 +22,20 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.r
 
 impl Template {
     pub fn read(gguf: &Gguf) -> Result<Self, Fault> {
-        let source = gguf.text("tokenizer.chat_template").unwrap_or(CHATML).to_owned();
+        let tokens = gguf.strings("tokenizer.ggml.tokens")?;
+        let token = |key: &str| {
+            let id = gguf.number(key).and_then(|id| usize::try_from(id).ok());
+            id.and_then(|id| tokens.get(id)).map_or_else(String::new, ToString::to_string)
+        };
+        let (bos, eos) =
+            (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
+        let source = gguf.text("tokenizer.chat_template").map(String::from);
+        Self::new(source, bos, eos).map_err(|reason| gguf.unsupported(reason))
+    }
+
+    /// Of the template's text, or of the usual one where there is none.
+    pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, String> {
+        let source = source.unwrap_or_else(|| CHATML.to_owned());
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -34,16 +47,9 @@ impl Template {
                 Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
             },
         );
-        environment.add_template_owned(NAME, source).map_err(|error| {
-            gguf.unsupported(format!("its chat template is unusable ({error})"))
-        })?;
-        let tokens = gguf.strings("tokenizer.ggml.tokens")?;
-        let token = |key: &str| {
-            let id = gguf.number(key).and_then(|id| usize::try_from(id).ok());
-            id.and_then(|id| tokens.get(id)).map_or_else(String::new, ToString::to_string)
-        };
-        let (bos, eos) =
-            (token("tokenizer.ggml.bos_token_id"), token("tokenizer.ggml.eos_token_id"));
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(|error| format!("its chat template is unusable ({error})"))?;
         Ok(Self { environment, bos, eos })
     }
 
@@ -76,16 +82,17 @@ impl Template {
         if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
             tokens.push(bos);
         }
+        let mut parts = Vec::new();
         let mut rest = written.as_str();
         for (at, (_, text)) in said.iter().enumerate() {
             let mark = mark(at);
             // A template may leave a message out.
             let Some(start) = rest.find(&mark) else { continue };
-            vocabulary.encode_template(&rest[..start], &mut tokens);
-            vocabulary.encode(text, &mut tokens);
+            parts.extend([Part::Template(&rest[..start]), Part::Text(text)]);
             rest = &rest[start + mark.len()..];
         }
-        vocabulary.encode_template(rest, &mut tokens);
+        parts.push(Part::Template(rest));
+        vocabulary.encode(parts, &mut tokens);
         Ok(tokens)
     }
 }
@@ -134,16 +141,45 @@ fn python_method(
 ) -> Result<minijinja::Value, minijinja::Error> {
     let unknown = || minijinja::Error::from(ErrorKind::UnknownMethod);
     let text = value.as_str().ok_or_else(unknown)?;
-    let argument = args.first().and_then(minijinja::Value::as_str);
-    Ok(match (method, argument) {
-        ("strip", None) => text.trim().into(),
-        ("lstrip", None) => text.trim_start().into(),
-        ("rstrip", None) => text.trim_end().into(),
-        ("upper", None) => text.to_uppercase().into(),
-        ("lower", None) => text.to_lowercase().into(),
-        ("startswith", Some(start)) => text.starts_with(start).into(),
-        ("endswith", Some(end)) => text.ends_with(end).into(),
-        ("split", Some(by)) => text.split(by).map(String::from).collect::<Vec<_>>().into(),
+    let argument = |at: usize| args.get(at).and_then(minijinja::Value::as_str);
+    Ok(match (method, argument(0), argument(1)) {
+        ("strip", None, None) => text.trim().into(),
+        ("lstrip", None, None) => text.trim_start().into(),
+        ("rstrip", None, None) => text.trim_end().into(),
+        ("strip", Some(set), None) => text.trim_matches(|char| set.contains(char)).into(),
+        ("lstrip", Some(set), None) => text.trim_start_matches(|char| set.contains(char)).into(),
+        ("rstrip", Some(set), None) => text.trim_end_matches(|char| set.contains(char)).into(),
+        ("upper", None, None) => text.to_uppercase().into(),
+        ("lower", None, None) => text.to_lowercase().into(),
+        ("startswith", Some(start), None) => text.starts_with(start).into(),
+        ("endswith", Some(end), None) => text.ends_with(end).into(),
+        ("replace", Some(from), Some(to)) => text.replace(from, to).into(),
+        ("split", None, None) => {
+            text.split_whitespace().map(String::from).collect::<Vec<_>>().into()
+        }
+        ("split", Some(by), None) => text.split(by).map(String::from).collect::<Vec<_>>().into(),
         _ => return Err(unknown()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(source: &str, expected: &str) {
+        let template = Template::new(Some(source.into()), String::new(), String::new()).unwrap();
+        let written = template.environment.get_template(NAME).unwrap().render(context! {});
+        assert_eq!(written.unwrap(), expected, "{source}");
+    }
+
+    #[test]
+    fn strings_have_the_methods_that_templates_use() {
+        check("{{ ' a '.strip() }}|{{ '\\n a\\n'.lstrip('\\n') }}|", "a| a\n|");
+        check("{{ 'xya yx'.strip('xy') }}|{{ 'a</think>b'.split('</think>')[-1] }}", "a |b");
+        check("{{ 'a-b'.replace('-', '+').upper() }}{{ ' a  b '.split() | length }}", "A+B2");
+        check("{{ 'ab'.startswith('a') and 'ab'.endswith('b') }}", "true");
+        let unknown = Template::new(Some("{{ 'a'.swapcase() }}".into()), "".into(), "".into());
+        let unknown = unknown.unwrap().environment.get_template(NAME).unwrap().render(());
+        assert!(unknown.is_err());
+    }
 }

@@ -15,7 +15,7 @@ use crate::Fault;
 use crate::weights::Gguf;
 
 pub struct Vocabulary {
-    bpe: tokenizers::Tokenizer,
+    plain: Box<dyn Plain>,
     /// The bytes each token stands for; empty for those that stand for no text.
     bytes: Vec<Vec<u8>>,
     /// Tokens that shape the conversation and are no text of it, by how a template writes them, longest first.
@@ -23,6 +23,30 @@ pub struct Vocabulary {
     /// The tokens that end an answer.
     pub stops: Vec<u32>,
     pub bos: Option<u32>,
+}
+
+/// Cuts plain text into tokens.
+pub trait Plain: Send + Sync {
+    /// Whatever `text` spells, it makes no token that shapes the conversation.
+    fn encode(&self, text: &str, out: &mut Vec<u32>);
+}
+
+impl Plain for tokenizers::Tokenizer {
+    fn encode(&self, text: &str, out: &mut Vec<u32>) {
+        // Fails only on what a vocabulary with every byte in it does not contain.
+        if let Ok(encoding) = self.encode_fast(text, false) {
+            out.extend_from_slice(encoding.get_ids());
+        }
+    }
+}
+
+/// A part of a prompt.
+#[derive(Clone, Copy)]
+pub enum Part<'a> {
+    /// What the template wrote: here a token that shapes the conversation is meant.
+    Template(&'a str),
+    /// What somebody wrote: whatever it spells, nobody ends their own turn and begins the model's.
+    Text(&'a str),
 }
 
 /// The kinds of tokens that are no text, in GGUF's numbering: control and unused.
@@ -43,11 +67,10 @@ impl Vocabulary {
         let kinds = gguf.token_kinds();
         let is_special =
             |id: usize| kinds.get(&id).is_some_and(|kind| CONTROL_KINDS.contains(kind));
-        let mut special: Vec<(String, u32)> = (0..tokens.len())
+        let special: Vec<(String, u32)> = (0..tokens.len())
             .filter(|&id| is_special(id))
             .map(|id| (tokens[id].to_owned(), id as u32))
             .collect();
-        special.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         let id = |key: &str| {
             let id = gguf.number(key).filter(|&id| id < tokens.len() as u64);
             id.and_then(|id| u32::try_from(id).ok())
@@ -69,36 +92,53 @@ impl Vocabulary {
             .collect();
         let bos = id("tokenizer.ggml.bos_token_id")
             .filter(|_| gguf.flag("tokenizer.ggml.add_bos_token").unwrap_or(false));
-        Ok(Self { bpe: bpe(gguf, &tokens)?, bytes, special, stops, bos })
+        Ok(Self::new(Box::new(bpe(gguf, &tokens)?), bytes, special, stops, bos))
+    }
+
+    pub fn new(
+        plain: Box<dyn Plain>,
+        bytes: Vec<Vec<u8>>,
+        mut special: Vec<(String, u32)>,
+        stops: Vec<u32>,
+        bos: Option<u32>,
+    ) -> Self {
+        special.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        Self { plain, bytes, special, stops, bos }
     }
 
     pub fn bytes(&self, token: u32) -> &[u8] {
         self.bytes.get(token as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Tokens of text that somebody wrote. Whatever it spells, it makes no token that shapes the conversation: nobody
-    /// ends their own turn and begins the model's.
-    pub fn encode(&self, text: &str, out: &mut Vec<u32>) {
-        // Fails only on what a vocabulary with every byte in it does not contain.
-        if let Ok(encoding) = self.bpe.encode_fast(text, false) {
-            out.extend_from_slice(encoding.get_ids());
+    /// Tokens of a prompt. What lies between two tokens that shape it is cut in one piece, as the model learned it.
+    pub fn encode<'a>(&self, parts: impl IntoIterator<Item = Part<'a>>, out: &mut Vec<u32>) {
+        let mut plain = String::new();
+        for part in parts {
+            let mut text = match part {
+                Part::Text(text) => {
+                    plain.push_str(text);
+                    continue;
+                }
+                Part::Template(text) => text,
+            };
+            while let Some((at, length, id)) = self.first_special(text) {
+                plain.push_str(&text[..at]);
+                self.plain.encode(&plain, out);
+                plain.clear();
+                out.push(id);
+                text = &text[at + length..];
+            }
+            plain.push_str(text);
         }
+        self.plain.encode(&plain, out);
     }
 
-    /// Tokens of text that a template wrote.
-    pub fn encode_template(&self, mut text: &str, out: &mut Vec<u32>) {
-        let first = |text: &str| {
-            let found = self.special.iter().filter_map(|(special, id)| {
-                text.find(special.as_str()).map(|at| (at, special.len(), *id))
-            });
-            found.min_by_key(|&(at, length, _)| (at, std::cmp::Reverse(length)))
-        };
-        while let Some((at, length, id)) = first(text) {
-            self.encode(&text[..at], out);
-            out.push(id);
-            text = &text[at + length..];
-        }
-        self.encode(text, out);
+    /// Where the first token that shapes a conversation stands, how long it is, and which it is.
+    fn first_special(&self, text: &str) -> Option<(usize, usize, u32)> {
+        let found = self.special.iter().filter_map(|(special, id)| {
+            text.find(special.as_str()).map(|at| (at, special.len(), *id))
+        });
+        found.min_by_key(|&(at, length, _)| (at, std::cmp::Reverse(length)))
     }
 
     /// What llguidance calls a special token begins with a byte that no text contains.

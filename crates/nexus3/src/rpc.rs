@@ -5,6 +5,7 @@ mod output;
 mod sessions;
 mod settings;
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -32,7 +33,7 @@ use nexus_protocol::settings::{GetAgentSummaries, GetAgentSummariesParams};
 use nexus_protocol::turn::{
     Cancel, CancelParams, RequestId, ResumeTurn, ResumeTurnParams, Send as SendMessage, SendParams,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub use args::RpcArgs;
 use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
@@ -47,8 +48,8 @@ const TIMEOUT_GRACE: Duration = Duration::from_secs(5);
 
 const DETECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most that is read from stdin: as much as the largest message of any transport.
-const STDIN_BYTES_MAX: u64 = 10 << 20;
+/// Most that is read from stdin or a file: as much as the largest message of any transport.
+const INPUT_BYTES_MAX: u64 = 10 << 20;
 
 pub async fn run(args: RpcArgs) -> ExitCode {
     let mut output = Output::stdout();
@@ -72,7 +73,14 @@ async fn execute<W: Write>(
         RpcCommand::Send(args) => send(server, args).await?,
         RpcCommand::Create(args) => create(server, args).await?,
         RpcCommand::Call(args) => call(server, args).await?,
-        RpcCommand::Resume { id, timeout } => resume(server, agent(id), timeout).await?,
+        RpcCommand::Resume { id, timeout, schema } => {
+            let params = ResumeTurnParams {
+                timeout_ms: turn_timeout(timeout),
+                response_schema: schema.as_deref().map(read_schema).transpose()?,
+                ..Default::default()
+            };
+            resume(server, agent(id), timeout, params).await?
+        }
         RpcCommand::Status { id: Some(id) } => status(server, id).await?,
         RpcCommand::Status { id: None } => {
             let params =
@@ -218,10 +226,10 @@ async fn resume(
     server: &ServerArgs,
     target: Target,
     timeout: Option<u64>,
+    params: ResumeTurnParams,
 ) -> anyhow::Result<Value> {
     let client = client(server, client_timeout(timeout))?;
     let _progress = Progress::start("waiting for the answer");
-    let params = ResumeTurnParams { timeout_ms: turn_timeout(timeout), ..Default::default() };
     ask_on::<ResumeTurn>(&client, &target, params).await
 }
 
@@ -307,10 +315,13 @@ fn turn_timeout(seconds: Option<u64>) -> Option<NonZeroU64> {
 
 impl SendArgs {
     fn params(self) -> anyhow::Result<SendParams> {
+        let both = self.text == "-" && self.schema.as_deref() == Some(Path::new("-"));
+        ensure!(!both, "the message and the schema cannot both come from stdin");
         Ok(SendParams {
             content: text_or_stdin(self.text)?,
             request_id: self.request_id.map(RequestId::Text),
             timeout_ms: turn_timeout(self.timeout),
+            response_schema: self.schema.as_deref().map(read_schema).transpose()?,
             ..SendParams::default()
         })
     }
@@ -326,13 +337,31 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 }
 
 fn text_or_stdin(text: String) -> anyhow::Result<String> {
-    if text != "-" {
-        return Ok(text);
+    if text == "-" { read_all(io::stdin(), "stdin") } else { Ok(text) }
+}
+
+/// The JSON Schema in a file. What it says is the server's to judge.
+fn read_schema(file: &Path) -> anyhow::Result<Map<String, Value>> {
+    let (text, name) = match file.to_str() {
+        Some("-") => (read_all(io::stdin(), "stdin")?, "stdin".to_string()),
+        _ => {
+            let name = file.display().to_string();
+            let opened = File::open(file).with_context(|| format!("reading {name}"))?;
+            (read_all(opened, &name)?, name)
+        }
+    };
+    let schema = serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
+    match schema {
+        Value::Object(schema) => Ok(schema),
+        _ => bail!("{name} is JSON, but no object, as a JSON Schema is"),
     }
+}
+
+fn read_all(source: impl Read, name: &str) -> anyhow::Result<String> {
     let mut text = String::new();
-    let length = io::stdin().take(STDIN_BYTES_MAX + 1).read_to_string(&mut text);
-    let length = length.context("reading stdin")?;
-    ensure!(length as u64 <= STDIN_BYTES_MAX, "stdin has more than {STDIN_BYTES_MAX} bytes");
+    let length = source.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text);
+    let length = length.with_context(|| format!("reading {name}"))?;
+    ensure!(length as u64 <= INPUT_BYTES_MAX, "{name} has more than {INPUT_BYTES_MAX} bytes");
     Ok(text)
 }
 

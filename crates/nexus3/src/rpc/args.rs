@@ -62,6 +62,9 @@ pub enum RpcCommand {
         /// Cancels the turn when it takes longer than so many seconds; no limit when absent.
         #[arg(short, long, value_name = "SECONDS", value_parser = seconds())]
         timeout: Option<u64>,
+        /// Has the answer be JSON that satisfies the JSON Schema in this file; "-" reads it from stdin.
+        #[arg(long, value_name = "FILE")]
+        schema: Option<PathBuf>,
     },
     /// Lists, saves, loads, copies, renames and deletes sessions.
     Sessions(SessionsArgs),
@@ -165,6 +168,9 @@ pub struct SendArgs {
     /// Names the turn, for cancel.
     #[arg(long, value_name = "NAME")]
     pub request_id: Option<String>,
+    /// Has the answer be JSON that satisfies the JSON Schema in this file; "-" reads it from stdin.
+    #[arg(long, value_name = "FILE")]
+    pub schema: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

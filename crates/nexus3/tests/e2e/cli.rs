@@ -120,6 +120,44 @@ async fn the_other_commands_reach_their_methods() {
 }
 
 #[tokio::test]
+async fn an_answer_is_asked_for_by_the_schema_in_a_file() {
+    let server = Server::start().await;
+    let file = |name: &str| server.world.work().join(name).display().to_string();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    std::fs::write(file("schema.json"), schema.to_string()).unwrap();
+    std::fs::write(file("text.json"), "type: object").unwrap();
+    std::fs::write(file("list.json"), "[]").unwrap();
+    rpc_ok(&server, &["create", "a"]).await;
+    let asked = || {
+        let request = server.model().last_request();
+        request.body["response_format"]["json_schema"]["schema"].clone()
+    };
+    server.model().push(Reply::text("{\"n\": 7}"));
+    let good = file("schema.json");
+    let answer = rpc_ok(&server, &["send", "a", "Count", "--schema", &good]).await;
+    assert_eq!((&answer["content"], asked()), (&json!("{\"n\": 7}"), schema.clone()));
+    server.model().push(Reply::status(400));
+    let failed = rpc(&server, &["send", "a", "Count on", "--stream", "--schema", &good]).await;
+    assert_eq!((failed.code, asked()), (Some(1), schema.clone()));
+    server.model().push(Reply::text("{\"n\": 8}"));
+    let answer = rpc_ok(&server, &["resume", "a", "--schema", &good]).await;
+    assert_eq!((&answer["content"], asked()), (&json!("{\"n\": 8}"), schema));
+
+    let count = server.model().request_count();
+    for (name, why) in [
+        ("absent.json", format!("reading {}: No such file", file("absent.json"))),
+        ("text.json", format!("{} is not JSON: ", file("text.json"))),
+        ("list.json", format!("{} is JSON, but no object", file("list.json"))),
+    ] {
+        rpc_fails(&server, &["send", "a", "Hi", "--schema", &file(name)], &why).await;
+        rpc_fails(&server, &["resume", "a", "--schema", &file(name)], &why).await;
+    }
+    let both = "the message and the schema cannot both come from stdin";
+    rpc_fails(&server, &["send", "a", "-", "--schema", "-"], both).await;
+    assert_eq!(server.model().request_count(), count, "what was refused reached no model");
+}
+
+#[tokio::test]
 async fn sessions_and_settings_are_reached_too() {
     let server = Server::start().await;
     let work = server.world.work().canonicalize().unwrap();
