@@ -177,7 +177,7 @@ mod tests {
         check("{{ ' a '.strip() }}|{{ '\\n a\\n'.lstrip('\\n') }}|", "a| a\n|");
         check("{{ 'xya yx'.strip('xy') }}|{{ 'a</think>b'.split('</think>')[-1] }}", "a |b");
         check("{{ 'a-b'.replace('-', '+').upper() }}{{ ' a  b '.split() | length }}", "A+B2");
-        check("{{ 'ab'.startswith('a') and 'ab'.endswith('b') }}", "true");
+        check("{{ 'ab'.startswith('a') and 'ab'.endswith('b') }}", "True");
         let unknown = Template::new(Some("{{ 'a'.swapcase() }}".into()), "".into(), "".into());
         let unknown = unknown.unwrap().environment.get_template(NAME).unwrap().render(());
         assert!(unknown.is_err());
