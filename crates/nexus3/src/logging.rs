@@ -13,7 +13,6 @@ use nexus_adapters::agent_logs::AgentLogFiles;
 use nexus_core::logs::RAW_TARGET;
 use nexus_protocol::Id;
 use nexus_server::calls::{Call, CallLog};
-use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -33,7 +32,9 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
     let writer = queue.clone();
     // Without the thread lines would pile up: then there is no log, and the server runs.
     match std::thread::Builder::new().name("log".into()).spawn(move || writer.run()) {
-        Ok(thread) => queue.writer.set(thread.thread().clone()).unwrap_or_default(),
+        Ok(thread) => {
+            let _ = queue.writer.set(thread.thread().clone());
+        }
         Err(_) => eprintln!("Warning: no thread for the log could be started; nothing is logged"),
     }
     let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
@@ -68,25 +69,17 @@ struct Lines {
 
 impl Lines {
     /// Writes a line that `fill` gives its message and its fields.
-    fn event(&self, level: Level, fill: impl FnOnce(&mut Line)) {
-        self.write(|line| {
-            line.message.clear();
-            line.data.clear();
-            fill(line);
-            line.finish(level);
-        });
-    }
-
-    /// Writes the text that `fill` makes.
-    fn write(&self, fill: impl FnOnce(&mut Line)) {
+    fn write(&self, level: Level, fill: impl FnOnce(&mut Line)) {
         thread_local! {
             /// A busy server logs every call: the buffers are kept.
             static LINE: RefCell<(Line, Option<Arc<Lane>>)> = RefCell::default();
         }
         LINE.with_borrow_mut(|(line, lane)| {
             line.format = self.format;
-            line.text.clear();
+            line.message.clear();
+            line.data.clear();
             fill(line);
+            line.finish(level);
             self.queue.push(lane.get_or_insert_with(|| self.queue.lane()), &line.text);
         });
     }
@@ -94,29 +87,21 @@ impl Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        self.event(*event.metadata().level(), |line| event.record(line));
+        self.write(*event.metadata().level(), |line| event.record(line));
     }
 }
 
 impl CallLog for Lines {
     fn call(&self, call: &Call<'_>) {
-        let duration_us = call.duration.as_micros() as u64;
-        let id = call.id.map_or("null", Id::as_json);
-        let status = if call.error.is_none() { "success" } else { "error" };
-        if self.format == LogFormat::Json {
-            return self.write(|line| {
-                line.call_json(call.method, id, duration_us, status, call.error);
-            });
-        }
-        let duration_ms = duration_us as f64 / 1000.0;
-        self.event(Level::INFO, |line| {
+        let duration_ms = call.duration.as_micros() as u64 as f64 / 1000.0;
+        self.write(Level::INFO, |line| {
             line.message.push_str("RPC Request");
-            line.put("method", call.method, call.method);
-            line.put("id", id, id);
-            line.put("duration_ms", duration_ms, duration_ms);
-            line.put("status", status, status);
+            line.put_text("method", call.method);
+            line.put("id", call.id.map_or("null", Id::as_json));
+            line.put("duration_ms", duration_ms);
+            line.put_text("status", if call.error.is_none() { "success" } else { "error" });
             if let Some(code) = call.error {
-                line.put("code", code, code);
+                line.put("code", code);
             }
         });
     }
@@ -135,74 +120,53 @@ struct Line {
 
 impl Line {
     fn finish(&mut self, level: Level) {
-        // Writing to memory does not fail.
-        let _ = match self.format {
+        let Self { message, data, text, clock, .. } = self;
+        text.clear();
+        match self.format {
             LogFormat::Json => {
-                let message = std::mem::take(&mut self.message);
-                self.open_json(level, &message);
-                self.message = message;
-                self.text.extend_from_slice(&self.data);
-                self.text.write_all(b"}}\n")
+                text.extend_from_slice(b"{\"timestamp\":\"");
+                clock.write(text);
+                text.extend_from_slice(b"\",\"level\":\"");
+                text.extend_from_slice(level.as_str().as_bytes());
+                text.extend_from_slice(b"\",\"message\":");
+                put_string(text, message);
+                text.extend_from_slice(b",\"data\":{");
+                text.extend_from_slice(data);
+                text.extend_from_slice(b"}}\n");
             }
             LogFormat::Text => {
-                let (text, message) = (&mut self.text, &self.message);
+                // Writing to memory does not fail.
                 let _ =
                     write!(text, "{} {level:5} {message}", Timestamp::now().strftime("%H:%M:%S"));
-                text.extend_from_slice(&self.data);
-                text.write_all(b"\n")
+                text.extend_from_slice(data);
+                text.push(b'\n');
             }
-        };
-    }
-
-    /// Begins a JSON line, up to its fields.
-    fn open_json(&mut self, level: Level, message: &str) {
-        let Self { text, clock, .. } = self;
-        text.extend_from_slice(b"{\"timestamp\":\"");
-        clock.write(text);
-        text.extend_from_slice(b"\",\"level\":\"");
-        text.extend_from_slice(level.as_str().as_bytes());
-        text.extend_from_slice(b"\",\"message\":");
-        put_string(text, message);
-        text.extend_from_slice(b",\"data\":{");
-    }
-
-    /// The line of a call. By hand: a busy server would spend an eighth of its time on it otherwise.
-    fn call_json(
-        &mut self,
-        method: &str,
-        id: &str,
-        duration_us: u64,
-        status: &str,
-        error: Option<i32>,
-    ) {
-        self.open_json(Level::INFO, "RPC Request");
-        let text = &mut self.text;
-        text.extend_from_slice(b"\"method\":");
-        put_string(text, method);
-        text.extend_from_slice(b",\"id\":");
-        text.extend_from_slice(id.as_bytes());
-        text.extend_from_slice(b",\"duration_ms\":");
-        put_thousandths(text, duration_us);
-        text.extend_from_slice(b",\"status\":");
-        put_string(text, status);
-        if let Some(code) = error {
-            let _ = write!(text, ",\"code\":{code}");
         }
-        text.extend_from_slice(b"}}\n");
     }
 
-    /// Adds a field whose value is written by `json`, or for people as `plain`.
-    fn put(&mut self, name: &str, json: impl Serialize, plain: impl fmt::Display) {
-        let _ = match self.format {
-            LogFormat::Json => {
-                let start: &[u8] = if self.data.is_empty() { b"\"" } else { b",\"" };
-                self.data.extend_from_slice(start);
-                self.data.extend_from_slice(name.as_bytes());
-                self.data.extend_from_slice(b"\":");
-                serde_json::to_writer(&mut self.data, &json).map_err(Into::into)
-            }
-            LogFormat::Text => write!(self.data, " {name}={plain}"),
+    /// Adds a field that is written alike in JSON and for people.
+    fn put(&mut self, name: &str, value: impl fmt::Display) {
+        self.put_name(name);
+        let _ = write!(self.data, "{value}");
+    }
+
+    fn put_text(&mut self, name: &str, value: &str) {
+        self.put_name(name);
+        match self.format {
+            LogFormat::Json => put_string(&mut self.data, value),
+            LogFormat::Text => self.data.extend_from_slice(value.as_bytes()),
+        }
+    }
+
+    fn put_name(&mut self, name: &str) {
+        let (before, behind): (&[u8], &[u8]) = match self.format {
+            LogFormat::Json if self.data.is_empty() => (b"\"", b"\":"),
+            LogFormat::Json => (b",\"", b"\":"),
+            LogFormat::Text => (b" ", b"="),
         };
+        self.data.extend_from_slice(before);
+        self.data.extend_from_slice(name.as_bytes());
+        self.data.extend_from_slice(behind);
     }
 }
 
@@ -214,24 +178,27 @@ impl Visit for Line {
             (name, LogFormat::Text) if value.contains('\n') => {
                 let _ = write!(self.data, "\n  {name}: {}", value.replace('\n', "\n    "));
             }
-            _ => self.put(field.name(), value, value),
+            _ => self.put_text(field.name(), value),
         }
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field.name(), value, value);
+        match value.is_finite() {
+            true => self.put(field.name(), value),
+            false => self.put(field.name(), "null"),
+        }
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field.name(), value, value);
+        self.put(field.name(), value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field.name(), value, value);
+        self.put(field.name(), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field.name(), value, value);
+        self.put(field.name(), value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -239,7 +206,7 @@ impl Visit for Line {
             "message" => {
                 let _ = fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}"));
             }
-            _ => self.put(field.name(), format!("{value:?}"), format_args!("{value:?}")),
+            _ => self.put_text(field.name(), &format!("{value:?}")),
         }
     }
 }
@@ -258,11 +225,7 @@ impl Clock {
             self.second = now.as_second();
             self.text = now.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         }
-        let millis = now.subsec_millisecond().unsigned_abs() as u16;
-        out.extend_from_slice(self.text.as_bytes());
-        out.push(b'.');
-        put_three_digits(out, millis);
-        out.push(b'Z');
+        let _ = write!(out, "{}.{:03}Z", self.text, now.subsec_millisecond());
     }
 }
 
@@ -277,23 +240,6 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
         // Writing to memory does not fail.
         let _ = serde_json::to_writer(out, text);
     }
-}
-
-/// A number of thousandths as a decimal.
-fn put_thousandths(out: &mut Vec<u8>, thousandths: u64) {
-    match thousandths / 1000 {
-        whole @ 0..10 => out.push(b'0' + whole as u8),
-        whole => {
-            let _ = write!(out, "{whole}");
-        }
-    }
-    out.push(b'.');
-    put_three_digits(out, (thousandths % 1000) as u16);
-}
-
-fn put_three_digits(out: &mut Vec<u8>, number: u16) {
-    let digits = [number / 100, number / 10 % 10, number % 10];
-    out.extend_from_slice(&digits.map(|digit| b'0' + digit as u8));
 }
 
 /// Lines on their way to standard error. Whoever logs only appends, each thread to a lane of its own, so that busy threads

@@ -39,8 +39,8 @@ pub struct Id(Arc<str>);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
-    if let Some(request) = str::from_utf8(message).ok().and_then(plain_request) {
-        return Ok(Incoming::Single(request));
+    if let Some(members) = str::from_utf8(message).ok().and_then(Members::plain) {
+        return members.into_request().map(Incoming::Single);
     }
     if deeper_than(message, DEPTH_MAX) {
         return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
@@ -57,28 +57,6 @@ pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
             Err(RpcError::invalid_request("a request must be an object"))
         }
     }
-}
-
-/// The request that `message` is, if it is a good one and plain.
-fn plain_request(message: &str) -> Option<Request<'_>> {
-    let (mut jsonrpc, mut method, mut params, mut id) = (None, None, None, None);
-    plain::members(message, &mut |name, value| {
-        let member = match name {
-            "jsonrpc" => &mut jsonrpc,
-            "method" => &mut method,
-            "params" => &mut params,
-            "id" => &mut id,
-            _ => return None,
-        };
-        member.replace(value).is_none().then_some(())
-    })?;
-    let method = plain::string(method?).filter(|method| !method.is_empty())?;
-    let id = match id.filter(|id| *id != "null") {
-        Some(id) => Some(Id::from_json(id)?),
-        None => None,
-    };
-    let good = jsonrpc? == "\"2.0\"" && params.is_none_or(|params| params.starts_with('{'));
-    good.then_some(Request { id, method: method.into(), params })
 }
 
 fn parse_batch(message: &str) -> Result<Incoming<'_>, RpcError> {
@@ -137,14 +115,39 @@ fn deeper_than(text: &[u8], limit: usize) -> bool {
 /// The top-level members, each still text.
 #[derive(Default)]
 struct Members<'a> {
-    jsonrpc: Option<&'a RawValue>,
-    method: Option<&'a RawValue>,
-    params: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
+    jsonrpc: Option<&'a str>,
+    method: Option<&'a str>,
+    params: Option<&'a str>,
+    id: Option<&'a str>,
     unknown: Option<String>,
 }
 
 impl<'a> Members<'a> {
+    /// The members of a plain object. `None` when it is not plain, or has a member twice.
+    fn plain(message: &'a str) -> Option<Self> {
+        let mut members = Self::default();
+        plain::members(message, &mut |name, value| members.put(name, value).ok())?;
+        Some(members)
+    }
+
+    /// Adds a member. Refused when it is there already.
+    fn put(&mut self, name: &str, value: &'a str) -> Result<(), String> {
+        let member = match name {
+            "jsonrpc" => &mut self.jsonrpc,
+            "method" => &mut self.method,
+            "params" => &mut self.params,
+            "id" => &mut self.id,
+            _ => {
+                self.unknown.get_or_insert_with(|| name.into());
+                return Ok(());
+            }
+        };
+        match member.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(format!("duplicate member: {name}")),
+        }
+    }
+
     fn into_request(self) -> Result<Request<'a>, RpcError> {
         if let Some(name) = self.unknown {
             return Err(RpcError::invalid_request(format!("unknown member: {name}")));
@@ -160,13 +163,13 @@ impl<'a> Members<'a> {
             return Err(RpcError::invalid_request("method must not be empty"));
         }
         let id =
-            match self.id.map(RawValue::get) {
+            match self.id {
                 None | Some("null") => None,
                 Some(raw) => Some(Id::from_json(raw).ok_or_else(|| {
                     RpcError::invalid_request("id must be a string or an integer")
                 })?),
             };
-        let params = self.params.map(RawValue::get).filter(|raw| *raw != "null");
+        let params = self.params.filter(|raw| *raw != "null");
         match params.map(|raw| raw.as_bytes()[0]) {
             None | Some(b'{' | b'[') => Ok(Request { id, method, params }),
             Some(_) => Err(RpcError::invalid_request("params must be an object")),
@@ -174,11 +177,11 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The string a raw value holds, if it is one.
-fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+/// The string that JSON text is, if it is one.
+fn text(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
-        serde_json::from_str(raw.get()).ok().map(Cow::Owned)
+        serde_json::from_str(raw).ok().map(Cow::Owned)
     } else {
         Some(Cow::Borrowed(inner))
     }
@@ -196,23 +199,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
                 let mut members = Members::default();
-                while let Some(Key(key)) = map.next_key()? {
-                    let slot = match &*key {
-                        "jsonrpc" => &mut members.jsonrpc,
-                        "method" => &mut members.method,
-                        "params" => &mut members.params,
-                        "id" => &mut members.id,
-                        _ => {
-                            members.unknown.get_or_insert(key.into_owned());
-                            map.next_value::<&RawValue>()?;
-                            continue;
-                        }
-                    };
-                    if slot.replace(map.next_value()?).is_some() {
-                        return Err(serde::de::Error::custom(format_args!(
-                            "duplicate member: {key}"
-                        )));
-                    }
+                while let Some(Key(name)) = map.next_key()? {
+                    let value: &RawValue = map.next_value()?;
+                    members.put(&name, value.get()).map_err(serde::de::Error::custom)?;
                 }
                 Ok(members)
             }
@@ -339,9 +328,9 @@ mod tests {
             Ok(Incoming::Batch(batch)) => batch.iter().map(one).collect::<Vec<_>>().join("; "),
             Err(error) => one(&Err(error)),
         };
-        if let Some(plain) = str::from_utf8(message).ok().and_then(plain_request) {
+        if let Some(plain) = str::from_utf8(message).ok().and_then(Members::plain) {
             let members: Members = serde_json::from_slice(message).unwrap();
-            assert_eq!(one(&Ok(plain)), one(&members.into_request()));
+            assert_eq!(one(&plain.into_request()), one(&members.into_request()));
         }
         assert!(got.starts_with(expected), "{}: {got}", String::from_utf8_lossy(message));
     }

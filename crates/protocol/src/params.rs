@@ -1,10 +1,8 @@
 //! Reading parameters: typed on the good path; on the bad one, a walk along the JSON Schema that names the parameter.
 
 use std::borrow::Cow;
-use std::iter::Empty;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -54,14 +52,7 @@ impl<const MIN: u32, const MAX: u32> JsonSchema for Bounded<MIN, MAX> {
 
 /// Reads JSON as `P`. Only objects are parameters: serde would fill a struct from an array too.
 pub fn decode<P: DeserializeOwned + JsonSchema>(text: Option<&str>) -> Result<P, RpcError> {
-    let text = match text {
-        Some(text) => text,
-        // Without a parser on the good path, which small calls take.
-        None => match P::deserialize(nothing()) {
-            Ok(params) => return Ok(params),
-            Err(_) => "{}",
-        },
-    };
+    let text = text.unwrap_or("{}");
     if text.starts_with('[') {
         return Err(RpcError::invalid_params(
             "Positional params (array) not supported, use named params (object)",
@@ -72,11 +63,6 @@ pub fn decode<P: DeserializeOwned + JsonSchema>(text: Option<&str>) -> Result<P,
             .unwrap_or_else(|| RpcError::invalid_params(format!("Invalid params: {error}"))),
         Err(error) => RpcError::invalid_params(format!("Invalid params: {error}")),
     })
-}
-
-/// An object without members.
-fn nothing() -> MapDeserializer<'static, Empty<((), ())>, serde::de::value::Error> {
-    MapDeserializer::new(std::iter::empty())
 }
 
 /// What is wrong with `value` as `P`: the first thing a person would have to mend.

@@ -7,18 +7,37 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
 
-/// The timer of one connection, for hyper. hyper asks for a sleep when it begins to wait for a request and drops it
-/// when the headers are there. All of them have one length, so a single timer that runs on, `ticks`, serves them all.
+/// How long one connection waits. Every wait has the same length, so a single timer that runs on serves them all: it is
+/// looked at only when it fires, and set anew when that was too early.
+///
+/// It is also a `Timer` for hyper, which asks for a sleep when it begins to wait for a request and drops it when the
+/// headers are there; then `ticks` is the timer.
 #[derive(Clone)]
 pub struct Patience {
     limit: Duration,
-    /// When the sleep that was asked for last ends.
+    /// When the wait that began last ends.
     end: Arc<Mutex<Instant>>,
 }
 
 impl Patience {
     pub fn new(limit: Duration) -> Self {
         Self { limit, end: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// Begins a wait.
+    pub fn begin(&self) {
+        *self.lock() = Instant::now() + self.limit;
+    }
+
+    /// Ends with the wait that was begun last.
+    pub async fn over(&self) {
+        loop {
+            let end = *self.lock();
+            if Instant::now() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end.into()).await;
+        }
     }
 
     /// Wakes its task when a sleep may have ended; never ends itself. The connection has to be polled in the same task.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -19,11 +19,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::codec::{Decoder, FramedRead};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::patience::Patience;
 use super::rarely::Rarely;
 use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
 use crate::dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
@@ -187,9 +187,8 @@ struct Connection {
     caller: Caller,
     closed: CancellationToken,
     notifications: mpsc::Receiver<Vec<u8>>,
-    idle_timeout: Duration,
-    /// When the peer's turn to speak began.
-    since: Arc<Mutex<Instant>>,
+    /// How long the peer may be silent.
+    patience: Patience,
 }
 
 impl Connection {
@@ -211,8 +210,7 @@ impl Connection {
             caller,
             closed,
             notifications,
-            idle_timeout,
-            since: Arc::new(Mutex::new(Instant::now())),
+            patience: Patience::new(idle_timeout),
         }
     }
 
@@ -225,11 +223,11 @@ impl Connection {
 
     async fn serve(&mut self, stop: &CancellationToken) -> io::Result<()> {
         // Of its own, so that connections do not meet at one lock.
-        let (stop, since, limit) = (stop.child_token(), self.since.clone(), self.idle_timeout);
+        let (stop, patience) = (stop.child_token(), self.patience.clone());
         let mut ending = Rarely::new(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = silence(&since, limit) => {}
+                () = patience.over() => {}
             }
         });
         let mut ahead = None;
@@ -267,7 +265,7 @@ impl Connection {
         &mut self,
         ending: &mut Rarely<impl Future<Output = ()>>,
     ) -> Option<io::Result<BytesMut>> {
-        *lock(&self.since) = Instant::now();
+        self.patience.begin();
         tokio::select! {
             biased;
             () = ending => None,
@@ -341,22 +339,6 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// Ends when `since` is longer ago than `limit`. One timer serves the whole connection: it is set anew only when it
-/// fires too early.
-async fn silence(since: &Mutex<Instant>, limit: Duration) {
-    loop {
-        let end = *lock(since) + limit;
-        if Instant::now() >= end {
-            return;
-        }
-        tokio::time::sleep_until(end).await;
-    }
-}
-
-fn lock(since: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
-    since.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Cuts the input into frames. Unlike the codec that comes with tokio it sets no memory aside for a length that is only
