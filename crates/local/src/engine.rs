@@ -15,6 +15,7 @@ use crate::Fault;
 use crate::arithmetic::{Arithmetic, Memory, Row};
 use crate::grammar::{Grammar, Grammars};
 use crate::kv::Shelf;
+use crate::said::Said;
 use crate::sample::{Sampler, Sampling};
 use crate::template::Template;
 use crate::tokenizer::{Decoder, Vocabulary};
@@ -33,18 +34,20 @@ pub const ROWS_MAX: usize = PROMPT_ROWS_MAX + ACTIVE_MAX;
 /// Tokens in which an answer under a schema is brought to its end when its own have run out.
 const HURRY_TOKENS: usize = 256;
 
-/// Everything of a model that does not change, but what it is computed with.
+/// What all answers of a model share, but what it is computed with.
 pub struct Loaded {
     /// Most tokens that a conversation may have.
     pub window: usize,
     pub vocabulary: Vocabulary,
     pub template: Template,
+    /// How the last answers were written.
+    pub said: Said,
     grammars: OnceLock<Result<Grammars, String>>,
 }
 
 impl Loaded {
     pub fn new(window: usize, vocabulary: Vocabulary, template: Template) -> Self {
-        Self { window, vocabulary, template, grammars: OnceLock::new() }
+        Self { window, vocabulary, template, said: Said::default(), grammars: OnceLock::new() }
     }
 
     /// A grammar for `schema`, at its start.
@@ -176,6 +179,7 @@ impl<A: Arithmetic> Scheduler<A> {
     fn let_go(&mut self) {
         self.waiting.retain(|answer| !answer.events.is_closed());
         for gone in self.active.extract_if(.., |active| active.answer.events.is_closed()) {
+            gone.answer.note(&self.loaded);
             self.shelf.put(gone.memory);
         }
     }
@@ -288,6 +292,19 @@ impl Answer {
         }
     }
 
+    /// Notes how it was written, before anybody can come back with it. What is not whole letters is cut anew when it is
+    /// read.
+    fn note(&self, loaded: &Loaded) {
+        let written = &self.tokens[self.prompt..];
+        let bytes: Vec<u8> =
+            written.iter().flat_map(|&token| loaded.vocabulary.bytes(token)).copied().collect();
+        if let Ok(text) = String::from_utf8(bytes)
+            && !text.trim().is_empty()
+        {
+            loaded.said.put(text.trim().into(), written);
+        }
+    }
+
     /// Writes one token; true when that was the last.
     fn advance(&mut self, logits: Vec<f32>, loaded: &Loaded) -> bool {
         match self.write(logits, loaded) {
@@ -295,6 +312,7 @@ impl Answer {
             Ok(true) => {
                 let rest = self.decoder.finish();
                 self.say(ProviderEvent::Text(rest));
+                self.note(loaded);
                 let (input, output) =
                     (self.prompt as u64, (self.tokens.len() - self.prompt) as u64);
                 let usage = Usage { input, output, cached: self.cached.unwrap_or(0) as u64 };
@@ -313,6 +331,10 @@ impl Answer {
     }
 
     fn write(&mut self, mut logits: Vec<f32>, loaded: &Loaded) -> Result<bool, String> {
+        // Who hung up meanwhile has what was written before.
+        if self.events.is_closed() {
+            return Ok(true);
+        }
         let written = self.tokens.len() - self.prompt;
         let window = loaded.window;
         let hard_max = (self.prompt + self.tokens_max + HURRY_TOKENS).min(window);

@@ -17,6 +17,7 @@ mod kv;
 mod llama_cpp;
 mod memory;
 mod provider;
+mod said;
 mod sample;
 mod template;
 #[cfg(test)]

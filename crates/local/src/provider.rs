@@ -130,8 +130,10 @@ fn request(
     call: &ModelCall,
     events: mpsc::UnboundedSender<Result<nexus_core::provider::ProviderEvent, ProviderError>>,
 ) -> Result<Request, ProviderError> {
-    let prompt =
-        loaded.template.tokens(&loaded.vocabulary, call).map_err(ProviderError::Rejected)?;
+    let prompt = loaded
+        .template
+        .tokens(&loaded.vocabulary, &loaded.said, call)
+        .map_err(ProviderError::Rejected)?;
     let room = loaded.window.checked_sub(prompt.len()).filter(|room| *room > 0);
     let Some(room) = room else {
         return Err(ProviderError::Rejected(format!(

@@ -5,6 +5,7 @@ use nexus_core::message::{Message, Role};
 use nexus_core::provider::ModelCall;
 
 use crate::Fault;
+use crate::said::Said;
 use crate::tokenizer::{Part, Vocabulary};
 use crate::weights::Gguf;
 
@@ -57,7 +58,12 @@ impl Template {
     ///
     /// The template is shown a mark in place of each text, and the texts are put in afterwards: what somebody wrote
     /// cannot be taken for what the template writes.
-    pub fn tokens(&self, vocabulary: &Vocabulary, call: &ModelCall) -> Result<Vec<u32>, String> {
+    pub fn tokens(
+        &self,
+        vocabulary: &Vocabulary,
+        answers: &Said,
+        call: &ModelCall,
+    ) -> Result<Vec<u32>, String> {
         let said = said(call);
         let messages: Vec<_> = said
             .iter()
@@ -82,13 +88,18 @@ impl Template {
         if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
             tokens.push(bos);
         }
+        let known: Vec<_> = said
+            .iter()
+            .map(|(role, text)| (*role == "assistant").then(|| answers.tokens(text)).flatten())
+            .collect();
         let mut parts = Vec::new();
         let mut rest = written.as_str();
         for (at, (_, text)) in said.iter().enumerate() {
             let mark = mark(at);
             // A template may leave a message out.
             let Some(start) = rest.find(&mark) else { continue };
-            parts.extend([Part::Template(&rest[..start]), Part::Text(text)]);
+            let text = known[at].as_deref().map_or(Part::Text(text), Part::Tokens);
+            parts.extend([Part::Template(&rest[..start]), text]);
             rest = &rest[start + mark.len()..];
         }
         parts.push(Part::Template(rest));

@@ -163,6 +163,22 @@ async fn a_second_turn_does_not_pay_for_the_first() {
     assert!(second.cached + 2 >= first.input, "{first:?} {second:?}");
 }
 
+/// Forty times "he" can be cut into forty tokens or eighty, and is cut by random weights into something between.
+#[tokio::test]
+async fn a_second_turn_does_not_pay_for_the_answer_either() {
+    let bench = Bench::new();
+    let mut ask = call(&[(Role::User, "laugh")]);
+    (ask.schema, ask.max_tokens) = (Some(Arc::new(json!({"const": "he".repeat(40)}))), Some(100));
+    let (answer, first) = bench.ask(ask).await.unwrap();
+    let vocabulary = Vocabulary::read(&Gguf::open(&bench.file("random.gguf")).unwrap()).unwrap();
+    let mut read = Vec::new();
+    vocabulary.encode([Part::Text(&answer)], &mut read);
+    assert!(read.len() < first.output as usize, "{first:?} {}", read.len());
+    let turns = [(Role::User, "laugh"), (Role::Assistant, &answer), (Role::User, "on")];
+    let (_, second) = bench.ask(call(&turns)).await.unwrap();
+    assert!(second.cached + 1 >= first.input + first.output, "{first:?} {second:?} {answer:?}");
+}
+
 #[tokio::test]
 async fn many_together_say_what_each_says_alone() {
     let names: Vec<String> = (0..16).map(|at| format!("agent {at}")).collect();
@@ -318,6 +334,7 @@ fn a_file_says_what_it_is() {
 #[cfg(feature = "llama-cpp")]
 mod llama_cpp {
     use super::*;
+    use crate::said::Said;
 
     /// Where `make test-llama-cpp` puts the weights.
     fn weights() -> PathBuf {
@@ -345,8 +362,12 @@ mod llama_cpp {
         ];
         for text in texts {
             let call = call(&[(Role::User, text), (Role::Assistant, "Yes."), (Role::User, text)]);
-            let tokens = own.1.tokens(&own.0, &call).unwrap();
-            assert_eq!(llama.1.tokens(&llama.0, &call).unwrap(), tokens, "{text:?}");
+            let tokens = own.1.tokens(&own.0, &Said::default(), &call).unwrap();
+            assert_eq!(
+                llama.1.tokens(&llama.0, &Said::default(), &call).unwrap(),
+                tokens,
+                "{text:?}"
+            );
             let marks = tokens.iter().filter(|token| own.0.stops.contains(token)).count();
             // The default system message, and as many messages as are left when one of them is empty.
             assert_eq!(marks, if text.is_empty() { 2 } else { 4 }, "{text:?}");

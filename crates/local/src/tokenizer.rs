@@ -47,6 +47,8 @@ pub enum Part<'a> {
     Template(&'a str),
     /// What somebody wrote: whatever it spells, nobody ends their own turn and begins the model's.
     Text(&'a str),
+    /// What the model wrote, as it wrote it.
+    Tokens(&'a [u32]),
 }
 
 /// The kinds of tokens that are no text, in GGUF's numbering: control and unused.
@@ -117,6 +119,12 @@ impl Vocabulary {
             let mut text = match part {
                 Part::Text(text) => {
                     plain.push_str(text);
+                    continue;
+                }
+                Part::Tokens(tokens) => {
+                    self.plain.encode(&plain, out);
+                    plain.clear();
+                    out.extend_from_slice(tokens);
                     continue;
                 }
                 Part::Template(text) => text,

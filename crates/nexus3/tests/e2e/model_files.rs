@@ -83,8 +83,18 @@ async fn what_is_not_the_model_is_not_installed() {
     let text = world.path("text.gguf");
     std::fs::write(&text, "no model").unwrap();
     let output = model(&world, &["pull", text.to_str().unwrap()]).await;
-    assert!(output.stderr.contains("damaged or no GGUF file"), "{output:?}");
+    assert!(output.stderr.contains("text.gguf is damaged or no GGUF file"), "{output:?}");
     assert_eq!((output.code, files(&world)), (Some(1), Vec::new()));
+}
+
+/// It is known by its content, so that it is found when nothing is configured.
+#[tokio::test]
+async fn the_built_in_model_is_known_whatever_its_file_is_called() {
+    let world = Setup::new().unconfigured().world().await;
+    let copy = world.path("copy.gguf");
+    std::fs::copy(crate::local_model::weights().join(FILE), &copy).unwrap();
+    let output = model(&world, &["pull", copy.to_str().unwrap()]).await;
+    assert_eq!((output.code, files(&world)), (Some(0), vec![FILE.to_string()]), "{output:?}");
 }
 
 #[tokio::test]
