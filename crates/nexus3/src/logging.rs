@@ -68,18 +68,17 @@ struct Lines {
 }
 
 impl Lines {
-    /// Writes a line that `fill` gives its message and its fields.
-    fn write(&self, level: Level, fill: impl FnOnce(&mut Line)) {
+    /// Writes a line to which `fill` adds the fields.
+    fn write(&self, level: Level, message: &str, fill: impl FnOnce(&mut Line)) {
         thread_local! {
-            /// A busy server logs every call: the buffers are kept.
+            /// A busy server logs every call: the buffer is kept.
             static LINE: RefCell<(Line, Option<Arc<Lane>>)> = RefCell::default();
         }
         LINE.with_borrow_mut(|(line, lane)| {
             line.format = self.format;
-            line.message.clear();
-            line.data.clear();
+            line.open(level, message);
             fill(line);
-            line.finish(level);
+            line.close();
             self.queue.push(lane.get_or_insert_with(|| self.queue.lane()), &line.text);
         });
     }
@@ -87,18 +86,19 @@ impl Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        self.write(*event.metadata().level(), |line| event.record(line));
+        let mut message = Message::default();
+        event.record(&mut message);
+        self.write(*event.metadata().level(), &message.0, |line| event.record(line));
     }
 }
 
 impl CallLog for Lines {
     fn call(&self, call: &Call<'_>) {
-        let duration_ms = call.duration.as_micros() as u64 as f64 / 1000.0;
-        self.write(Level::INFO, |line| {
-            line.message.push_str("RPC Request");
+        self.write(Level::INFO, "RPC Request", |line| {
             line.put_text("method", call.method);
-            line.put("id", call.id.map_or("null", Id::as_json));
-            line.put("duration_ms", duration_ms);
+            line.put_plain("id", call.id.map_or("null", Id::as_json));
+            line.put_name("duration_ms");
+            put_thousandths(&mut line.text, call.duration.as_micros() as u64);
             line.put_text("status", if call.error.is_none() { "success" } else { "error" });
             if let Some(code) = call.error {
                 line.put("code", code);
@@ -107,20 +107,19 @@ impl CallLog for Lines {
     }
 }
 
-/// One event on its way to being a line.
+/// A line in the making.
 #[derive(Default)]
 struct Line {
     format: LogFormat,
-    message: String,
-    /// The fields: members of a JSON object, or ` name=value` for people.
-    data: Vec<u8>,
     text: Vec<u8>,
+    /// Where the fields begin: members of a JSON object, or ` name=value` for people.
+    fields: usize,
     clock: Clock,
 }
 
 impl Line {
-    fn finish(&mut self, level: Level) {
-        let Self { message, data, text, clock, .. } = self;
+    fn open(&mut self, level: Level, message: &str) {
+        let Self { text, clock, .. } = self;
         text.clear();
         match self.format {
             LogFormat::Json => {
@@ -131,61 +130,93 @@ impl Line {
                 text.extend_from_slice(b"\",\"message\":");
                 put_string(text, message);
                 text.extend_from_slice(b",\"data\":{");
-                text.extend_from_slice(data);
-                text.extend_from_slice(b"}}\n");
             }
             LogFormat::Text => {
                 // Writing to memory does not fail.
                 let _ =
                     write!(text, "{} {level:5} {message}", Timestamp::now().strftime("%H:%M:%S"));
-                text.extend_from_slice(data);
-                text.push(b'\n');
             }
         }
+        self.fields = self.text.len();
+    }
+
+    fn close(&mut self) {
+        self.text.extend_from_slice(match self.format {
+            LogFormat::Json => b"}}\n",
+            LogFormat::Text => b"\n",
+        });
     }
 
     /// Adds a field that is written alike in JSON and for people.
     fn put(&mut self, name: &str, value: impl fmt::Display) {
         self.put_name(name);
-        let _ = write!(self.data, "{value}");
+        let _ = write!(self.text, "{value}");
+    }
+
+    /// The same of text that needs no quotes.
+    fn put_plain(&mut self, name: &str, value: &str) {
+        self.put_name(name);
+        self.text.extend_from_slice(value.as_bytes());
     }
 
     fn put_text(&mut self, name: &str, value: &str) {
         self.put_name(name);
         match self.format {
-            LogFormat::Json => put_string(&mut self.data, value),
-            LogFormat::Text => self.data.extend_from_slice(value.as_bytes()),
+            LogFormat::Json => put_string(&mut self.text, value),
+            LogFormat::Text => self.text.extend_from_slice(value.as_bytes()),
         }
     }
 
     fn put_name(&mut self, name: &str) {
         let (before, behind): (&[u8], &[u8]) = match self.format {
-            LogFormat::Json if self.data.is_empty() => (b"\"", b"\":"),
+            LogFormat::Json if self.text.len() == self.fields => (b"\"", b"\":"),
             LogFormat::Json => (b",\"", b"\":"),
             LogFormat::Text => (b" ", b"="),
         };
-        self.data.extend_from_slice(before);
-        self.data.extend_from_slice(name.as_bytes());
-        self.data.extend_from_slice(behind);
+        self.text.extend_from_slice(before);
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(behind);
     }
 }
 
+/// The field of an event that is its message.
+const MESSAGE: &str = "message";
+
+/// The message of an event.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == MESSAGE {
+            self.0.push_str(value);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == MESSAGE {
+            let _ = fmt::Write::write_fmt(&mut self.0, format_args!("{value:?}"));
+        }
+    }
+}
+
+/// The other fields.
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
         match (field.name(), self.format) {
-            ("message", _) => self.message.push_str(value),
+            (MESSAGE, _) => {}
             // For a person: a text of several lines is shown as such.
             (name, LogFormat::Text) if value.contains('\n') => {
-                let _ = write!(self.data, "\n  {name}: {}", value.replace('\n', "\n    "));
+                let _ = write!(self.text, "\n  {name}: {}", value.replace('\n', "\n    "));
             }
-            _ => self.put_text(field.name(), value),
+            (name, _) => self.put_text(name, value),
         }
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         match value.is_finite() {
             true => self.put(field.name(), value),
-            false => self.put(field.name(), "null"),
+            false => self.put_plain(field.name(), "null"),
         }
     }
 
@@ -202,11 +233,8 @@ impl Visit for Line {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => {
-                let _ = fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}"));
-            }
-            _ => self.put_text(field.name(), &format!("{value:?}")),
+        if field.name() != MESSAGE {
+            self.put_text(field.name(), &format!("{value:?}"));
         }
     }
 }
@@ -225,7 +253,9 @@ impl Clock {
             self.second = now.as_second();
             self.text = now.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         }
-        let _ = write!(out, "{}.{:03}Z", self.text, now.subsec_millisecond());
+        out.extend_from_slice(self.text.as_bytes());
+        put_thousandth(out, now.subsec_millisecond().unsigned_abs().into());
+        out.push(b'Z');
     }
 }
 
@@ -240,6 +270,22 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
         // Writing to memory does not fail.
         let _ = serde_json::to_writer(out, text);
     }
+}
+
+/// A number of thousandths as a decimal. By hand, as every call is timed: to format takes longer than many a call.
+fn put_thousandths(out: &mut Vec<u8>, thousandths: u64) {
+    match thousandths / 1000 {
+        whole @ 0..10 => out.push(b'0' + whole as u8),
+        whole => out.extend_from_slice(whole.to_string().as_bytes()),
+    }
+    put_thousandth(out, thousandths % 1000);
+}
+
+/// The point of a decimal and three digits behind it.
+fn put_thousandth(out: &mut Vec<u8>, number: u64) {
+    let digits = [number / 100, number / 10 % 10, number % 10].map(|digit| b'0' + digit as u8);
+    out.push(b'.');
+    out.extend_from_slice(&digits);
 }
 
 /// Lines on their way to standard error. Whoever logs only appends, each thread to a lane of its own, so that busy threads

@@ -126,7 +126,7 @@ impl<'a> Members<'a> {
     /// The members of a plain object. `None` when it is not plain, or has a member twice.
     fn plain(message: &'a str) -> Option<Self> {
         let mut members = Self::default();
-        plain::members(message, &mut |name, value| members.put(name, value).ok())?;
+        plain::members(message, |name, value| members.put(name, value).ok())?;
         Some(members)
     }
 

@@ -11,12 +11,13 @@ const DEPTH_MAX: u32 = 8;
 /// when `each` says so.
 pub fn members<'a>(
     text: &'a str,
-    each: &mut dyn FnMut(&'a str, &'a str) -> Option<()>,
+    mut each: impl FnMut(&'a str, &'a str) -> Option<()>,
 ) -> Option<()> {
     let mut cursor = Cursor { text, at: 0 };
-    cursor.object(DEPTH_MAX, each)?;
-    cursor.skip_space();
-    (cursor.at == text.len()).then_some(())
+    (cursor.next()? == b'{').then_some(())?;
+    cursor.object(DEPTH_MAX, &mut each)?;
+    // Nothing may follow but space.
+    cursor.next().is_none().then_some(())
 }
 
 /// The inside of a string among the values of `members`: those have no escapes.
@@ -43,65 +44,76 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Goes past an object whose bracket was read.
     fn object(
         &mut self,
         depth: u32,
-        each: &mut dyn FnMut(&'a str, &'a str) -> Option<()>,
+        each: &mut impl FnMut(&'a str, &'a str) -> Option<()>,
     ) -> Option<()> {
         let depth = depth.checked_sub(1)?;
-        self.take(b'{')?;
-        if self.take(b'}').is_some() {
+        let mut next = self.next()?;
+        if next == b'}' {
             return Some(());
         }
         loop {
-            let name = self.value(depth)?;
-            self.take(b':')?;
-            each(string(name)?, self.value(depth)?)?;
-            if self.take(b',').is_none() {
-                return self.take(b'}');
+            let name = (next == b'"').then(|| self.string())??;
+            (self.next()? == b':').then_some(())?;
+            let first = self.next()?;
+            each(string(name)?, self.value(first, depth)?)?;
+            match self.next()? {
+                b',' => next = self.next()?,
+                b'}' => return Some(()),
+                _ => return None,
             }
         }
     }
 
+    /// Goes past an array whose bracket was read.
     fn array(&mut self, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
-        self.take(b'[')?;
-        if self.take(b']').is_some() {
+        let mut next = self.next()?;
+        if next == b']' {
             return Some(());
         }
         loop {
-            self.value(depth)?;
-            if self.take(b',').is_none() {
-                return self.take(b']');
+            self.value(next, depth)?;
+            match self.next()? {
+                b',' => next = self.next()?,
+                b']' => return Some(()),
+                _ => return None,
             }
         }
     }
 
-    /// The text of the next value.
-    fn value(&mut self, depth: u32) -> Option<&'a str> {
-        self.skip_space();
-        let start = self.at;
-        match self.rest().first()? {
-            b'"' => self.string()?,
+    /// The text of the value whose first byte, just read, is `first`.
+    fn value(&mut self, first: u8, depth: u32) -> Option<&'a str> {
+        let start = self.at - 1;
+        match first {
+            b'"' => return self.string(),
             b'{' => self.object(depth, &mut |_, _| Some(()))?,
             b'[' => self.array(depth)?,
-            b'-' | b'0'..=b'9' => self.integer()?,
+            b'-' | b'0'..=b'9' => {
+                self.at = start;
+                self.integer()?;
+            }
             _ => {
-                let rest = self.rest();
+                let rest = &self.text.as_bytes()[start..];
                 let word = ["true", "false", "null"]
                     .into_iter()
                     .find(|word| rest.starts_with(word.as_bytes()))?;
-                self.at += word.len();
+                self.at = start + word.len();
             }
         }
         self.text.get(start..self.at)
     }
 
-    fn string(&mut self) -> Option<()> {
-        let inside = &self.rest()[1..];
+    /// A string whose first quote was read, with both.
+    fn string(&mut self) -> Option<&'a str> {
+        let start = self.at - 1;
+        let inside = self.rest();
         let end = inside.iter().position(|byte| ENDS_STRING[usize::from(*byte)])?;
-        self.at += end + 2;
-        (inside[end] == b'"').then_some(())
+        self.at += end + 1;
+        (inside[end] == b'"').then(|| &self.text[start..self.at])
     }
 
     fn integer(&mut self) -> Option<()> {
@@ -114,15 +126,14 @@ impl<'a> Cursor<'a> {
         (count > 0 && !leading_zero).then_some(())
     }
 
-    /// Goes past `byte` and the space before it, if it is next.
-    fn take(&mut self, byte: u8) -> Option<()> {
-        self.skip_space();
-        (self.rest().first() == Some(&byte)).then(|| self.at += 1)
-    }
-
-    fn skip_space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.rest().first() {
+    /// Goes past the next byte that is no space.
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let next = *self.text.as_bytes().get(self.at)?;
             self.at += 1;
+            if !matches!(next, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(next);
+            }
         }
     }
 
@@ -142,7 +153,7 @@ mod tests {
 
     fn plain(text: &str) -> Option<Vec<(&str, &str)>> {
         let mut found = Vec::new();
-        members(text, &mut |name, value| {
+        members(text, |name, value| {
             found.push((name, value));
             Some(())
         })?;

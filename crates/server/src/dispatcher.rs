@@ -363,7 +363,7 @@ fn take_agent_id(params: Option<&str>) -> Result<(Option<AgentId>, Params<'_>), 
 /// The agent's name in parameters that hold nothing else, as those of most small calls.
 fn only_agent_id(params: &str) -> Option<&str> {
     let mut found = None;
-    plain::members(params, &mut |name, value| match name {
+    plain::members(params, |name, value| match name {
         "agent_id" => found.replace(plain::string(value)?).is_none().then_some(()),
         _ => None,
     })?;
