@@ -24,26 +24,35 @@ pub fn load(path: &Path, threads: usize) -> Result<Engine, Fault> {
     let vocabulary = Vocabulary::read(&gguf)?;
     let template = Template::read(&gguf)?;
     let weights = gguf.weights()?;
-    let loaded = Loaded::new(weights.shape.window, vocabulary, template);
+    let token_bytes = Kv::token_bytes(&weights.shape);
+    let tokens_max = tokens_max(weights.shape.window, token_bytes, memory::available());
+    let loaded = Loaded::new(weights.shape.window.min(tokens_max), vocabulary, template);
     Engine::start(loaded, Sampling::default(), move |desk| {
         let machine =
             Machine::new(threads).map_err(|error| Fault::Threads { reason: error.to_string() })?;
-        desk.serve(Own { machine, weights });
+        desk.serve(Own { machine, weights, tokens_max });
         Ok(())
     })
+}
+
+/// For how many tokens there is memory: for a window at least, but for no more than half of what the weights left.
+fn tokens_max(window: usize, token_bytes: usize, available: Option<u64>) -> usize {
+    let available = available.map_or(usize::MAX, |bytes| bytes as usize);
+    (KV_BYTES_MAX / token_bytes).max(window).min(available / 2 / token_bytes)
 }
 
 /// The arithmetic of our own.
 struct Own {
     machine: Machine,
     weights: Weights,
+    tokens_max: usize,
 }
 
 impl Arithmetic for Own {
     type Memory = Kv;
 
     fn tokens_max(&self) -> usize {
-        KV_BYTES_MAX / Kv::token_bytes(&self.weights.shape)
+        self.tokens_max
     }
 
     fn sequences_max(&self) -> usize {
@@ -221,5 +230,20 @@ fn rotate(head: &mut [f32], turns: &[(f32, f32)]) {
     let (pairs, _) = head.as_chunks_mut::<2>();
     for ([a, b], (cosine, sine)) in pairs.iter_mut().zip(turns) {
         (*a, *b) = (*a * cosine - *b * sine, *a * sine + *b * cosine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_have_room_for_a_window_and_at_most_half_of_what_is_free() {
+        let token = 1 << 20;
+        assert_eq!(tokens_max(100, token, None), 512);
+        assert_eq!(tokens_max(1000, token, None), 1000);
+        assert_eq!(tokens_max(1000, token, Some(2000 << 20)), 1000);
+        assert_eq!(tokens_max(1000, token, Some((2000 << 20) - 1)), 999);
+        assert_eq!(tokens_max(100, token, Some(300 << 20)), 150);
     }
 }
