@@ -34,6 +34,9 @@ pub const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// Answers gather up to this size while further requests wait in the buffer.
 const READY_BYTES_MAX: usize = 64 * 1024;
 
+/// How long a peer may go on sending what is not taken any more.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// A bound socket, not yet served. Its file is removed when this is dropped.
 pub struct UnixServer {
     listener: UnixListener,
@@ -245,7 +248,8 @@ impl Connection {
                 Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                     // The length was over the limit. What follows it cannot be told from a header.
                     self.queue(&error_message(&too_large(FRAME_BYTES_MAX)));
-                    return self.flush().await;
+                    self.flush().await?;
+                    return self.linger(&mut ending).await;
                 }
                 Some(Err(_)) | None => return self.flush().await,
             };
@@ -271,6 +275,20 @@ impl Connection {
             () = ending => None,
             frame = self.frames.next() => frame,
         }
+    }
+
+    /// Takes what the peer still sends and throws it away. Closed at once, the peer would fail in the middle of its frame
+    /// and never read why.
+    async fn linger(&mut self, ending: &mut Rarely<impl Future<Output = ()>>) -> io::Result<()> {
+        self.output.shutdown().await?;
+        let mut nowhere = tokio::io::sink();
+        let rest = tokio::io::copy(self.frames.get_mut(), &mut nowhere);
+        tokio::select! {
+            biased;
+            () = ending => {}
+            _ = tokio::time::timeout(LINGER, rest) => {}
+        }
+        Ok(())
     }
 
     /// Carries out a message and queues its answer. False when the peer is gone.

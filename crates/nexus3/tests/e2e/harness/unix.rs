@@ -26,11 +26,6 @@ impl Framed {
         self.write(&[&header, message].concat()).await;
     }
 
-    /// Writes to a server that may answer and close before it has read everything.
-    pub async fn write_some(&mut self, bytes: &[u8]) {
-        let _ = within("the server to read", self.0.write_all(bytes)).await;
-    }
-
     /// The next frame, `None` when the server closed.
     pub async fn frame(&mut self) -> Option<String> {
         let mut header = [0; 4];
