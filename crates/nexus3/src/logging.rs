@@ -56,6 +56,16 @@ pub struct Log {
 }
 
 impl Log {
+    /// Waits until what was logged is written, or nobody seems to read it.
+    pub fn flush(&self) {
+        let queue = &self.queue;
+        let busy = || !queue.is_empty() || queue.writing.load(Ordering::SeqCst);
+        let started = Instant::now();
+        while queue.writer.get().is_some() && busy() && started.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Where the lines of calls go.
     pub fn calls(&self) -> Arc<dyn CallLog> {
         Arc::new(Lines { format: self.format, queue: self.queue.clone() })
@@ -387,16 +397,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the end of the program waits for a reader of its log.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a flush waits for a reader of the log.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let queue = &self.queue;
-        let busy = || !queue.is_empty() || queue.writing.load(Ordering::SeqCst);
-        let started = Instant::now();
-        while queue.writer.get().is_some() && busy() && started.elapsed() < FAREWELL {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.flush();
     }
 }

@@ -1,5 +1,6 @@
 //! `nexus3 serve` and `nexus3 --stdio`.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,6 +78,8 @@ pub async fn serve(
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
     let greeting = async {
         if greets {
+            // The conversation stands below what the server said of itself.
+            log.flush();
             greet::greet(&wired).await;
         }
         std::future::pending::<()>().await;
@@ -271,10 +274,12 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// SIGINT and SIGTERM.
+/// SIGINT, SIGTERM and SIGHUP: the program is to end, and to leave nothing behind.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` where whoever started the program wants it to outlive the terminal.
+    hangup: Option<Signal>,
     /// Unheeded, but heard: by default it ends the program where a write past a file size limit should only fail.
     _file_too_large: Signal,
 }
@@ -284,9 +289,11 @@ const FILE_TOO_LARGE: SignalKind = SignalKind::from_raw(25);
 
 impl Signals {
     pub fn listen() -> anyhow::Result<Self> {
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup,
             _file_too_large: signal(FILE_TOO_LARGE)?,
         })
     }
@@ -295,6 +302,15 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            Some(_) = async { self.hangup.as_mut()?.recv().await } => {}
         }
     }
+}
+
+/// Whether SIGHUP was ignored when the program was started, as `nohup` does.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The first bit is the first signal, SIGHUP.
+    ignored.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 == 1))
 }

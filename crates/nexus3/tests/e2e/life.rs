@@ -8,6 +8,7 @@ use nexus_testkit::Reply;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::process::Process;
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup};
 
@@ -45,7 +46,7 @@ async fn the_token_is_fresh_at_each_start() {
 
 #[tokio::test]
 async fn a_clean_stop_removes_the_token_and_the_socket() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut server = Server::start().await;
         server.signal(signal);
         ended_cleanly(&mut server).await;
@@ -55,6 +56,19 @@ async fn a_clean_stop_removes_the_token_and_the_socket() {
         assert_eq!(server.wire().ok(method, json!({})).await["success"], true);
         ended_cleanly(&mut server).await;
     }
+}
+
+/// The terminal of a server that was started with `nohup` may be closed.
+#[tokio::test]
+async fn a_hangup_that_is_ignored_when_it_starts_stays_ignored() {
+    let world = Setup::new().world().await;
+    let nohup = world.shell(r#"trap "" HUP; exec "$0" serve 0 --no-socket"#);
+    let (mut process, _stdin, _stdout) = Process::spawn(nohup);
+    process.log().wait_for("listening", |line| line["message"] == "listening").await;
+    let ignored = u64::from_str_radix(&process.status("SigIgn:"), 16).unwrap();
+    assert_eq!(ignored & 1, 1, "SIGHUP is the first bit");
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit().await.code(), Some(0));
 }
 
 async fn ended_cleanly(server: &mut Server) {

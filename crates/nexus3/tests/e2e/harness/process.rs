@@ -48,10 +48,16 @@ impl Process {
 
     /// The most memory it ever had.
     pub fn memory_peak_bytes(&self) -> usize {
+        let peak = self.status("VmHWM:");
+        peak.strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+    }
+
+    /// What the kernel says of it under a name.
+    pub fn status(&self, name: &str) -> String {
         let id = self.child.id().expect("the process has not been waited for");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+        let found = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        found.trim().to_owned()
     }
 
     /// Waits for the end.
@@ -62,12 +68,13 @@ impl Process {
 
 /// The command line of the program in `home`'s world, with nothing inherited but the path.
 pub fn command(
+    program: &str,
     dir: &Path,
     home: &Path,
     cwd: &Path,
     args: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nexus3"));
+    let mut command = Command::new(program);
     command.env_clear().env("HOME", dir).env("NEXUS3_HOME", home).current_dir(cwd);
     // A port where nothing listens: what is configured on the developer's machine answers nobody here.
     command.env("OLLAMA_HOST", "127.0.0.1:1");

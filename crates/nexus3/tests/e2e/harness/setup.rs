@@ -14,6 +14,9 @@ use tokio::process::Command;
 use super::process::{self, Output};
 use super::{Server, Stdio};
 
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nexus3");
+
 /// Where a server lives: a directory of its own, and the model it asks.
 pub struct World {
     dir: TempDir,
@@ -43,7 +46,20 @@ impl World {
 
     /// The program with `args`, in this world.
     pub fn command<S: Into<OsString>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        process::command(self.dir.path(), &self.home(), &self.work(), args)
+        self.command_of(PROGRAM, args)
+    }
+
+    /// A shell that runs `script`, in which `$0` is the program.
+    pub fn shell(&self, script: &str) -> Command {
+        self.command_of("sh", ["-c", script, PROGRAM])
+    }
+
+    fn command_of<S: Into<OsString>>(
+        &self,
+        program: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        process::command(program, self.dir.path(), &self.home(), &self.work(), args)
     }
 }
 
