@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Conversation;
+use crate::context::{Conversation, Unfinished};
 use crate::lock;
 use crate::logs::AgentLogs;
 use crate::message::{Role, SharedMessage};
@@ -26,13 +26,11 @@ pub struct Agent {
     identity: RwLock<Identity>,
     pub created_at: Timestamp,
     pub depth: u32,
-    settings: RwLock<Settings>,
-    conversation: Mutex<Conversation>,
-    progress: Mutex<Progress>,
+    /// One lock for all of it: a call reads several parts, and between cores a lock costs more than what it guards.
+    /// Never held while anything else is waited for.
+    state: Mutex<State>,
     /// The pool's count of changes.
     version: Arc<AtomicU64>,
-    /// Turns that run or wait, by name.
-    turns: Mutex<HashMap<TurnId, InFlight>>,
     /// Held by the one turn that runs. Fair: turns run in the order they came.
     pub(crate) turn_lock: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever writes to the store, so that the next index and the name are known. Never for longer than one
@@ -40,8 +38,10 @@ pub struct Agent {
     pub(crate) writing: tokio::sync::Mutex<()>,
     /// Built on first use: most agents of a large pool are idle.
     prompt: Mutex<Option<Prompt>>,
-    /// When somebody last asked for the agent, or a turn of it ended.
-    touched: Mutex<Instant>,
+    /// Whether somebody asked for the agent, or a turn of it ended, since `idle_since` was noted. Written only when that
+    /// is news: every call comes by here.
+    touched: AtomicBool,
+    idle_since: Mutex<Instant>,
     /// Cancelled when the agent is destroyed; every turn's token is a child of it.
     pub(crate) ended: CancellationToken,
     /// Set when another process took the agent over.
@@ -54,6 +54,24 @@ struct Identity {
     parent: Option<AgentId>,
     /// Proof that this process may write the agent; a temporary agent is not stored and has none.
     fence: Option<Fence>,
+}
+
+/// What changes while the agent lives.
+struct State {
+    settings: Settings,
+    conversation: Conversation,
+    progress: Progress,
+    /// Turns that run or wait, by name.
+    turns: HashMap<TurnId, InFlight>,
+}
+
+/// How an agent stands, as of one moment.
+pub struct Standing {
+    pub message_count: u64,
+    pub has_system_prompt: bool,
+    pub progress: Progress,
+    /// The turn that was cut off, unless one runs.
+    pub unfinished: Option<Unfinished>,
 }
 
 /// What can be changed on a living agent. The ceiling stands beside it for those who check against it.
@@ -92,22 +110,18 @@ impl Agent {
             identity: RwLock::new(Identity { id: record.id, parent: record.parent, fence }),
             created_at: record.created_at,
             depth: record.depth,
-            settings: RwLock::new(Settings {
-                permissions,
-                ceiling,
-                model,
-                cwd,
-                system_prompt,
-                grants,
+            state: Mutex::new(State {
+                settings: Settings { permissions, ceiling, model, cwd, system_prompt, grants },
+                conversation: Conversation::from_history(messages),
+                progress: record.progress,
+                turns: HashMap::new(),
             }),
-            conversation: Mutex::new(Conversation::from_history(messages)),
-            progress: Mutex::new(record.progress),
             version,
-            turns: Mutex::default(),
             turn_lock: Arc::default(),
             writing: tokio::sync::Mutex::new(()),
             prompt: Mutex::new(None),
-            touched: Mutex::new(Instant::now()),
+            touched: AtomicBool::new(true),
+            idle_since: Mutex::new(Instant::now()),
             ended: CancellationToken::new(),
             lost: AtomicBool::new(false),
         })
@@ -136,7 +150,7 @@ impl Agent {
             identity.fence = fence.or(identity.fence);
         }
         // A turn that enters from here on has the new name already.
-        for turn in lock(&self.turns).values() {
+        for turn in lock(&self.state).turns.values() {
             turn.span.record("agent_id", id.as_str());
         }
     }
@@ -153,12 +167,19 @@ impl Agent {
     }
 
     pub(crate) fn touch(&self) {
-        *lock(&self.touched) = Instant::now();
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Whether nobody wanted anything of it for so long, and it does nothing.
+    /// Whether nobody wanted anything of it for so long, and it does nothing. The time counts from when it was first
+    /// found untouched.
     pub(crate) fn is_idle(&self, idle: Duration) -> bool {
-        self.turns_in_flight() == 0 && lock(&self.touched).elapsed() >= idle
+        let mut since = lock(&self.idle_since);
+        if self.touched.swap(false, Ordering::Relaxed) {
+            *since = Instant::now();
+        }
+        self.turns_in_flight() == 0 && since.elapsed() >= idle
     }
 
     /// The proof with which the agent is written, and given back.
@@ -219,15 +240,20 @@ impl Agent {
         self.read_settings(|settings| settings.system_prompt.clone())
     }
 
-    /// Layered prompts are never empty; one that was given may be.
-    pub fn has_system_prompt(&self) -> bool {
-        self.read_settings(|settings| {
-            settings.system_prompt.as_ref().is_none_or(|prompt| !prompt.is_empty())
-        })
+    pub fn standing(&self) -> Standing {
+        let state = lock(&self.state);
+        let unfinished = || state.conversation.unfinished();
+        Standing {
+            message_count: state.conversation.history().len() as u64,
+            // Layered prompts are never empty; one that was given may be.
+            has_system_prompt: state.settings.system_prompt.as_deref() != Some(""),
+            progress: state.progress,
+            unfinished: state.turns.is_empty().then(unfinished).flatten(),
+        }
     }
 
     pub fn progress(&self) -> Progress {
-        *lock(&self.progress)
+        lock(&self.state).progress
     }
 
     pub fn message_count(&self) -> u64 {
@@ -236,17 +262,17 @@ impl Agent {
 
     /// Reads the conversation. The lock is held for `read` only, so a read never waits for a turn.
     pub fn with_conversation<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
-        read(&lock(&self.conversation))
+        read(&lock(&self.state).conversation)
     }
 
     /// How many turns run or wait.
     pub fn turns_in_flight(&self) -> usize {
-        lock(&self.turns).len()
+        lock(&self.state).turns.len()
     }
 
     /// Cancels the turn of that name, running or waiting. False when there is none.
     pub fn cancel(&self, turn: &TurnId) -> bool {
-        let token = lock(&self.turns).get(turn).map(|turn| turn.cancel.clone());
+        let token = lock(&self.state).turns.get(turn).map(|turn| turn.cancel.clone());
         token.is_some_and(|token| {
             token.cancel();
             true
@@ -255,7 +281,8 @@ impl Agent {
 
     /// Cancels every turn that runs or waits. Returns how many there were.
     pub fn cancel_all(&self) -> usize {
-        let turns: Vec<_> = lock(&self.turns).values().map(|turn| turn.cancel.clone()).collect();
+        let turns: Vec<_> =
+            lock(&self.state).turns.values().map(|turn| turn.cancel.clone()).collect();
         turns.iter().for_each(CancellationToken::cancel);
         turns.len()
     }
@@ -278,13 +305,13 @@ impl Agent {
     /// Names a turn and makes its cancel token. `None` when one of that name is in flight.
     pub(crate) fn enter_turn(self: &Arc<Self>, turn: &TurnId) -> Option<TurnPlace> {
         let _changed = Changed(&self.version);
-        let mut turns = lock(&self.turns);
-        if turns.contains_key(turn) {
+        let mut state = lock(&self.state);
+        if state.turns.contains_key(turn) {
             return None;
         }
         let cancel = self.ended.child_token();
         let span = turn::span(self);
-        turns.insert(turn.clone(), InFlight { cancel: cancel.clone(), span: span.clone() });
+        state.turns.insert(turn.clone(), InFlight { cancel: cancel.clone(), span: span.clone() });
         Some(TurnPlace { agent: self.clone(), turn: turn.clone(), cancel, span })
     }
 
@@ -309,9 +336,9 @@ impl Agent {
         self.write(store, messages.clone(), noted).await?;
         let _changed = Changed(&self.version);
         logs.messages(&self.id(), &messages);
-        let mut conversation = lock(&self.conversation);
+        let mut state = lock(&self.state);
         for message in messages {
-            conversation.push(message);
+            state.conversation.push(message);
         }
         Ok(())
     }
@@ -348,7 +375,7 @@ impl Agent {
             store.update(&id, fence, settings.record()).await?;
         }
         let _changed = Changed(&self.version);
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        lock(&self.state).settings = settings;
         Ok(())
     }
 
@@ -371,7 +398,7 @@ impl Agent {
         }
         let _changed = Changed(&self.version);
         if let Some(progress) = progress {
-            *lock(&self.progress) = progress;
+            lock(&self.state).progress = progress;
         }
         Ok(())
     }
@@ -395,7 +422,7 @@ impl Agent {
     }
 
     fn read_settings<T>(&self, read: impl FnOnce(&Settings) -> T) -> T {
-        read(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+        read(&lock(&self.state).settings)
     }
 }
 
@@ -411,6 +438,6 @@ impl Drop for TurnPlace {
     fn drop(&mut self) {
         let _changed = Changed(&self.agent.version);
         self.agent.touch();
-        lock(&self.agent.turns).remove(&self.turn);
+        lock(&self.agent.state).turns.remove(&self.turn);
     }
 }

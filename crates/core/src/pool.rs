@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use jiff::Timestamp;
 
 use crate::agent::Agent;
@@ -18,7 +19,8 @@ use crate::store::{AgentRecord, Fence};
 pub struct Pool {
     /// Grows with every change to any agent that a list could show.
     pub(crate) version: Arc<AtomicU64>,
-    entries: RwLock<HashMap<AgentId, Entry>>,
+    /// Sharded: every call looks an agent up, and readers on different cores should not meet.
+    entries: ShardedLock<HashMap<AgentId, Entry>>,
     /// Agents made from saved sessions, and when: what was given to the agent that ended is not theirs.
     loaded: Mutex<HashMap<AgentId, Timestamp>>,
 }
@@ -257,11 +259,11 @@ impl Pool {
         !entries.is_empty() && entries.values().all(done)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<AgentId, Entry>> {
+    fn read(&self) -> ShardedLockReadGuard<'_, HashMap<AgentId, Entry>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<AgentId, Entry>> {
+    fn write(&self) -> ShardedLockWriteGuard<'_, HashMap<AgentId, Entry>> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -79,14 +79,14 @@ struct Lines {
 
 impl Lines {
     /// Writes a line to which `fill` adds the fields.
-    fn write(&self, level: Level, message: &str, fill: impl FnOnce(&mut Line)) {
+    fn write(&self, now: Instant, level: Level, message: &str, fill: impl FnOnce(&mut Line)) {
         thread_local! {
             /// A busy server logs every call: the buffer is kept.
             static LINE: RefCell<(Line, Option<Arc<Lane>>)> = RefCell::default();
         }
         LINE.with_borrow_mut(|(line, lane)| {
             line.format = self.format;
-            line.open(level, message);
+            line.open(now, level, message);
             fill(line);
             line.close();
             self.queue.push(lane.get_or_insert_with(|| self.queue.lane()), &line.text);
@@ -98,13 +98,14 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut message = Message::default();
         event.record(&mut message);
-        self.write(*event.metadata().level(), &message.0, |line| event.record(line));
+        let (now, level) = (Instant::now(), *event.metadata().level());
+        self.write(now, level, &message.0, |line| event.record(line));
     }
 }
 
 impl CallLog for Lines {
     fn call(&self, call: &Call<'_>) {
-        self.write(Level::INFO, "RPC Request", |line| {
+        self.write(call.ended, Level::INFO, "RPC Request", |line| {
             line.put_text("method", call.method);
             line.put_plain("id", call.id.map_or("null", Id::as_json));
             line.put_name("duration_ms");
@@ -128,13 +129,13 @@ struct Line {
 }
 
 impl Line {
-    fn open(&mut self, level: Level, message: &str) {
+    fn open(&mut self, now: Instant, level: Level, message: &str) {
         let Self { text, clock, .. } = self;
         text.clear();
         match self.format {
             LogFormat::Json => {
                 text.extend_from_slice(b"{\"timestamp\":\"");
-                clock.write(text);
+                clock.write(now, text);
                 text.extend_from_slice(b"\",\"level\":\"");
                 text.extend_from_slice(level.as_str().as_bytes());
                 text.extend_from_slice(b"\",\"message\":");
@@ -249,23 +250,31 @@ impl Visit for Line {
     }
 }
 
-/// Writes the time to the millisecond. The part down to the second is made once a second.
+/// Writes the time to the millisecond. It is asked for, and the part down to the second made, once a second: a call
+/// knows already when it ended.
 #[derive(Default)]
 struct Clock {
-    second: i64,
+    second_began: Option<Instant>,
     text: String,
 }
 
 impl Clock {
-    fn write(&mut self, out: &mut Vec<u8>) {
-        let now = Timestamp::now();
-        if self.text.is_empty() || self.second != now.as_second() {
-            self.second = now.as_second();
-            self.text = now.strftime("%Y-%m-%dT%H:%M:%S").to_string();
-        }
+    fn write(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let since = |began: Instant| now.checked_duration_since(began);
+        let known = self.second_began.and_then(since).filter(|since| since.as_secs() == 0);
+        let within = known.unwrap_or_else(|| self.ask(now));
         out.extend_from_slice(self.text.as_bytes());
-        put_thousandth(out, now.subsec_millisecond().unsigned_abs().into());
+        put_thousandth(out, within.subsec_millis().into());
         out.push(b'Z');
+    }
+
+    /// Learns the second; returns how much of it has passed.
+    fn ask(&mut self, now: Instant) -> Duration {
+        let time = Timestamp::now();
+        self.text = time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        let within = Duration::from_nanos(time.subsec_nanosecond().unsigned_abs().into());
+        self.second_began = now.checked_sub(within);
+        within
     }
 }
 

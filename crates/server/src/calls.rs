@@ -1,6 +1,6 @@
 //! The one line every call leaves. No parameters, no prompt, no secret.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nexus_protocol::Id;
 
@@ -10,6 +10,7 @@ pub struct Call<'a> {
     pub method: &'a str,
     pub id: Option<&'a Id>,
     pub duration: Duration,
+    pub ended: Instant,
     /// The code of the error it ended with.
     pub error: Option<i32>,
 }

@@ -313,7 +313,8 @@ impl Dispatcher {
     }
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
-        self.services.calls.call(&Call { method, id, duration: start.elapsed(), error });
+        let ended = Instant::now();
+        self.services.calls.call(&Call { method, id, duration: ended - start, ended, error });
     }
 
     /// Runs a method without bytes in between, for callers in the same process.

@@ -64,8 +64,10 @@ fn first_model(address: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(ANSWER_TIMEOUT)).ok()?;
-    // Version 1.0: the answer is then not in chunks and ends with the connection.
-    write!(stream, "GET /api/tags HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    // Version 1.0: the answer is then not in chunks and ends with the connection. In one write, so that nobody answers
+    // and closes between two.
+    let request = format!("GET /api/tags HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;

@@ -1,5 +1,6 @@
 //! Reading and shortening conversations.
 
+use nexus_core::agent::Standing;
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
 use nexus_core::{Message, Role};
@@ -27,15 +28,10 @@ pub fn register(table: &mut Table) {
 
 async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let progress = agent.progress();
-    let running = agent.turns_in_flight() > 0;
-    let (message_count, unfinished) = agent.with_conversation(|conversation| {
-        let unfinished = if running { None } else { conversation.unfinished() };
-        (conversation.history().len() as u64, unfinished)
-    });
+    let Standing { message_count, has_system_prompt, progress, unfinished } = agent.standing();
     Ok(GetContextResult {
         message_count,
-        system_prompt: agent.has_system_prompt(),
+        system_prompt: has_system_prompt,
         halted_at_iteration_limit: progress.halted_at_iteration_limit,
         last_iteration_count: progress.last_iteration_count,
         max_tool_iterations: cx.services().engine.max_tool_iterations(),
