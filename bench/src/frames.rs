@@ -25,11 +25,11 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let call = get_context(1);
     let one = call.to_string();
     let batch = Value::Array(vec![call; IN_FLIGHT]).to_string();
-    // One peer with 16 requests under way, as over standard input, is what is judged. 16 peers with one each are woken,
-    // and wake us, for every single call: what a call costs weighs more there.
+    // 16 in flight from one peer, as over standard input, and from 16 peers, who are woken, and wake us, for every single
+    // call: what a call costs weighs more there.
     let cases = [
         ("framed socket, get_context, 16 frames in flight", &one, 1, IN_FLIGHT, 1),
-        ("  one in flight on each of 16 connections", &one, IN_FLIGHT, 1, 1),
+        ("framed socket, get_context, one on each of 16 connections", &one, IN_FLIGHT, 1, 1),
         ("  batches of 16 (to the echo a batch is one message)", &batch, 1, 1, IN_FLIGHT),
     ];
     for (what, message, connections, window, calls) in cases {
@@ -44,7 +44,7 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
             pairs.push((load(&socket).await?, load(&bare_socket).await?));
         }
         let row = Compared::new(&pairs, calls as f64);
-        table.add(if window == IN_FLIGHT { row.judged(what) } else { row.row(what) });
+        table.add(if calls == 1 { row.judged(what) } else { row.row(what) });
     }
     stdio(bench, table, one).await
 }

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use thiserror::Error;
 
 /// Longest name: one optional leading dot and 62 characters.
@@ -16,7 +17,7 @@ pub const DEFAULT_AGENT: &str = "main";
 ///
 /// Names become directory names of logs and parts of URLs, so nothing that could mean another place is a name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AgentId(Arc<str>);
+pub struct AgentId(CompactString);
 
 /// Why a text is not a name. The sentence names the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

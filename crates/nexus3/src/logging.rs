@@ -78,17 +78,16 @@ struct Lines {
 }
 
 impl Lines {
-    /// Writes a line to which `fill` adds the fields.
-    fn write(&self, now: Instant, level: Level, message: &str, fill: impl FnOnce(&mut Line)) {
+    /// Writes the line that `fill` makes.
+    fn write(&self, fill: impl FnOnce(&mut Line)) {
         thread_local! {
             /// A busy server logs every call: the buffer is kept.
             static LINE: RefCell<(Line, Option<Arc<Lane>>)> = RefCell::default();
         }
         LINE.with_borrow_mut(|(line, lane)| {
             line.format = self.format;
-            line.open(now, level, message);
+            line.text.clear();
             fill(line);
-            line.close();
             self.queue.push(lane.get_or_insert_with(|| self.queue.lane()), &line.text);
         });
     }
@@ -98,22 +97,19 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut message = Message::default();
         event.record(&mut message);
-        let (now, level) = (Instant::now(), *event.metadata().level());
-        self.write(now, level, &message.0, |line| event.record(line));
+        self.write(|line| {
+            line.open(*event.metadata().level(), &message.0);
+            event.record(line);
+            line.close();
+        });
     }
 }
 
 impl CallLog for Lines {
     fn call(&self, call: &Call<'_>) {
-        self.write(call.ended, Level::INFO, "RPC Request", |line| {
-            line.put_text("method", call.method);
-            line.put_plain("id", call.id.map_or("null", Id::as_json));
-            line.put_name("duration_ms");
-            put_thousandths(&mut line.text, call.duration.as_micros() as u64);
-            line.put_text("status", if call.error.is_none() { "success" } else { "error" });
-            if let Some(code) = call.error {
-                line.put("code", code);
-            }
+        self.write(|line| match self.format {
+            LogFormat::Json => line.put_call(call),
+            LogFormat::Text => line.call_for_people(call),
         });
     }
 }
@@ -129,13 +125,12 @@ struct Line {
 }
 
 impl Line {
-    fn open(&mut self, now: Instant, level: Level, message: &str) {
+    fn open(&mut self, level: Level, message: &str) {
         let Self { text, clock, .. } = self;
-        text.clear();
         match self.format {
             LogFormat::Json => {
                 text.extend_from_slice(b"{\"timestamp\":\"");
-                clock.write(now, text);
+                clock.write(Instant::now(), text);
                 text.extend_from_slice(b"\",\"level\":\"");
                 text.extend_from_slice(level.as_str().as_bytes());
                 text.extend_from_slice(b"\",\"message\":");
@@ -158,16 +153,44 @@ impl Line {
         });
     }
 
+    /// The whole line of a call, in as few pieces as it has: of all lines these are the many.
+    fn put_call(&mut self, call: &Call<'_>) {
+        let Self { text, clock, .. } = self;
+        text.extend_from_slice(b"{\"timestamp\":\"");
+        clock.write(call.ended, text);
+        text.extend_from_slice(
+            b"\",\"level\":\"INFO\",\"message\":\"RPC Request\",\"data\":{\"method\":",
+        );
+        put_string(text, call.method);
+        text.extend_from_slice(b",\"id\":");
+        text.extend_from_slice(call.id.map_or("null", Id::as_json).as_bytes());
+        text.extend_from_slice(b",\"duration_ms\":");
+        put_thousandths(text, call.duration.as_micros() as u64);
+        match call.error {
+            None => text.extend_from_slice(b",\"status\":\"success\"}}\n"),
+            Some(code) => {
+                let _ = writeln!(text, ",\"status\":\"error\",\"code\":{code}}}}}");
+            }
+        }
+    }
+
+    fn call_for_people(&mut self, call: &Call<'_>) {
+        self.open(Level::INFO, "RPC Request");
+        self.put_text("method", call.method);
+        self.put("id", call.id.map_or("null", Id::as_json));
+        self.put_name("duration_ms");
+        put_thousandths(&mut self.text, call.duration.as_micros() as u64);
+        self.put_text("status", if call.error.is_none() { "success" } else { "error" });
+        if let Some(code) = call.error {
+            self.put("code", code);
+        }
+        self.close();
+    }
+
     /// Adds a field that is written alike in JSON and for people.
     fn put(&mut self, name: &str, value: impl fmt::Display) {
         self.put_name(name);
         let _ = write!(self.text, "{value}");
-    }
-
-    /// The same of text that needs no quotes.
-    fn put_plain(&mut self, name: &str, value: &str) {
-        self.put_name(name);
-        self.text.extend_from_slice(value.as_bytes());
     }
 
     fn put_text(&mut self, name: &str, value: &str) {
@@ -227,7 +250,7 @@ impl Visit for Line {
     fn record_f64(&mut self, field: &Field, value: f64) {
         match value.is_finite() {
             true => self.put(field.name(), value),
-            false => self.put_plain(field.name(), "null"),
+            false => self.put(field.name(), "null"),
         }
     }
 

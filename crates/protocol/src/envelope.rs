@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 
+use compact_str::CompactString;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -33,9 +33,9 @@ pub struct Request<'a> {
 }
 
 /// The id of a request: the JSON text of a string or an integer, kept to the letter so that it is echoed exactly.
-/// Shared, since it goes with its call everywhere.
+/// It goes with its call everywhere: the short ones are copied without memory of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Id(Arc<str>);
+pub struct Id(CompactString);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
