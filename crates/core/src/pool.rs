@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 
 use crate::agent::Agent;
@@ -20,10 +21,12 @@ pub struct Pool {
     /// Grows with every change to any agent that a list could show.
     pub(crate) version: Arc<AtomicU64>,
     /// Sharded: every call looks an agent up, and readers on different cores should not meet.
-    entries: ShardedLock<HashMap<AgentId, Entry>>,
+    entries: ShardedLock<Entries>,
     /// Agents made from saved sessions, and when: what was given to the agent that ended is not theirs.
     loaded: Mutex<HashMap<AgentId, Timestamp>>,
 }
+
+type Entries = HashMap<AgentId, Entry, RandomState>;
 
 enum Entry {
     Live(Arc<Agent>),
@@ -259,11 +262,11 @@ impl Pool {
         !entries.is_empty() && entries.values().all(done)
     }
 
-    fn read(&self) -> ShardedLockReadGuard<'_, HashMap<AgentId, Entry>> {
+    fn read(&self) -> ShardedLockReadGuard<'_, Entries> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> ShardedLockWriteGuard<'_, HashMap<AgentId, Entry>> {
+    fn write(&self) -> ShardedLockWriteGuard<'_, Entries> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

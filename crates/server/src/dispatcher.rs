@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
+use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use nexus_core::authority::Action;
@@ -83,7 +84,7 @@ pub struct Dispatcher {
 /// The methods by name. Two of one name stop the program at start.
 #[derive(Default)]
 pub struct Table {
-    entries: HashMap<&'static str, Entry>,
+    entries: HashMap<&'static str, Entry, RandomState>,
 }
 
 struct Entry {
@@ -338,15 +339,15 @@ impl Dispatcher {
 /// the method. Returns it with the parameters that are left.
 fn take_agent_id(params: Option<&str>) -> Result<(Option<AgentId>, Params<'_>), RpcError> {
     let whole = params.map(Cow::Borrowed);
+    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
+    let parse = |name: &str| AgentId::parse(name).map_err(|error| refused(error.to_string()));
+    if let Some(name) = params.and_then(only_agent_id) {
+        return Ok((Some(parse(name)?), None));
+    }
     // A substring is enough to decide: whatever is not found here is refused later as an unknown parameter.
     let Some(text) = params.filter(|text| text.contains("\"agent_id\"")) else {
         return Ok((None, whole));
     };
-    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
-    let parse = |name: &str| AgentId::parse(name).map_err(|error| refused(error.to_string()));
-    if let Some(name) = only_agent_id(text) {
-        return Ok((Some(parse(name)?), None));
-    }
     let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, whole)) };
     let Some(raw) = members.remove("agent_id") else { return Ok((None, whole)) };
     let id = match serde_json::from_str::<Option<String>>(raw.get()) {
