@@ -20,7 +20,7 @@ use crate::store::{AgentRecord, Fence};
 pub struct Pool {
     /// Grows with every change to any agent that a list could show.
     pub(crate) version: Arc<AtomicU64>,
-    /// Sharded: every call looks an agent up, and readers on different cores should not meet.
+    /// Every call looks an agent up: sharded, so that readers on different cores do not meet, and with a quick hash.
     entries: ShardedLock<Entries>,
     /// Agents made from saved sessions, and when: what was given to the agent that ended is not theirs.
     loaded: Mutex<HashMap<AgentId, Timestamp>>,

@@ -47,6 +47,15 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// As the log has it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            #[cfg(feature = "llama-cpp")]
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+
     fn load(self, path: &Path, threads: usize) -> Result<engine::Engine, Fault> {
         match self {
             Self::Own => forward::load(path, threads),

@@ -105,7 +105,7 @@ fn load(path: &Path, backend: Backend, threads: usize) -> Result<Engine, Fault> 
     let engine = backend.load(path, threads)?;
     tracing::info!(
         model = %path.display(),
-        ?backend,
+        backend = backend.name(),
         threads,
         duration_ms = started.elapsed().as_millis() as u64,
         "the local model is loaded"

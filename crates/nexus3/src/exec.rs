@@ -23,7 +23,8 @@ use serde_json::json;
 
 use crate::cli::ExecArgs;
 use crate::rpc;
-use crate::serve::{self, Signals};
+use crate::serve;
+use crate::signals::Signals;
 use crate::wiring::{self, Logs, Wired};
 
 /// The turn ended, but the agent was denied something that needs somebody's leave.

@@ -13,7 +13,7 @@ use nexus_server::transport::memory::MemoryConnection;
 use serde_json::json;
 
 use crate::model;
-use crate::serve::Signals;
+use crate::signals::Signals;
 use crate::wiring::Wired;
 
 /// What is said. The answer comes from whichever model is configured.

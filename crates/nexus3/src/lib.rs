@@ -12,6 +12,7 @@ mod model;
 mod rpc;
 mod serve;
 mod session;
+mod signals;
 pub mod wiring;
 
 use std::ffi::OsString;

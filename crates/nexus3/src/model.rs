@@ -13,7 +13,7 @@ use nexus_adapters::config::BUILT_IN;
 use nexus_core::embed::Embedder as _;
 use serde_json::json;
 
-use crate::serve::Signals;
+use crate::signals::Signals;
 use crate::wiring;
 
 #[derive(Args)]

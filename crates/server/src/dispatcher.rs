@@ -81,7 +81,7 @@ pub struct Dispatcher {
     services: Arc<Services>,
 }
 
-/// The methods by name. Two of one name stop the program at start.
+/// The methods by name, found with a quick hash. Two of one name stop the program at start.
 #[derive(Default)]
 pub struct Table {
     entries: HashMap<&'static str, Entry, RandomState>,

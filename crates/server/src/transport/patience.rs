@@ -57,8 +57,8 @@ impl Patience {
     }
 }
 
-/// The time at the kernel's last tick, some milliseconds ago. Every request asks, and the exact time costs four times as
-/// much.
+/// The time by the kernel's last tick, right to some milliseconds. Every request asks, and the exact time costs four times
+/// as much.
 fn roughly_now() -> Instant {
     static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), tick()));
     let (start, tick_then) = *START;
