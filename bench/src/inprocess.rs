@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
-use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_protocol::Api as _;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
+use nexus_tools::sandbox::Launcher;
 use nexus3::wiring::{self, Logs, Wired};
 use serde_json::json;
 

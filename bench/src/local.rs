@@ -21,7 +21,7 @@ use crate::table::{Row, Table};
 const ANSWER_TOKENS: u32 = 64;
 
 /// The model that is measured.
-const MODEL: &str = nexus_adapters::config::BUILT_IN.1;
+const MODEL: &str = nexus_config::BUILT_IN.1;
 
 /// Agents that are answered together.
 const TOGETHER: usize = 16;

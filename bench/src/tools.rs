@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{anyhow, ensure};
-use nexus_adapters::sandbox::{self, Launcher};
 use nexus_core::create::AgentSpec;
 use nexus_core::gate::Ruling;
 use nexus_core::tool::Call;
 use nexus_core::{Agent, Requester};
 use nexus_testkit::Reply;
+use nexus_tools::sandbox::{self, Launcher};
 use nexus3::wiring::{self, Logs, Wired};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use nexus_adapters::store::{Commits, OpenError, Options, SqliteStore, Verdict};
 use nexus_core::store::StoreError;
+use nexus_store::{Commits, OpenError, Options, SqliteStore, Verdict};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// What is wrong with the store. Commits are counted from 1, from the start of the process.

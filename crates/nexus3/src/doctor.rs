@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use nexus_adapters::store::{self, Checkup};
+use nexus_store::Checkup;
 
 use crate::cli::DoctorArgs;
 use crate::wiring;
@@ -12,7 +12,7 @@ use crate::wiring;
 const NAMED_MAX: usize = 20;
 
 pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let checkup = store::examine(&wiring::home()?, args.salvage.as_deref())?;
+    let checkup = nexus_store::examine(&wiring::home()?, args.salvage.as_deref())?;
     let mut text = describe(&checkup);
     if let Some(file) = &args.salvage {
         let (file, path) = (file.display(), checkup.path.display());
@@ -29,7 +29,8 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn describe(checkup: &Checkup) -> String {
-    let sum = |count: fn(&store::Readable) -> u64| checkup.sessions.iter().map(count).sum::<u64>();
+    let sum =
+        |count: fn(&nexus_store::Readable) -> u64| checkup.sessions.iter().map(count).sum::<u64>();
     let (readable, all) = (sum(|session| session.readable), sum(|session| session.messages));
     let state = if checkup.is_whole() { "whole" } else { "damaged" };
     let mut text = format!(
@@ -43,7 +44,7 @@ fn describe(checkup: &Checkup) -> String {
     }
     let cut: Vec<_> = checkup.sessions.iter().filter(|it| it.readable < it.messages).collect();
     for session in cut.iter().take(NAMED_MAX) {
-        let store::Readable { name, messages, readable } = session;
+        let nexus_store::Readable { name, messages, readable } = session;
         text += &format!("  {name}: the first {readable} of {messages} messages\n");
     }
     if cut.len() > NAMED_MAX {

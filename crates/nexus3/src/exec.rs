@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::ProgressBar;
-use nexus_adapters::sandbox::Launcher;
 use nexus_core::Requester;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::gate::APPROVAL_RULE;
@@ -19,6 +18,7 @@ use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, Strea
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
+use nexus_tools::sandbox::Launcher;
 use serde_json::json;
 
 use crate::cli::ExecArgs;

@@ -12,6 +12,7 @@ mod model;
 mod rpc;
 mod serve;
 mod session;
+mod session_file;
 mod signals;
 pub mod wiring;
 
@@ -20,8 +21,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use nexus_adapters::sandbox::{LAUNCHER_ARGUMENT, confine_main};
-use nexus_adapters::store::SqliteStore;
+use nexus_store::SqliteStore;
+use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
 use wiring::OpenStore;
@@ -94,18 +95,17 @@ fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn trust(args: &TrustArgs) -> anyhow::Result<ExitCode> {
-    use nexus_adapters::config;
     let home = wiring::home()?;
     let dir = args.dir.as_deref().unwrap_or_else(|| ".".as_ref());
     if args.list {
-        for dir in config::trusted(&home)? {
+        for dir in nexus_config::trusted(&home)? {
             println!("{}", dir.display());
         }
     } else if args.remove {
-        let removed = config::untrust(&home, dir)?;
+        let removed = nexus_config::untrust(&home, dir)?;
         println!("{}", if removed { "no longer trusted" } else { "was not trusted" });
     } else {
-        println!("trusted: {}", config::trust(&home, dir)?.display());
+        println!("trusted: {}", nexus_config::trust(&home, dir)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }

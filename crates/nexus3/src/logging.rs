@@ -9,10 +9,10 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nexus_adapters::agent_logs::AgentLogFiles;
 use nexus_core::logs::RAW_TARGET;
 use nexus_protocol::Id;
 use nexus_server::calls::{Call, CallLog};
+use nexus_store::agent_logs::AgentLogFiles;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -38,8 +38,17 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
         Err(_) => eprintln!("Warning: no thread for the log could be started; nothing is logged"),
     }
     let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    let ours = ["nexus3", "nexus_core", "nexus_adapters", "nexus_server", "nexus_local"]
-        .map(|target| (target, level));
+    let ours = [
+        "nexus3",
+        "nexus_config",
+        "nexus_core",
+        "nexus_local",
+        "nexus_models",
+        "nexus_server",
+        "nexus_store",
+        "nexus_tools",
+    ]
+    .map(|target| (target, level));
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(ours)

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use nexus_adapters::config::BUILT_IN;
+use nexus_config::BUILT_IN;
 use nexus_core::embed::Embedder as _;
 use serde_json::json;
 

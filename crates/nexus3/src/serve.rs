@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use nexus_adapters::agent_logs::{AgentLogFiles, Options as LogOptions};
-use nexus_adapters::config::Config;
-use nexus_adapters::sandbox::Launcher;
+use nexus_config::Config;
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::transport::http::{self, HttpServer, Limits};
 use nexus_server::transport::stdio;
 use nexus_server::transport::unix::{BindError, UnixServer};
+use nexus_store::agent_logs::{AgentLogFiles, Options as LogOptions};
+use nexus_tools::sandbox::Launcher;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

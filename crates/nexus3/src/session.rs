@@ -6,15 +6,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::session_file::{self, Import, SessionFile};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
-use nexus_adapters::config::{Config, ModelCatalog};
-use nexus_adapters::session_file::{self, Import, SessionFile};
-use nexus_adapters::store::SqliteStore;
+use nexus_config::{Config, ModelCatalog};
 use nexus_core::AgentId;
 use nexus_core::permission::{Level, Preset};
 use nexus_core::provider::Models as _;
 use nexus_core::store::Store as _;
+use nexus_store::SqliteStore;
 use serde_json::json;
 
 use crate::wiring;

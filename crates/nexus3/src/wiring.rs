@@ -7,21 +7,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nexus_adapters::config::{self, BuiltIn, Config, Fallbacks, ModelCatalog};
-use nexus_adapters::prompts::PromptFiles;
-use nexus_adapters::providers::ollama;
-use nexus_adapters::sandbox::{self, Launcher};
-use nexus_adapters::store::{OpenError, SqliteStore};
-use nexus_adapters::tokenizer::Tokenizer;
-use nexus_adapters::tools::{self, CommandSettings};
+use nexus_config::prompts::PromptFiles;
+use nexus_config::{BuiltIn, Config, Fallbacks, ModelCatalog};
 use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::tool::Toolbox;
 use nexus_local::Local;
+use nexus_models::ollama;
+use nexus_models::tokenizer::Tokenizer;
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::{Dispatcher, Services};
+use nexus_store::{OpenError, SqliteStore};
+use nexus_tools::CommandSettings;
+use nexus_tools::sandbox::{self, Launcher};
 
 /// Where the program keeps its own files.
 pub fn home() -> anyhow::Result<PathBuf> {
@@ -164,7 +164,7 @@ pub fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
 const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Lets idle agents out of memory, and ends idle temporary ones, for as long as there is an engine.
-async fn sweep(engine: Weak<Engine>, server: config::Server) {
+async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
     let (idle, temp_idle) = (server.agent_idle_timeout, server.temp_agent_idle_timeout);
     let pause = (idle.min(temp_idle) / 4).min(SWEEP_PAUSE_MAX);
     loop {
@@ -191,6 +191,8 @@ fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
         variables: variables.collect(),
         tool_timeout: config.skill_timeout,
     };
-    let files = tools::file_tools().into_iter();
-    Toolbox::new(files.chain(tools::command_tools(commands)).chain(tools::agent_tools()))
+    let files = nexus_tools::file_tools().into_iter();
+    Toolbox::new(
+        files.chain(nexus_tools::command_tools(commands)).chain(nexus_tools::agent_tools()),
+    )
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use nexus_adapters::config::BUILT_IN;
+use nexus_config::BUILT_IN;
 use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nexus_adapters::config::Config;
-use nexus_adapters::sandbox::Launcher;
+use nexus_config::Config;
 use nexus_core::Requester;
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_testkit::ScriptedModel;
+use nexus_tools::sandbox::Launcher;
 use nexus3::wiring::{self, Logs, Wired};
 use serde_json::{Value, json};
 

@@ -11,6 +11,7 @@ mod git;
 mod outline;
 mod patch;
 mod read;
+pub mod sandbox;
 mod search;
 mod text;
 mod typed;

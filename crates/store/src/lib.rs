@@ -4,6 +4,7 @@
 //! (`readers`). Who may write an agent is settled by `owner`; what the tables look like stands in `schema`.
 
 mod agent;
+pub mod agent_logs;
 mod approval;
 mod commits;
 mod doctor;

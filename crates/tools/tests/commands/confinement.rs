@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use nexus_adapters::sandbox::{Command, End, Policy, strength};
 use nexus_core::permission::{Permissions, Reach};
+use nexus_tools::sandbox::{Command, End, Policy, strength};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

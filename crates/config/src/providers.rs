@@ -5,7 +5,7 @@ use std::path::Path;
 use super::value::{Object, Table, Text};
 use super::{Backend, Fault, ModelEntry, ProviderEntry};
 use super::{presets, schema};
-use crate::providers::{self, AuthMethod, Kind, ProviderSettings};
+use nexus_models::{self as providers, AuthMethod, Kind, ProviderSettings};
 
 /// What is assumed of a model nobody described: every current one of the large services has at least this.
 pub(super) const CONTEXT_WINDOW: u32 = 128_000;

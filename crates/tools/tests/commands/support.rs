@@ -9,12 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nexus_adapters::config::{Config, Fallbacks, ModelCatalog};
-use nexus_adapters::prompts::PromptFiles;
-use nexus_adapters::sandbox::{Launcher, strength};
-use nexus_adapters::store::SqliteStore;
-use nexus_adapters::tokenizer::Tokenizer;
-use nexus_adapters::tools::{CommandSettings, command_tools};
+use nexus_config::prompts::PromptFiles;
+use nexus_config::{Config, Fallbacks, ModelCatalog};
 use nexus_core::agent::Agent;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::authority::Requester;
@@ -24,6 +20,10 @@ use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::paths;
 use nexus_core::permission::{Level, Permissions, Preset, Reach};
 use nexus_core::tool::{Access, Call, Need, Tool, Toolbox};
+use nexus_models::tokenizer::Tokenizer;
+use nexus_store::SqliteStore;
+use nexus_tools::sandbox::{Launcher, strength};
+use nexus_tools::{CommandSettings, command_tools};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,11 @@
 //! the list of directories whose files may set everything, `presets` and `providers` check what spans several keys,
 //! and `models` turns the providers into something that can be called. `docs/configuration.md` lists every key.
 
+pub mod files;
 mod layers;
 mod models;
 mod presets;
+pub mod prompts;
 mod providers;
 mod schema;
 #[cfg(test)]
@@ -26,8 +28,8 @@ use thiserror::Error;
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use trust::{trust, trusted, untrust};
 
-use crate::providers::ProviderSettings;
 use layers::Layers;
+use nexus_models::ProviderSettings;
 use value::{Object, Text};
 
 /// Everything that can be configured, with defaults filled in.

@@ -7,8 +7,8 @@ use nexus_core::provider::{Model, ModelError, Models, Provider};
 
 use super::providers::{CONTEXT_WINDOW, LOCAL_CONTEXT_WINDOW};
 use super::{Backend, Config, ModelEntry, ProviderEntry};
-use crate::providers::ollama::Ollama;
-use crate::providers::{self, Kind, ProviderSettings};
+use nexus_models::ollama::Ollama;
+use nexus_models::{self as providers, Kind, ProviderSettings};
 
 /// Where environment variables are looked up.
 pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;

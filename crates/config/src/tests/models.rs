@@ -7,8 +7,8 @@ use nexus_core::provider::{
 };
 
 use super::*;
-use crate::providers::ollama::Ollama;
-use crate::providers::{AuthMethod, Kind};
+use nexus_models::ollama::Ollama;
+use nexus_models::{AuthMethod, Kind};
 
 const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")];
 

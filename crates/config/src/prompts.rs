@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nexus_core::prompt::{Prompt, Prompts};
 
-use crate::config::Context;
+use crate::Context;
 use crate::files::{self, Contents};
 
 /// Builds prompts from files: ours, the home's `NEXUS.md`, then one instruction file of each ancestor and of the

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags};
 
 /// The start of a file.
-pub(crate) struct Contents {
+pub struct Contents {
     pub bytes: Vec<u8>,
     /// There was more than the caller allowed.
     pub cut: bool,
 }
 
 /// Reads up to `bytes_max` bytes of a regular file; nothing when there is no such file.
-pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Option<Contents>> {
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Option<Contents>> {
     match rustix::fs::open(path, READ, Mode::empty()) {
         Ok(fd) => read(fd, bytes_max).map(Some),
         Err(error) => absent(error),
@@ -26,7 +26,7 @@ pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Option<Con
 
 /// As [`read_regular`], for the file `name` in `dir`. A symbolic link that leads out of `dir` is refused: a
 /// repository must not make us read its owner's private files.
-pub(crate) fn read_beneath(dir: &Path, name: &str, bytes_max: u64) -> io::Result<Option<Contents>> {
+pub fn read_beneath(dir: &Path, name: &str, bytes_max: u64) -> io::Result<Option<Contents>> {
     let opened =
         rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|dir| open_beneath(&dir, name));
@@ -38,7 +38,7 @@ pub(crate) fn read_beneath(dir: &Path, name: &str, bytes_max: u64) -> io::Result
 
 /// The `depth` directories above `dir`, farthest first. One that everybody may write to (`/tmp`) is left out: there,
 /// any user of the machine could leave instructions for our agents.
-pub(crate) fn ancestors(dir: &Path, depth: usize) -> Vec<PathBuf> {
+pub fn ancestors(dir: &Path, depth: usize) -> Vec<PathBuf> {
     let shared =
         |dir: &Path| dir.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
     let mut found: Vec<PathBuf> = dir

@@ -17,6 +17,7 @@ mod sse;
 mod stream;
 #[cfg(test)]
 mod tests;
+pub mod tokenizer;
 
 use std::fmt;
 use std::sync::Arc;

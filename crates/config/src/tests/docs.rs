@@ -2,7 +2,7 @@
 
 use super::*;
 
-const DOCS: &str = include_str!("../../../../../docs/configuration.md");
+const DOCS: &str = include_str!("../../../../docs/configuration.md");
 
 #[test]
 fn the_example_loads() {

@@ -30,7 +30,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::file_tools;
-use crate::store::SqliteStore;
+use nexus_store::SqliteStore;
 
 struct World {
     root: TempDir,

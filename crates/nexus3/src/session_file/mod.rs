@@ -18,7 +18,7 @@ use nexus_core::store::{AgentRecord, Progress, SessionRecord};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::files;
+use nexus_config::files;
 
 /// Largest file that is read. A conversation of this size fills every model's window hundreds of times.
 const FILE_BYTES_MAX: u64 = 256 << 20;
