@@ -63,8 +63,8 @@ bench:
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus3 model pull
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus-bench
 
-# Kills the server so many times, breaks its store and its disk, shares its home, and checks what it had answered. A
-# short form is part of `make test`. SEED=… repeats the choices of a run.
+# Kills the server so many times, lets go of its calls, breaks its store and its disk, shares its home, and checks what
+# it had answered. A short form is part of `make test`. SEED=… repeats the choices of a run.
 KILLS ?= 1000
 torture:
 	cargo build --release --locked -p nexus3 -p nexus-torture

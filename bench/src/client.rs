@@ -77,6 +77,12 @@ impl Http {
         &self.buffer
     }
 
+    /// The body of the latest answer.
+    pub fn body(&self) -> anyhow::Result<&[u8]> {
+        let head_end = find(&self.buffer, b"\r\n\r\n").context("no answer yet")?;
+        Ok(&self.buffer[head_end + 4..])
+    }
+
     /// Sends bytes and waits for nothing.
     pub async fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.stream.write_all(bytes).await?)

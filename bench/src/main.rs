@@ -7,6 +7,8 @@ mod agents;
 mod bare;
 mod cancel;
 mod client;
+mod compare;
+mod crowd;
 mod frames;
 mod inprocess;
 #[cfg(feature = "llama-cpp")]
@@ -29,15 +31,19 @@ mod wal;
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use table::Table;
 
-const USAGE: &str = "usage: nexus-bench [--quick] [GROUP…]
+const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] [GROUP…]
+       nexus-bench compare OLD NEW [--quick] GROUP…
+--server     the server's program to measure, the one beside this when absent
+--breakdown  say what the server's memory is made of (group memory)
+compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions model (all when none is named)";
+        sessions crowd model (all when none is named)";
 
-const GROUPS: [&str; 13] = [
+const GROUPS: [&str; 14] = [
     "http",
     "inprocess",
     "create",
@@ -50,12 +56,15 @@ const GROUPS: [&str; 13] = [
     "prompt",
     "tools",
     "sessions",
+    "crowd",
     "model",
 ];
 
 /// How long to measure.
 pub struct Bench {
     quick: bool,
+    /// Print what memory is made of.
+    pub breakdown: bool,
 }
 
 impl Bench {
@@ -80,6 +89,7 @@ fn main() -> anyhow::Result<()> {
     let done = runtime.block_on(async {
         match args.split_first() {
             Some((kind, rest)) if kind.starts_with("--bare-") => bare::run(kind, rest).await,
+            Some((kind, rest)) if kind == "compare" => compare::run(rest),
             _ => measure(args).await,
         }
     });
@@ -88,9 +98,16 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
-    let all = groups.len();
-    groups.retain(|group| group != "--quick");
-    let bench = Bench { quick: groups.len() < all };
+    if let Some(at) = groups.iter().position(|group| group == "--server") {
+        let path = groups.drain(at..groups.len().min(at + 2)).nth(1);
+        server::measure(path.context(USAGE)?.into())?;
+    }
+    let mut flag = |name: &str| {
+        let all = groups.len();
+        groups.retain(|group| group != name);
+        groups.len() < all
+    };
+    let bench = Bench { quick: flag("--quick"), breakdown: flag("--breakdown") };
     if let Some(unknown) = groups.iter().find(|group| !GROUPS.contains(&group.as_str())) {
         bail!("{unknown} is no group\n{USAGE}");
     }
@@ -116,6 +133,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "prompt" => prompt::run(table).await?,
             "tools" => tools::run(bench, table).await?,
             "sessions" => sessions::run(bench, table).await?,
+            "crowd" => crowd::run(bench, table).await?,
             _ => local::run(bench, table).await?,
         }
     }

@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -59,9 +60,22 @@ impl Place {
     }
 }
 
-/// The server's program, which lies beside this one.
+/// The program to measure, where it is not the one beside this.
+static MEASURED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Measures another program from now on.
+pub fn measure(program: PathBuf) -> anyhow::Result<()> {
+    // Servers start in directories of their own.
+    let program = std::path::absolute(program)?;
+    MEASURED.set(program).map_err(|_| anyhow!("--server was given twice"))
+}
+
+/// The server's program, which lies beside this one unless another was named.
 pub fn binary() -> anyhow::Result<PathBuf> {
-    let binary = std::env::current_exe()?.with_file_name("nexus3");
+    let binary = match MEASURED.get() {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?.with_file_name("nexus3"),
+    };
     if !binary.exists() {
         bail!("{} is not there: cargo build --release -p nexus3", binary.display());
     }
@@ -215,4 +229,18 @@ fn cpu(pid: u32) -> anyhow::Result<Duration> {
         nanos += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
     }
     Ok(Duration::from_nanos(nanos))
+}
+
+/// Time the process has run so far, in user and in kernel mode, its ended threads included. In ticks of 10 ms: for work
+/// that takes a second or more of it.
+pub fn process_cpu(pid: u32) -> anyhow::Result<Duration> {
+    // The kernel tells every program of hundredths, whatever it counts in itself.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The second field is the program's name in parentheses, which may hold anything.
+    let (_, fields) = stat.rsplit_once(')').context("no name in a process's stat")?;
+    let ticks =
+        |field: Option<&str>| field.context("a short stat")?.parse::<u32>().context("ticks");
+    let mut fields = fields.split_whitespace().skip(11);
+    Ok(TICK * (ticks(fields.next())? + ticks(fields.next())?))
 }

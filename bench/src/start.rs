@@ -25,14 +25,14 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let runs = bench.count(25);
     let mut fresh = Vec::new();
     for _ in 0..runs {
-        fresh.push(first_answer(&Place::new(&config_without_model())?)?);
+        fresh.push(first_answer(&Place::new(&config_without_model())?, LIST)?);
     }
     table.add(row("start to first answered request, fresh home", fresh));
 
     let used = used_home().await?;
     let mut again = Vec::new();
     for _ in 0..runs {
-        again.push(first_answer(&used)?);
+        again.push(first_answer(&used, LIST)?);
     }
     table.add(row(&format!("  home with {AGENTS} agents, server was killed"), again));
     Ok(())
@@ -52,8 +52,17 @@ async fn used_home() -> anyhow::Result<Place> {
     Ok(server.into_place())
 }
 
+/// The first thing that is asked of a server.
+#[derive(Clone, Copy)]
+pub struct First {
+    pub path: &'static str,
+    pub method: &'static str,
+}
+
+const LIST: First = First { path: "/", method: "list_agents" };
+
 /// Starts a server, calls it as soon as it can be reached and has its token written, and kills it.
-fn first_answer(place: &Place) -> anyhow::Result<Duration> {
+pub fn first_answer(place: &Place, first: First) -> anyhow::Result<Duration> {
     // Free a moment ago is free enough: nobody else takes ports at random here.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let token_file = place.home().join(format!("rpc-{port}.token"));
@@ -78,8 +87,9 @@ fn first_answer(place: &Place) -> anyhow::Result<Duration> {
             Err(_) => wait()?,
         }
     };
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "list_agents"}).to_string();
-    stream.write_all(&post("/", &format!("authorization: Bearer {}\r\n", token.trim()), &body))?;
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": first.method}).to_string();
+    let authorization = format!("authorization: Bearer {}\r\n", token.trim());
+    stream.write_all(&post(first.path, &authorization, &body))?;
     let mut answer = [0; 4096];
     let bytes = stream.read(&mut answer)?;
     let took = started.elapsed();

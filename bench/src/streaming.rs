@@ -8,7 +8,7 @@ use nexus_testkit::Reply;
 use serde_json::json;
 
 use crate::Bench;
-use crate::client::{Http, find, post};
+use crate::client::{Http, Until, find, hammer, post};
 use crate::model::Model;
 use crate::server::{Server, config, cpu_during};
 use crate::stats::{median, us};
@@ -48,12 +48,18 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
             .baseline(format!("{alone:.2} µs the model alone"))
             .reach("< 15 µs", wall < 15.0 && cpu < 15.0),
     );
-    table.add(long(bench, &model, &server).await?);
-    Ok(())
+    long(bench, &model, &server, table).await?;
+    drop(server);
+    reading(bench, table).await
 }
 
 /// Answers that come faster than any real model's, to a client that reads as fast as it can.
-async fn long(bench: &Bench, model: &Model, server: &Server) -> anyhow::Result<Row> {
+async fn long(
+    bench: &Bench,
+    model: &Model,
+    server: &Server,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     model.set_default(Reply::chunks(vec![WORD; LONG]));
     let (mut deltas, mut wall, mut cpu) = (LONG, Vec::new(), Vec::new());
     server.create_agents("l", bench.rounds()).await?;
@@ -65,9 +71,72 @@ async fn long(bench: &Bench, model: &Model, server: &Server) -> anyhow::Result<R
         wall.push(us(relayed.took) / LONG as f64);
         cpu.push(us(relayed.cpu) / LONG as f64);
     }
-    Ok(Row::new(format!("  {LONG} deltas at full speed, some joined: the fewest that arrived"))
-        .measured(format!("{deltas} ({:.2} µs each, {:.2} µs CPU)", median(wall), median(cpu)))
-        .reach("all", deltas == LONG))
+    table.add(
+        Row::new(format!("  {LONG} deltas at full speed, some joined: the fewest that arrived"))
+            .measured(format!("{deltas}"))
+            .reach("all", deltas == LONG),
+    );
+    let cpu = median(cpu);
+    table.add(
+        Row::new("  processor time of each")
+            .measured(format!("{cpu:.2} µs ({:.2} µs on the clock)", median(wall)))
+            .reach("< 5 µs", cpu < 5.0),
+    );
+    Ok(())
+}
+
+/// Pieces in one write of a model that sends 10,000 a second: timers count in milliseconds, and wait for two.
+const PIECES_AT_ONCE: usize = 20;
+
+/// Reads of an agent while its own turn streams, beside reads of another meanwhile and reads when nothing streams.
+async fn reading(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
+    let writes = bench.round().as_millis() as usize;
+    let model = Model::instant(steady(writes)).await?;
+    let server = Server::start(&config(&model.url())).await?;
+    server.create_agents("r", bench.rounds()).await?;
+    server.create_agents("other", 1).await?;
+    let read =
+        |agent: &str| [server.request(&format!("/agent/{agent}"), "get_context", &json!({}))];
+    let until = Until::Time(bench.round() / 2);
+    let (mut own, mut others, mut quiet, mut rates) = (vec![], vec![], vec![], vec![]);
+    for agent in 0..bench.rounds() {
+        let name = format!("r{agent}");
+        quiet.push(us(hammer(server.address, &read(&name), until).await?.latencies.p99()));
+        let mut connection = server.connect().await?;
+        let send = request(&server, &name);
+        let reads = async {
+            let own = hammer(server.address, &read(&name), until).await?;
+            let other = hammer(server.address, &read("other0"), until).await?;
+            anyhow::Ok((us(own.latencies.p99()), us(other.latencies.p99())))
+        };
+        let (relayed, reads) = tokio::join!(relay(&server, &mut connection, &send), reads);
+        let (relayed, (of_own, of_other)) = (relayed?, reads?);
+        rates.push(relayed.deltas as f64 / relayed.took.as_secs_f64());
+        own.push(of_own);
+        others.push(of_other);
+    }
+    let (own, others, quiet) = (median(own), median(others), median(quiet));
+    table.add(
+        Row::new("p99 of get_context while the agent's own turn streams")
+            .measured(format!("{own:.0} µs at {:.0} deltas/s", median(rates)))
+            .baseline(format!("{others:.0} µs of another agent"))
+            .ratio(own / others)
+            .reach("≤ 1.2", own <= 1.2 * others),
+    );
+    table.add(
+        Row::new("  when nothing streams").measured(format!("{quiet:.0} µs")).ratio(own / quiet),
+    );
+    Ok(())
+}
+
+/// A model that goes on speaking at one pace.
+fn steady(writes: usize) -> Reply {
+    let choice = json!({"choices": [{"index": 0, "delta": {"content": WORD}}]});
+    let some = format!("data: {choice}\n\n").repeat(PIECES_AT_ONCE);
+    let finished = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let end = format!("data: {finished}\n\ndata: [DONE]\n\n");
+    let all = std::iter::repeat_n(some, writes).chain([end]);
+    Reply::raw(all).chunk_delay(Duration::from_millis(1))
 }
 
 fn request(server: &Server, agent: &str) -> Bytes {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{anyhow, ensure};
-use nexus_core::create::AgentSpec;
 use nexus_core::gate::Ruling;
-use nexus_core::tool::Call;
+use nexus_core::lifecycle::AgentSpec;
+use nexus_core::tool::Invocation;
 use nexus_core::{Agent, Requester};
 use nexus_testkit::Reply;
 use nexus_tools::sandbox::{self, Launcher};
@@ -41,7 +41,7 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
 pub struct Workshop {
     pub place: Place,
     wired: Wired,
-    agent: Arc<Agent>,
+    agent: Agent,
 }
 
 impl Workshop {
@@ -52,21 +52,22 @@ impl Workshop {
         let wired =
             wiring::wire(&place.home(), &place.cwd(), &config, Logs::none(), launcher).await?;
         let spec = AgentSpec { preset: Some("trusted".into()), ..AgentSpec::default() };
-        let agent = wired.engine.create_agent(&Requester::Administrator, spec).await?;
+        let agent = wired.engine.agents.create(&Requester::Administrator, spec).await?;
         Ok(Self { place, wired, agent })
     }
 
     /// Calls a tool through the gate. Whatever has to be asked for is granted.
     pub async fn call(&self, name: &str, arguments: &Value) -> anyhow::Result<String> {
-        let (tool, ruling) = self.wired.engine.decide(&self.agent, name, arguments)?;
+        let gate = &self.wired.engine.gate;
+        let (tool, ruling) = gate.decide(&self.agent.snapshot(), name, arguments).await?;
         let (Ruling::Allowed(access) | Ruling::Ask { access, .. }) = ruling;
-        let call = Call {
-            engine: self.wired.engine.clone(),
+        let call = Invocation {
             agent: self.agent.clone(),
             arguments: arguments.clone(),
             access,
             cancel: CancellationToken::new(),
             announce: Arc::new(|_| {}),
+            colleagues: self.wired.engine.colleagues.clone(),
         };
         tool.run(call).await.map_err(|failure| anyhow!("{name}: {failure}"))
     }
@@ -87,7 +88,7 @@ async fn gate(bench: &Bench, table: &mut Table, workshop: &Arc<Workshop>) -> any
         for _ in 0..bench.rounds() {
             let (workshop, arguments) = (workshop.clone(), arguments.clone());
             let deciding =
-                tokio::task::spawn_blocking(move || decide(&workshop, tool, &arguments, calls));
+                tokio::spawn(async move { decide(&workshop, tool, &arguments, calls).await });
             times.push(deciding.await??);
         }
         let micros = median(times);
@@ -101,11 +102,17 @@ async fn gate(bench: &Bench, table: &mut Table, workshop: &Arc<Workshop>) -> any
 }
 
 /// Microseconds of one decision.
-fn decide(workshop: &Workshop, tool: &str, arguments: &Value, calls: usize) -> anyhow::Result<f64> {
+async fn decide(
+    workshop: &Workshop,
+    tool: &str,
+    arguments: &Value,
+    calls: usize,
+) -> anyhow::Result<f64> {
     let started = Instant::now();
     for _ in 0..calls {
-        let (_, ruling) = workshop.wired.engine.decide(&workshop.agent, tool, arguments)?;
-        ensure!(matches!(ruling, Ruling::Allowed(_)), "{tool} is not allowed");
+        let gate = &workshop.wired.engine.gate;
+        let (_, case) = gate.case(&workshop.agent.snapshot(), tool, arguments).await?;
+        ensure!(matches!(case.decide()?, Ruling::Allowed(_)), "{tool} is not allowed");
     }
     Ok(us(started.elapsed()) / calls as f64)
 }

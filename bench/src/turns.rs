@@ -10,11 +10,17 @@ use serde_json::json;
 use crate::Bench;
 use crate::client::{Http, Until, hammer, post};
 use crate::model::Model;
-use crate::server::{Server, config, cpu_during};
+use crate::server::{Server, config, cpu_during, process_cpu};
 use crate::stats::{Latencies, median, ms, us};
 use crate::table::{Row, Table};
 
 const PARALLEL: usize = 16;
+
+/// Turns in flight when the server's own work is counted: as many as cores can keep busy, and far more.
+const IN_FLIGHT: [usize; 2] = [20, 160];
+
+/// The least turns that are counted: the kernel tells a process's time in hundredths of a second.
+const COUNTED: usize = 4_000;
 
 /// Turns of each agent in one round: long enough to be steady, short enough that the conversation stays an ordinary one.
 const TURNS_EACH: usize = 50;
@@ -25,7 +31,40 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     table.add(overhead(bench, &model, &server).await?);
     table.add(parallel(bench, &server).await?);
     table.add(aging(bench, &server).await?);
+    drop(server);
+    for turns in IN_FLIGHT {
+        table.add(work(bench, &model, turns).await?);
+    }
     Ok(())
+}
+
+/// What a turn costs the server in time of the processor, whatever it waits for meanwhile.
+async fn work(bench: &Bench, model: &Model, in_flight: usize) -> anyhow::Result<Row> {
+    let mut config = config(&model.url());
+    config["server"]["max_concurrent"] = json!(2 * IN_FLIGHT[1]);
+    let server = Server::start(&config).await?;
+    let each = bench.count(COUNTED).div_ceil(in_flight);
+    let mut used = Vec::new();
+    let mut rates = Vec::new();
+    for round in 0..=bench.rounds() {
+        let prefix = format!("w{round}-");
+        server.create_agents(&prefix, in_flight).await?;
+        let agents = 0..in_flight;
+        let sends: Vec<_> =
+            agents.map(|agent| send_request(&server, &format!("{prefix}{agent}"))).collect();
+        let before = process_cpu(server.pid())?;
+        let load = hammer(server.address, &sends, Until::Calls(each)).await?;
+        let cpu = process_cpu(server.pid())?.saturating_sub(before);
+        // The first round opens connections to the model.
+        if round > 0 {
+            used.push(ms(cpu) / load.latencies.len() as f64);
+            rates.push(load.per_second);
+        }
+    }
+    let (used, rate) = (median(used), median(rates));
+    Ok(Row::new(format!("processor time of a turn, {in_flight} in flight"))
+        .measured(format!("{used:.3} ms ({rate:.0} turns/s)"))
+        .reach("< 0.20 ms", used < 0.20))
 }
 
 /// A turn against calling the model with the same client and the same bytes as the server does.

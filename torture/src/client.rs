@@ -13,9 +13,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::observe;
-use crate::rpc::{Answer, Caller, Refusal};
+use crate::rpc::{Answer, Caller, Gone, Refusal};
 use crate::turn::{Turn, continuation};
-use crate::world::{Op, Session, View, World, differences, legal, looks_like};
+use crate::world::{
+    NARROW, Op, Session, Setting, View, WIDE, World, differences, legal, looks_like,
+};
 
 /// Names that one client uses, again and again: what is made under the name of something that is gone must not inherit
 /// anything.
@@ -26,6 +28,7 @@ const LINES_MAX: usize = 60;
 
 /// Each client has names of its own, so that the order of what it was answered is the order of what happened.
 pub struct Client {
+    number: usize,
     prefix: String,
     rng: Rng,
     work: PathBuf,
@@ -33,10 +36,15 @@ pub struct Client {
     worlds: Vec<World>,
     /// What was asked for and not answered.
     pending: Option<Op>,
+    /// Whether it let go of that call: a turn may have been cancelled by it.
+    let_go: bool,
     /// Every world it went through with what was asked for next, where a run wants to know.
     trail: Option<Vec<(World, Op)>>,
+    /// How many in a hundred calls it does not wait for.
+    drops: u8,
     made: u64,
     pub acknowledged: u64,
+    pub dropped: u64,
     pub refused: u64,
     /// Turns that were found half done.
     pub cut: u64,
@@ -93,14 +101,18 @@ pub async fn together(
 impl Client {
     pub fn new(number: usize, seed: u64, work: PathBuf) -> Self {
         Self {
+            number,
             prefix: format!("c{number}-"),
             rng: Rng::with_seed(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
             work,
             worlds: vec![World::new()],
             pending: None,
+            let_go: false,
             trail: None,
+            drops: 0,
             made: 0,
             acknowledged: 0,
+            dropped: 0,
             refused: 0,
             cut: 0,
         }
@@ -110,6 +122,17 @@ impl Client {
     pub fn with_trail(mut self) -> Self {
         self.trail = Some(Vec::new());
         self
+    }
+
+    /// Does not wait for the answer of so many in a hundred calls.
+    pub fn with_drops(mut self, percent: u8) -> Self {
+        self.drops = percent;
+        self
+    }
+
+    /// Every other client, so that two kinds of callers can be told apart.
+    pub fn is_odd(&self) -> bool {
+        self.number % 2 == 1
     }
 
     pub fn world(&self) -> &World {
@@ -127,9 +150,20 @@ impl Client {
     /// then passed over, any other is a defect.
     pub async fn run(&mut self, caller: &mut Caller, clock: &Clock) -> anyhow::Result<()> {
         while self.run_until_refused(caller, clock).await?.is_some() {
-            self.check(caller).await?;
+            if !self.check_if_there(caller).await? {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Checks what is there, unless the server goes away meanwhile.
+    async fn check_if_there(&mut self, caller: &mut Caller) -> anyhow::Result<bool> {
+        match self.check(caller).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is::<Gone>() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The same until the store refuses something.
@@ -144,7 +178,8 @@ impl Client {
             match self.ask(caller, op).await? {
                 Asked::Done => clock.acknowledged.send_modify(|count| *count += 1),
                 Asked::Refused(refusal) => return Ok(Some(refusal)),
-                Asked::Gone => break,
+                Asked::Dropped if self.check_if_there(caller).await? => {}
+                Asked::Dropped | Asked::Gone => break,
             }
         }
         Ok(None)
@@ -157,13 +192,19 @@ impl Client {
         }
         let (method, params) = op.call(&self.work);
         self.pending = Some(op.clone());
-        match caller.call(method, &params).await {
+        self.let_go = self.rng.u8(..100) < self.drops;
+        let answer = match self.let_go {
+            true => caller.call_and_drop(method, &params, &mut self.rng).await?,
+            false => caller.call(method, &params).await,
+        };
+        match answer {
             Answer::Done(result) => {
                 check_answer(&op, &result)?;
-                self.worlds = self.worlds.iter().map(|world| op.apply(world)).collect();
-                self.worlds.dedup_by(|a, b| alike(a, b));
-                self.pending = None;
                 self.acknowledged += 1;
+                // Which of several ends it came to is seen when it is looked for.
+                if op.ends(&self.worlds[0]).len() == 1 {
+                    self.done(&op, &result);
+                }
                 Ok(Asked::Done)
             }
             Answer::Refused(refusal) => {
@@ -179,7 +220,25 @@ impl Client {
                 }
                 Ok(Asked::Refused(refusal))
             }
+            Answer::Unsent => {
+                self.dropped += 1;
+                self.pending = None;
+                Ok(Asked::Dropped)
+            }
+            Answer::Dropped => {
+                self.dropped += 1;
+                Ok(Asked::Dropped)
+            }
             Answer::Gone => Ok(Asked::Gone),
+        }
+    }
+
+    fn done(&mut self, op: &Op, result: &Value) {
+        self.pending = None;
+        // There may have been too little to summarise.
+        if result["compacted"] != false {
+            self.worlds = self.worlds.iter().map(|world| op.apply(world)).collect();
+            self.worlds.dedup_by(|a, b| alike(a, b));
         }
     }
 
@@ -192,7 +251,9 @@ impl Client {
     fn settle(&mut self, seen: &View) -> anyhow::Result<()> {
         let pending = self.pending.take();
         let mut worlds: Vec<World> = match &pending {
-            Some(op) => self.worlds.iter().flat_map(|world| legal(world, op, seen)).collect(),
+            Some(op) => {
+                self.worlds.iter().flat_map(|world| legal(world, op, seen, self.let_go)).collect()
+            }
             None => self.worlds.iter().filter(|world| looks_like(world, seen)).cloned().collect(),
         };
         worlds.dedup_by(|a, b| alike(a, b));
@@ -217,7 +278,7 @@ impl Client {
     pub async fn check_past(&mut self, caller: &mut Caller) -> anyhow::Result<()> {
         let seen = observe::view(caller, &self.prefix).await?;
         let trail = self.trail.as_deref().unwrap_or_default();
-        let known = trail.iter().any(|(world, op)| !legal(world, op, &seen).is_empty());
+        let known = trail.iter().any(|(world, op)| !legal(world, op, &seen, false).is_empty());
         ensure!(
             known || looks_like(&self.worlds[0], &seen),
             "{}: what is there was never the case: {seen:#?}",
@@ -280,8 +341,17 @@ impl Client {
             (false, _, 22..27) => Op::Keep { name },
             (false, _, 27..35) => Op::Destroy { name },
             (false, _, 35..38) => Op::Delete { name },
-            (false, _, 38..45) => Op::SetPrompt { name, prompt: format!("prompt {uid}") },
+            (false, _, 38..45) => Op::Set { name, setting: self.setting(uid) },
+            (false, _, 45..49) if whole => Op::Compact { name },
             (false, ..) => Op::Send { name, turn: self.turn(uid) },
+        }
+    }
+
+    fn setting(&mut self, uid: u64) -> Setting {
+        match self.rng.u8(..3) {
+            0 => Setting::Prompt(format!("prompt {uid}")),
+            1 => Setting::Model(if self.rng.bool() { NARROW } else { WIDE }),
+            _ => Setting::LacksTool(self.rng.bool()),
         }
     }
 
@@ -293,9 +363,12 @@ impl Client {
 }
 
 /// What became of what was asked for.
+#[derive(Debug)]
 pub enum Asked {
     Done,
     Refused(Refusal),
+    /// It was not waited for. Whatever it came to, it has come to it.
+    Dropped,
     Gone,
 }
 
@@ -314,6 +387,9 @@ fn check_answer(op: &Op, result: &Value) -> anyhow::Result<()> {
         Op::Resume { .. } => result["content"].as_str().is_some_and(|it| it.starts_with("done ")),
         Op::Destroy { .. } => result["success"] == true,
         Op::Delete { .. } => result["deleted"] == true,
+        Op::Compact { .. } => {
+            result["compacted"] == true || result["reason"] == "nothing_to_compact"
+        }
         _ => true,
     };
     ensure!(fine, "{op:?} was answered with {result}");

@@ -1,6 +1,6 @@
 //! Death at every commit of a fixed piece of work, before it and after it.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::client::{Asked, Client};
 use crate::fault::Fault;
@@ -8,7 +8,7 @@ use crate::observe;
 use crate::place::Place;
 use crate::report::Tally;
 use crate::turn::Turn;
-use crate::world::Op;
+use crate::world::{NARROW, Op, Setting};
 
 /// More commits than the work has: a server that never dies would otherwise be killed for ever.
 const COMMITS_MAX: u64 = 500;
@@ -47,12 +47,13 @@ async fn run_once(place: &Place, fault: Fault) -> anyhow::Result<Tally> {
         match client.ask(&mut caller, op).await? {
             Asked::Done => {}
             Asked::Gone => break true,
-            Asked::Refused(refusal) => anyhow::bail!("{refusal:?}"),
+            asked => anyhow::bail!("{asked:?}"),
         }
     };
     if died {
         server.gone().await?;
     } else {
+        check_work(&client)?;
         server.kill().await?;
     }
     let server = place.start("server", Fault::None).await?;
@@ -69,9 +70,18 @@ async fn run_once(place: &Place, fault: Fault) -> anyhow::Result<Tally> {
     Ok(tally.kills(u64::from(died)))
 }
 
+/// Makes sure that the work did what it is there for.
+pub fn check_work(client: &Client) -> anyhow::Result<()> {
+    // Of what came after the compaction.
+    let copy = client.world().get("c0-clone").context("the copy is gone")?;
+    ensure!(copy.lines.iter().any(|line| line == "summary"), "nothing was compacted: {copy:?}");
+    Ok(())
+}
+
 /// Each kind of change at least once, and turns with tools one after the other and side by side.
-fn work() -> Vec<Op> {
+pub fn work() -> Vec<Op> {
     let name = |name: &str| format!("c0-{name}");
+    let set = |agent: &str, setting| Op::Set { name: name(agent), setting };
     let turn = |id: &str, steps, width| Turn { id: format!("c0-{id}"), steps, width };
     let mut uid = 0;
     let mut next = || {
@@ -82,7 +92,10 @@ fn work() -> Vec<Op> {
         Op::Create { name: name("a"), prompt: "first".into(), uid: next() },
         Op::Send { name: name("a"), turn: turn("talk", 0, 0) },
         Op::Send { name: name("a"), turn: turn("one", 2, 1) },
-        Op::SetPrompt { name: name("a"), prompt: "second".into() },
+        set("a", Setting::Prompt("second".into())),
+        set("a", Setting::Model(NARROW)),
+        set("a", Setting::LacksTool(true)),
+        Op::Compact { name: name("a") },
         Op::Keep { name: name("a") },
         Op::SaveAs { from: name("a"), to: name("copy"), uid: next() },
         Op::Send { name: name("a"), turn: turn("many", 1, 3) },

@@ -20,12 +20,15 @@ const CLIENTS: usize = 3;
 /// lost.
 const ENOUGH: u64 = 40;
 
-/// Every so many commits fail. What was refused left nothing, also in memory; what was answered is there.
+/// Every so many commits fail, or every so many jobs alone. What was refused left nothing, also in memory; what was answered is there.
 pub async fn refusing(place: &Place, seed: u64, rounds: u64) -> anyhow::Result<Tally> {
     let mut rng = Rng::with_seed(seed);
     let mut clients: Vec<_> = (0..CLIENTS).map(|n| Client::new(n, seed, place.work())).collect();
     for round in 0..rounds {
-        let fault = Fault::FailEvery(rng.u64(2..8));
+        let fault = match round % 2 {
+            0 => Fault::FailEvery(rng.u64(2..8)),
+            _ => Fault::FailJobs(rng.u64(2..8)),
+        };
         let about = || format!("round {round}, {fault}");
         let server = place.start("server", fault).await?;
         let clock = Clock::new();

@@ -1,17 +1,23 @@
-//! `nexus-torture`: kills the server, breaks its store and its disk, shares its home among several processes, and checks
-//! an oracle of everything that was answered. `make torture` runs it for long, `make test` a short form.
+//! `nexus-torture`: kills the server, lets go of its calls, breaks its store and its disk, shares its home among several
+//! processes, and checks an oracle of everything that was answered. `make torture` runs it for long, `make test` a short
+//! form.
 
 mod client;
 mod commits;
 mod disk;
+mod dropping;
+mod ended;
 mod fault;
 mod flush;
+mod hangup;
+mod inside;
 mod kills;
 mod observe;
 mod place;
 mod processes;
 mod report;
 mod rpc;
+mod statements;
 mod turn;
 mod world;
 
@@ -55,6 +61,10 @@ enum Scenario {
     Kills,
     /// Killed before and after every commit of a piece of work
     Commits,
+    /// Callers that let go of their calls at any moment
+    Dropping,
+    /// A store that fails once, in every write of a piece of work
+    Statements,
     /// A disk that refuses to flush
     Refusing,
     /// A disk that says it flushed and did not
@@ -72,6 +82,8 @@ impl Scenario {
         match self {
             Self::Kills => "kills",
             Self::Commits => "commits",
+            Self::Dropping => "dropping",
+            Self::Statements => "statements",
             Self::Refusing => "refusing",
             Self::Lying => "lying",
             Self::Disk => "disk",
@@ -129,10 +141,14 @@ fn torture(cli: Cli) -> anyhow::Result<bool> {
 /// One in so many of the kills is the number of rounds of the other scenarios, each of which is longer than a kill.
 const KILLS_PER_ROUND: u64 = 20;
 
+/// A run of fewer kills is a short one.
+const THOROUGH_KILLS: u64 = 100;
+
 async fn run(scenario: Scenario, cli: &Cli, seed: u64) -> anyhow::Result<Tally> {
     let rounds = (cli.kills / KILLS_PER_ROUND).max(4);
     let places = match scenario {
         Scenario::Commits => return commits::run(cli.program.as_deref()).await,
+        Scenario::Statements => return statements::run(seed, cli.kills >= THOROUGH_KILLS).await,
         Scenario::Lying => rounds,
         _ => 1,
     };
@@ -141,7 +157,8 @@ async fn run(scenario: Scenario, cli: &Cli, seed: u64) -> anyhow::Result<Tally> 
         let place = Place::new(cli.program.as_deref()).await?;
         let outcome = match scenario {
             Scenario::Kills => kills::run(&place, seed, cli.kills, cli.fault).await,
-            Scenario::Commits => Ok(Tally::default()),
+            Scenario::Commits | Scenario::Statements => Ok(Tally::default()),
+            Scenario::Dropping => dropping::run(&place, seed, rounds).await,
             Scenario::Refusing => flush::refusing(&place, seed, rounds).await,
             Scenario::Lying => flush::lying(&place, seed, number).await,
             Scenario::Disk => disk::run(&place, seed).await,

@@ -6,9 +6,9 @@ use anyhow::{Context as _, bail, ensure};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::rpc::{Answer, Caller};
+use crate::rpc::{Answer, Caller, Gone};
 use crate::turn;
-use crate::world::{Seen, View, World};
+use crate::world::{Seen, Settings, TOOL, View, World};
 
 /// Sessions in one page of `list_sessions`.
 const PAGE: usize = 1000;
@@ -16,11 +16,17 @@ const PAGE: usize = 1000;
 /// The sessions whose names start with `prefix`.
 pub async fn view(caller: &mut Caller, prefix: &str) -> anyhow::Result<View> {
     let mut view = View::new();
-    for name in names(caller, prefix).await? {
+    let live = agents(caller, prefix).await?;
+    let names = names(caller, prefix).await?;
+    // Memory must not know what the store does not.
+    let astray = live.iter().find(|name| !names.contains(name));
+    ensure!(astray.is_none(), "{astray:?} is in the list of agents and not in the store");
+    for name in names {
         let read = caller.read("get_messages", &json!({"agent_id": name, "limit": 2000})).await;
         let seen = match read {
             Answer::Done(page) => {
-                Seen { saved: false, lines: lines(&page)?, prompt: prompt(caller, &name).await? }
+                ensure!(live.contains(&name), "{name} is an agent and not in the list of agents");
+                seen(caller, &name, false, &page).await?
             }
             // No agent, so a saved session. A temporary copy shows what is in it.
             Answer::Refused(refusal) if refusal.code == -32602 => {
@@ -29,14 +35,11 @@ pub async fn view(caller: &mut Caller, prefix: &str) -> anyhow::Result<View> {
                 caller.ok("load_session", &load).await?;
                 let page =
                     caller.ok("get_messages", &json!({"agent_id": copy, "limit": 2000})).await?;
-                let seen = Seen {
-                    saved: true,
-                    lines: lines(&page)?,
-                    prompt: prompt(caller, &copy).await?,
-                };
+                let seen = seen(caller, &copy, true, &page).await?;
                 caller.ok("destroy_agent", &json!({"agent_id": copy})).await?;
                 seen
             }
+            Answer::Gone => return Err(Gone("get_messages".into()).into()),
             answer => bail!("{name} cannot be read: {answer:?}"),
         };
         view.insert(name, seen);
@@ -58,9 +61,34 @@ async fn names(caller: &mut Caller, prefix: &str) -> anyhow::Result<Vec<String>>
     Ok(names)
 }
 
-async fn prompt(caller: &mut Caller, name: &str) -> anyhow::Result<String> {
-    let answer = caller.ok("get_system_prompt", &json!({"agent_id": name})).await?;
-    Ok(answer["system_prompt"].as_str().context("no prompt in the answer")?.into())
+async fn agents(caller: &mut Caller, prefix: &str) -> anyhow::Result<Vec<String>> {
+    let answer = caller.ok("list_agents", &json!({})).await?;
+    let entries = answer["agents"].as_array().context("no agents in the answer")?;
+    let names = entries.iter().filter_map(|entry| entry["agent_id"].as_str());
+    Ok(names.filter(|name| name.starts_with(prefix)).map(String::from).collect())
+}
+
+/// What the reads of an agent answer beside the `page` with its messages, which they must agree with.
+async fn seen(caller: &mut Caller, name: &str, saved: bool, page: &Value) -> anyhow::Result<Seen> {
+    let agent = json!({"agent_id": name});
+    let lines = lines(page)?;
+    let context = caller.ok("get_context", &agent).await?;
+    let counted = &context["message_count"];
+    ensure!(*counted == lines.len(), "{name} has {} messages and counts {counted}", lines.len());
+    let prompt = caller.ok("get_system_prompt", &agent).await?;
+    let model = caller.ok("get_model", &agent).await?;
+    let rights = caller.ok("get_permissions", &agent).await?;
+    let text = |value: &Value| value.as_str().map(String::from).context("a text is missing");
+    let list = |value: &Value| value.as_array().cloned().context("a list is missing");
+    let settings = Settings {
+        prompt: text(&prompt["system_prompt"])?,
+        model: text(&model["model"])?,
+        aside: text(&rights["policy"]["cwd"])?.ends_with("/aside"),
+        trusted: rights["permission_level"] == "trusted",
+        lacks_tool: list(&rights["disabled_tools"])?.contains(&TOOL.into()),
+    };
+    let granted = !list(&rights["session_allowances"]["write_paths"])?.is_empty();
+    Ok(Seen { saved, lines, settings, granted })
 }
 
 fn lines(page: &Value) -> anyhow::Result<Vec<String>> {
@@ -78,7 +106,7 @@ pub fn check_effects(world: &World, work: &Path) -> anyhow::Result<()> {
                 continue;
             };
             match (turn::effects(work, call)?, end) {
-                (1, "ok") | (0 | 1, "interrupted") => {}
+                (1, "ok") | (0 | 1, "interrupted") | (0, "denied") => {}
                 (count, end) => bail!("{call} of {name} is {end} and took effect {count} times"),
             }
         }

@@ -15,9 +15,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
+use crate::ended::{Ended, Log};
 use crate::fault::Fault;
 use crate::rpc::{Address, Caller};
 use crate::turn;
+use crate::world::{NARROW, WIDE};
 
 /// Longest wait for a server to come up or to end. Long, for a loaded machine; only a failing run sees it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -37,7 +39,9 @@ impl Place {
         // Whole, because servers are started in a directory of their own.
         let program = program.map(Path::canonicalize).transpose().context("the program")?;
         let place = Self { dir, program, model };
-        fs::create_dir(place.work())?;
+        for dir in [place.work(), place.work().join("aside"), place.path("outside")] {
+            fs::create_dir(dir)?;
+        }
         place.prepare_home()?;
         Ok(place)
     }
@@ -48,8 +52,10 @@ impl Place {
             fs::DirBuilder::new().mode(0o700).create(self.home())?;
         }
         let provider = json!({"type": "openai", "base_url": self.model.url(),
-            "models": {"scripted": {"context_window": 1_000_000}}});
-        let config = json!({"providers": {"scripted": provider}});
+            "models": {WIDE: {"context_window": 1_000_000}, NARROW: {"context_window": 10_000}}});
+        let config = json!({"providers": {"scripted": provider}, "default_model": WIDE,
+            "permissions": {"approvals": "ask"},
+            "compaction": {"recent_preserve_ratio": 0.01}});
         Ok(fs::write(self.home().join("config.json"), config.to_string())?)
     }
 
@@ -96,34 +102,42 @@ impl Place {
         let (pid, stderr) = (child.id(), child.stderr.take());
         let (Some(pid), Some(stderr)) = (pid, stderr) else { bail!("the server ended at once") };
         let log = OpenOptions::new().create(true).append(true).open(self.path("server.log"))?;
-        follow(stderr, log).await?;
-        Ok(Server { child, address: Address { socket, pid } })
+        let (data, ended) = follow(stderr, log).await?;
+        let text = |name: &str| data[name].as_str().context(format!("the server names no {name}"));
+        let http = text("url")?.trim_start_matches("http://").parse()?;
+        let token = fs::read_to_string(text("token_file")?)?.trim().to_string();
+        Ok(Server { child, address: Address { socket, http, token, pid, ended } })
     }
 }
 
-/// Copies the log to a file, and returns when it says that the server listens.
-async fn follow(stderr: ChildStderr, log: File) -> anyhow::Result<()> {
+/// Copies the log to a file, and returns when it says that the server listens, with what it says of that.
+async fn follow(stderr: ChildStderr, log: File) -> anyhow::Result<(Value, Ended)> {
     let mut log = tokio::fs::File::from_std(log);
     let mut lines = BufReader::new(stderr).lines();
     let mut last = String::new();
-    loop {
+    let data = loop {
         let line = tokio::time::timeout(WAIT_MAX, lines.next_line()).await;
         let Some(line) = line.context("the server does not come up")?? else {
             bail!("the server did not start: {last}");
         };
         log.write_all(format!("{line}\n").as_bytes()).await?;
-        let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+        let mut entry: Value = serde_json::from_str(&line).unwrap_or_default();
         if entry["message"] == "listening" {
-            break;
+            break entry["data"].take();
         }
         last = line;
-    }
+    };
+    let (calls, ended) = Log::new();
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
+            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+            if entry["message"] == "RPC Request" {
+                calls.note(&entry["data"]["id"].to_string());
+            }
             let _ = log.write_all(format!("{line}\n").as_bytes()).await;
         }
     });
-    Ok(())
+    Ok((data, ended))
 }
 
 /// A running server. Killed when dropped.

@@ -131,7 +131,7 @@ pub async fn paused(place: &Place) -> anyhow::Result<Tally> {
     expect(&mut asleep, "taken", &taken).await?;
     observe::check_database(&place.home())?;
     sleeper.kill().await?;
-    Ok(Tally { kills: 2, acknowledged: 6, refused: refused + 1, cut: 1, effects: 1 })
+    Ok(Tally { kills: 2, acknowledged: 6, dropped: 0, refused: refused + 1, cut: 1, effects: 1 })
 }
 
 /// Asks until the agent is had. Until then the owner is named.

@@ -8,6 +8,8 @@ use crate::client::Client;
 pub struct Tally {
     pub kills: u64,
     pub acknowledged: u64,
+    /// Calls that were not waited for.
+    pub dropped: u64,
     pub refused: u64,
     /// Turns that were found half done.
     pub cut: u64,
@@ -20,6 +22,7 @@ impl Tally {
         let sum = |count: fn(&Client) -> u64| clients.iter().map(count).sum();
         Self {
             acknowledged: sum(|client| client.acknowledged),
+            dropped: sum(|client| client.dropped),
             refused: sum(|client| client.refused),
             cut: sum(|client| client.cut),
             ..Self::default()
@@ -38,6 +41,7 @@ impl Tally {
         Self {
             kills: self.kills + other.kills,
             acknowledged: self.acknowledged + other.acknowledged,
+            dropped: self.dropped + other.dropped,
             refused: self.refused + other.refused,
             cut: self.cut + other.cut,
             effects: self.effects + other.effects,
@@ -49,8 +53,8 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} answered, {} refused, {} turns cut",
-            self.acknowledged, self.refused, self.cut
+            "{} answered, {} dropped, {} refused, {} turns cut",
+            self.acknowledged, self.dropped, self.refused, self.cut
         )
     }
 }
@@ -58,13 +62,13 @@ impl fmt::Display for Tally {
 /// The table that ends a run.
 pub fn table(seed: u64, rows: &[(&str, f64, Result<Tally, String>)]) -> String {
     let mut text = format!("seed {seed}\n");
-    text += "scenario   kills  answered  refused  cut turns  tool effects  seconds  outcome\n";
+    text += "scenario    kills  answered  dropped  refused  cut turns  tool effects  seconds  outcome\n";
     for (name, seconds, outcome) in rows {
         let tally = outcome.as_ref().copied().unwrap_or_default();
         let verdict = if outcome.is_ok() { "kept its word" } else { "FAILED" };
         text += &format!(
-            "{name:<10} {:>5}  {:>8}  {:>7}  {:>9}  {:>12}  {seconds:>7.1}  {verdict}\n",
-            tally.kills, tally.acknowledged, tally.refused, tally.cut, tally.effects
+            "{name:<11} {:>5}  {:>8}  {:>7}  {:>7}  {:>9}  {:>12}  {seconds:>7.1}  {verdict}\n",
+            tally.kills, tally.acknowledged, tally.dropped, tally.refused, tally.cut, tally.effects
         );
     }
     text

@@ -1,21 +1,43 @@
-//! Calls over the Unix socket, that are never made twice: what became of a call whose connection broke is not known, and
-//! that is what is tested.
+//! Calls that are never made twice: what became of a call whose connection broke is not known, and that is what is
+//! tested.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+
+use crate::ended::Ended;
+use crate::hangup;
+use crate::inside::Connection;
 
 /// What became of a call.
 #[derive(Debug)]
 pub enum Answer {
     Done(Value),
     Refused(Refusal),
-    /// The server went away before its answer had arrived.
+    /// The caller let go before the server had the whole call: nothing may come of it.
+    Unsent,
+    /// The caller let go, and the call has ended since.
+    Dropped,
+    /// The server went away before its answer had arrived, or the caller let go and nobody knows what became of it.
     Gone,
 }
+
+/// The server went away, and so nothing could be looked at.
+#[derive(Debug)]
+pub struct Gone(pub String);
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the server did not answer {}", self.0)
+    }
+}
+
+impl std::error::Error for Gone {}
 
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -47,18 +69,27 @@ impl Refusal {
 }
 
 /// A running server, as callers know it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Address {
     pub socket: PathBuf,
+    pub http: SocketAddr,
+    pub token: String,
     pub pid: u32,
+    /// The calls that have ended, as its log says.
+    pub ended: Ended,
 }
 
 /// Calls one of several servers on one home: the one it was told to, or the one that has the agent.
 pub struct Caller {
-    servers: Vec<Address>,
-    connections: Vec<Option<UnixStream>>,
+    servers: Vec<Way>,
     /// Whom to ask first.
     pub first: usize,
+}
+
+/// How a server is reached.
+enum Way {
+    Process { address: Address, connection: Option<UnixStream> },
+    Inside(Connection),
 }
 
 /// Hops from owner to owner before a call is given up.
@@ -67,10 +98,18 @@ const HOPS_MAX: usize = 8;
 /// Of a store that fails every second commit, so many fail in a row only if something else is wrong.
 const READS_MAX: usize = 100;
 
+/// The id of every call that is waited for.
+const WAITED_FOR: u64 = 1;
+
 impl Caller {
     pub fn new(servers: Vec<Address>) -> Self {
-        let connections = servers.iter().map(|_| None).collect();
-        Self { servers, connections, first: 0 }
+        let way = |address| Way::Process { address, connection: None };
+        Self { servers: servers.into_iter().map(way).collect(), first: 0 }
+    }
+
+    /// Calls a server in this process.
+    pub fn inside(connection: Connection) -> Self {
+        Self { servers: vec![Way::Inside(connection)], first: 0 }
     }
 
     pub fn servers(&self) -> usize {
@@ -86,7 +125,9 @@ impl Caller {
                 _ => None,
             };
             let Some(owner) = owner else { return answer };
-            match self.servers.iter().position(|server| server.pid == owner) {
+            let is_owner =
+                |way: &Way| matches!(way, Way::Process { address, .. } if address.pid == owner);
+            match self.servers.iter().position(is_owner) {
                 Some(next) => at = next,
                 // A process of an earlier round: it is dead, or about to be.
                 None => tokio::task::yield_now().await,
@@ -102,20 +143,35 @@ impl Caller {
         method: &str,
         params: &Value,
     ) -> anyhow::Result<Answer> {
-        let mut connection = match self.connections[at].take() {
-            Some(connection) => connection,
-            None => UnixStream::connect(&self.servers[at].socket).await?,
+        let (address, kept) = match &mut self.servers[at] {
+            Way::Inside(inside) => return inside.call(method, params).await,
+            Way::Process { address, connection } => (address, connection),
         };
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let body = body.to_string();
-        let mut frame = u32::try_from(body.len())?.to_be_bytes().to_vec();
-        frame.extend_from_slice(body.as_bytes());
-        connection.write_all(&frame).await?;
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => UnixStream::connect(&address.socket).await?,
+        };
+        connection.write_all(&frame(&request(WAITED_FOR, method, params))?).await?;
         let length = connection.read_u32().await?;
         let mut answer = vec![0; length as usize];
         connection.read_exact(&mut answer).await?;
-        self.connections[at] = Some(connection);
+        *kept = Some(connection);
         parse(&answer)
+    }
+
+    /// Calls the first server and lets go at some moment.
+    pub async fn call_and_drop(
+        &mut self,
+        method: &str,
+        params: &Value,
+        rng: &mut Rng,
+    ) -> anyhow::Result<Answer> {
+        match &mut self.servers[self.first] {
+            Way::Inside(inside) => inside.call_and_drop(method, params, rng).await,
+            Way::Process { address, .. } => {
+                Ok(hangup::call(address, method, params, rng).await.unwrap_or(Answer::Gone))
+            }
+        }
     }
 
     /// What a read comes to. It may have to take a lease first, and is asked for again when the store refuses that.
@@ -133,18 +189,36 @@ impl Caller {
     pub async fn ok(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         match self.call(method, params).await {
             Answer::Done(result) => Ok(result),
+            Answer::Gone => Err(Gone(format!("{method} {params}")).into()),
             answer => bail!("{method} {params}: {answer:?}"),
         }
     }
 }
 
-fn parse(answer: &[u8]) -> anyhow::Result<Answer> {
+pub fn request(id: u64, method: &str, params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+}
+
+/// A message as it travels over the socket.
+pub fn frame(message: &str) -> anyhow::Result<Vec<u8>> {
+    let mut frame = u32::try_from(message.len())?.to_be_bytes().to_vec();
+    frame.extend_from_slice(message.as_bytes());
+    Ok(frame)
+}
+
+pub fn parse(answer: &[u8]) -> anyhow::Result<Answer> {
     let mut answer: Value = serde_json::from_slice(answer).context("an answer that is not JSON")?;
-    let Some(error) = answer.get("error") else { return Ok(Answer::Done(answer["result"].take())) };
+    Ok(match answer.get("error") {
+        Some(error) => Answer::Refused(refusal(error)),
+        None => Answer::Done(answer["result"].take()),
+    })
+}
+
+pub fn refusal(error: &Value) -> Refusal {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    Ok(Answer::Refused(Refusal {
+    Refusal {
         code: error["code"].as_i64().unwrap_or_default(),
         message: text(&error["message"]),
         details: text(&error["data"]["details"]),
-    }))
+    }
 }

@@ -7,6 +7,9 @@ use anyhow::Context as _;
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
+/// Calls whose tokens begin like this write where their agent may write only with somebody's leave.
+const OUTSIDE: &str = "out-";
+
 /// A turn of `steps` model calls with `width` tool calls each, and one that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
@@ -35,6 +38,11 @@ impl Turn {
     /// The calls of one step. A call's id is also its token: the name and the only line of the file it writes.
     fn calls(&self, step: usize) -> Vec<String> {
         (0..self.width).map(|call| format!("{}.{step}.{call}", self.id)).collect()
+    }
+
+    /// Whether its calls need somebody's leave.
+    pub fn asks(&self) -> bool {
+        self.id.starts_with(OUTSIDE)
     }
 
     pub fn tokens(&self) -> Vec<String> {
@@ -73,10 +81,17 @@ pub fn script(request: &Value) -> Reply {
         return Reply::text(turn.answer());
     }
     turn.calls(step).into_iter().fold(Reply::chunks::<String>([]), |reply, token| {
-        let arguments = json!({"path": format!("{token}.txt"), "content": format!("{token}\n")});
+        let path = trace(Path::new(""), &token);
+        let arguments = json!({"path": path, "content": format!("{token}\n")});
         reply.then_tool_call_as(token, "append_file", arguments.to_string())
     })
 }
+
+/// What the model is told when nobody could be asked because the question could not be written down.
+const NOT_ASKED: &str = "the request for approval could not be stored";
+
+/// What is left of an answer when a caller lets go of its stream.
+const PARTIAL: &str = "partial";
 
 /// A message of `get_messages` as a line.
 pub fn line(message: &Value) -> anyhow::Result<String> {
@@ -86,12 +101,16 @@ pub fn line(message: &Value) -> anyhow::Result<String> {
         Some("user") => format!("user {content}"),
         Some("tool") => {
             let call = message["tool_call_id"].as_str().unwrap_or("?");
-            match (interrupted, content.starts_with("Created")) {
-                (true, _) => format!("tool {call} interrupted"),
-                (false, true) => format!("tool {call} ok"),
-                (false, false) => format!("tool {call} failed: {content}"),
+            match interrupted {
+                true => format!("tool {call} interrupted"),
+                // With the turn, by a caller that let go of its stream.
+                false if content.starts_with("Interrupted") => format!("tool {call} interrupted"),
+                false if content.starts_with("Created") => format!("tool {call} ok"),
+                false if content.contains(NOT_ASKED) => format!("tool {call} denied"),
+                false => format!("tool {call} failed: {content}"),
             }
         }
+        Some("system") => "summary".into(),
         Some("assistant") if !interrupted => match message["tool_calls"].as_array() {
             Some(calls) if !calls.is_empty() => {
                 let ids: Vec<_> = calls.iter().filter_map(|call| call["id"].as_str()).collect();
@@ -99,6 +118,7 @@ pub fn line(message: &Value) -> anyhow::Result<String> {
             }
             _ => format!("said {content}"),
         },
+        Some("assistant") => PARTIAL.into(),
         _ => format!("unexpected {message}"),
     })
 }
@@ -110,7 +130,7 @@ pub fn continuation(lines: &[String]) -> Vec<String> {
     };
     let tail = &lines[start + 1..];
     let Some(turn) = Turn::parse(&lines[start]["user ".len()..]) else { return Vec::new() };
-    if tail.last().is_some_and(|line| line.starts_with("said ")) {
+    if tail.iter().any(|line| line.starts_with("said ")) {
         return Vec::new();
     }
     let steps = tail.iter().filter(|line| line.starts_with("calls ")).count();
@@ -152,9 +172,38 @@ pub fn is_cut(full: &[String], seen: &[String], least: usize) -> bool {
     seen[same..].iter().all(|line| run.contains(&line))
 }
 
+/// The same for a turn that was cancelled on the way: its calls may have been interrupted, and its answer.
+pub fn is_cancelled(full: &[String], seen: &[String], least: usize) -> bool {
+    let seen = match seen.split_last() {
+        Some((last, rest)) if last == PARTIAL => rest,
+        _ => seen,
+    };
+    let ended = |line: &String| match full.contains(line) {
+        true => line.clone(),
+        false => line.replace(" interrupted", " ok"),
+    };
+    let seen: Vec<_> = seen.iter().map(ended).collect();
+    is_cut(full, &seen, least)
+}
+
 /// How often the call with this token took effect, in an agent that works in `dir`.
 pub fn effects(dir: &Path, token: &str) -> anyhow::Result<usize> {
-    count_lines(&dir.join(format!("{token}.txt")), token)
+    count_lines(&trace(dir, token), token)
+}
+
+/// Where the call with this token leaves its trace.
+fn trace(dir: &Path, token: &str) -> PathBuf {
+    let dir = if token.starts_with(OUTSIDE) { dir.join("../outside") } else { dir.into() };
+    dir.join(format!("{token}.txt"))
+}
+
+/// Whether an agent that has said this was granted leave for its session: `None` when a turn was cut off while it asked.
+pub fn granted(lines: &[String]) -> Option<bool> {
+    let mut asked = lines.iter().filter(|line| line.contains(OUTSIDE));
+    if asked.clone().next().is_none() {
+        return Some(false);
+    }
+    asked.any(|line| line.starts_with("tool ") && line.ends_with(" ok")).then_some(true)
 }
 
 fn count_lines(path: &PathBuf, token: &str) -> anyhow::Result<usize> {
@@ -205,5 +254,22 @@ mod tests {
         let more = continuation(&full[..3]);
         assert_eq!(more[0], "tool t.0.1 interrupted");
         assert_eq!(more[1..], full[4..]);
+    }
+
+    #[test]
+    fn a_cancelled_turn_may_have_interrupted_calls_and_half_an_answer() {
+        let full = work().lines();
+        let mut cancelled = full[..4].to_vec();
+        cancelled[3] = "tool t.0.1 interrupted".into();
+        assert!(!is_cut(&full, &cancelled, 0));
+        assert!(is_cancelled(&full, &cancelled, 0));
+        assert_eq!(continuation(&cancelled), full[4..]);
+        cancelled.push(PARTIAL.into());
+        assert!(is_cancelled(&full, &cancelled, 0));
+        assert_eq!(continuation(&cancelled), full[4..]);
+        cancelled[2] = "tool t.0.0 failed: no".into();
+        assert!(!is_cancelled(&full, &cancelled, 0));
+        let resumed: Vec<_> = full[..3].iter().cloned().chain(continuation(&full[..3])).collect();
+        assert!(is_cancelled(&resumed, &resumed[..6], 3));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::turn::{Turn, continuation, is_cut, normal};
+use crate::turn::{Turn, continuation, granted, is_cancelled, is_cut, normal};
 
 /// The sessions of one client, by name.
 pub type World = BTreeMap<String, Session>;
@@ -17,7 +17,7 @@ pub struct Session {
     /// Saved by name: it outlives its agent. Cannot be seen from outside until that ends.
     pub kept: bool,
     pub lines: Vec<String>,
-    pub prompt: String,
+    pub settings: Settings,
     /// Tells a session from a later one of the same name.
     pub uid: u64,
     pub copy_of: Option<u64>,
@@ -28,7 +28,45 @@ pub struct Session {
 pub struct Seen {
     pub saved: bool,
     pub lines: Vec<String>,
+    pub settings: Settings,
+    /// Whether it was granted anything for its session.
+    pub granted: bool,
+}
+
+/// What an agent is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
     pub prompt: String,
+    pub model: String,
+    /// Works in the directory `aside` of the agents' directory.
+    pub aside: bool,
+    pub trusted: bool,
+    /// Is not offered [`TOOL`].
+    pub lacks_tool: bool,
+}
+
+/// The model that agents have at first, and one with so small a window that it is worth compacting.
+pub const WIDE: &str = "scripted";
+pub const NARROW: &str = "narrow";
+
+/// A tool that is taken from agents and given back.
+pub const TOOL: &str = "glob";
+
+impl Settings {
+    pub fn new(prompt: &str) -> Self {
+        let model = WIDE.into();
+        Self { prompt: prompt.into(), model, aside: false, trusted: false, lacks_tool: false }
+    }
+}
+
+/// A change to an agent's settings.
+#[derive(Clone, Debug)]
+pub enum Setting {
+    Prompt(String),
+    Model(&'static str),
+    Aside,
+    Trusted,
+    LacksTool(bool),
 }
 
 pub type View = BTreeMap<String, Seen>;
@@ -48,9 +86,12 @@ pub enum Op {
     Resume {
         name: String,
     },
-    SetPrompt {
+    Set {
         name: String,
-        prompt: String,
+        setting: Setting,
+    },
+    Compact {
+        name: String,
     },
     /// Saves an agent under its own name.
     Keep {
@@ -98,9 +139,8 @@ impl Op {
                 ("send", json!({"agent_id": name, "content": turn.text(), "request_id": turn.id}))
             }
             Self::Resume { name } => ("resume_turn", json!({"agent_id": name})),
-            Self::SetPrompt { name, prompt } => {
-                ("set_system_prompt", json!({"agent_id": name, "system_prompt": prompt}))
-            }
+            Self::Set { name, setting } => setting.call(name, cwd),
+            Self::Compact { name } => ("compact", json!({"agent_id": name})),
             Self::Keep { name } => {
                 ("save_session", json!({"agent_id": name, "session_name": name}))
             }
@@ -129,6 +169,25 @@ impl Op {
         }
     }
 
+    /// The worlds in which it is done. Of a turn that asks for leave there are two: nobody can be asked when the question
+    /// cannot be written down.
+    pub fn ends(&self, before: &World) -> Vec<World> {
+        let mut ends = vec![self.apply(before)];
+        if let Self::Send { name, turn } = self
+            && turn.asks()
+        {
+            let mut denied = ends[0].clone();
+            let new = before.get(name).map_or(0, |session| session.lines.len());
+            change(&mut denied, name, |it| {
+                for line in &mut it.lines[new..] {
+                    *line = line.replace(" ok", " denied");
+                }
+            });
+            ends.push(denied);
+        }
+        ends
+    }
+
     /// The world after it was done.
     pub fn apply(&self, before: &World) -> World {
         let mut world = before.clone();
@@ -147,7 +206,7 @@ impl Op {
                     saved: false,
                     kept: false,
                     lines: Vec::new(),
-                    prompt: prompt.clone(),
+                    settings: Settings::new(prompt),
                     uid: *uid,
                     copy_of: None,
                 };
@@ -159,8 +218,11 @@ impl Op {
             Self::Resume { name } => {
                 change(&mut world, name, |it| it.lines.extend(continuation(&it.lines)));
             }
-            Self::SetPrompt { name, prompt } => {
-                change(&mut world, name, |it| it.prompt.clone_from(prompt));
+            Self::Set { name, setting } => {
+                change(&mut world, name, |it| setting.apply(&mut it.settings));
+            }
+            Self::Compact { name } => {
+                change(&mut world, name, |it| it.lines.push("summary".into()));
             }
             Self::Keep { name } => change(&mut world, name, |it| it.kept = true),
             Self::SaveAs { from, to, uid } => {
@@ -195,6 +257,35 @@ impl Op {
     }
 }
 
+impl Setting {
+    fn call(&self, name: &str, cwd: &std::path::Path) -> (&'static str, Value) {
+        match self {
+            Self::Prompt(prompt) => {
+                ("set_system_prompt", json!({"agent_id": name, "system_prompt": prompt}))
+            }
+            Self::Model(model) => ("set_model", json!({"agent_id": name, "model": model})),
+            Self::Aside => ("set_cwd", json!({"agent_id": name, "cwd": cwd.join("aside")})),
+            Self::Trusted => ("set_permissions", json!({"agent_id": name, "preset": "trusted"})),
+            Self::LacksTool(true) => {
+                ("set_permissions", json!({"agent_id": name, "disable_tools": [TOOL]}))
+            }
+            Self::LacksTool(false) => {
+                ("set_permissions", json!({"agent_id": name, "enable_tools": [TOOL]}))
+            }
+        }
+    }
+
+    fn apply(&self, settings: &mut Settings) {
+        match self {
+            Self::Prompt(prompt) => settings.prompt.clone_from(prompt),
+            Self::Model(model) => settings.model = (*model).into(),
+            Self::Aside => settings.aside = true,
+            Self::Trusted => settings.trusted = true,
+            Self::LacksTool(lacks) => settings.lacks_tool = *lacks,
+        }
+    }
+}
+
 fn change(world: &mut World, name: &str, change: impl FnOnce(&mut Session)) {
     if let Some(session) = world.get_mut(name) {
         change(session);
@@ -202,24 +293,29 @@ fn change(world: &mut World, name: &str, change: impl FnOnce(&mut Session)) {
 }
 
 /// What may be there when `op` was asked for and it is not known what became of it: of several worlds that look like
-/// `seen`, all. None when what is seen is not legal.
-pub fn legal(before: &World, op: &Op, seen: &View) -> Vec<World> {
+/// `seen`, all. None when what is seen is not legal. A turn whose caller `let_go` may have been cancelled by that.
+pub fn legal(before: &World, op: &Op, seen: &View, let_go: bool) -> Vec<World> {
     let mut worlds = Vec::new();
     if looks_like(before, seen) {
         worlds.push(before.clone());
     }
-    let after = op.apply(before);
-    match op.turn_of() {
-        Some(name) => worlds.extend(cut(before, &after, name, seen).filter(|it| it != before)),
-        None if looks_like(&after, seen) => worlds.push(after),
-        None => {}
+    for after in op.ends(before) {
+        match op.turn_of() {
+            Some(name) => {
+                let cut = cut(before, &after, name, seen, let_go);
+                worlds.extend(cut.filter(|it| it != before));
+            }
+            None if looks_like(&after, seen) => worlds.push(after),
+            None => {}
+        }
     }
     worlds
 }
 
 /// The world in which the turn of `name` got as far as is seen.
-fn cut(before: &World, after: &World, name: &str, seen: &View) -> Option<World> {
+fn cut(before: &World, after: &World, name: &str, seen: &View, let_go: bool) -> Option<World> {
     let (was, full, found) = (before.get(name)?, after.get(name)?, seen.get(name)?);
+    let is_cut = if let_go { is_cancelled } else { is_cut };
     if !is_cut(&full.lines, &found.lines, was.lines.len()) {
         return None;
     }
@@ -236,7 +332,8 @@ pub fn differences(world: &World, seen: &View) -> Vec<String> {
             found.push(format!("{name} is lost: {session:?}"));
             continue;
         };
-        if (session.saved, &session.prompt) != (view.saved, &view.prompt) {
+        let granted = granted(&session.lines).is_none_or(|granted| granted == view.granted);
+        if (session.saved, &session.settings) != (view.saved, &view.settings) || !granted {
             found.push(format!("{name} should be {session:?} and is {view:?}"));
         }
         if normal(&session.lines) != normal(&view.lines) {
@@ -263,7 +360,8 @@ mod tests {
         let view = |it: &Session| Seen {
             saved: it.saved,
             lines: it.lines.clone(),
-            prompt: it.prompt.clone(),
+            settings: it.settings.clone(),
+            granted: false,
         };
         world.iter().map(|(name, session)| (name.clone(), view(session))).collect()
     }
@@ -276,11 +374,11 @@ mod tests {
     fn what_was_asked_for_happened_or_not_and_nothing_else() {
         let op = Op::Rename { from: "a".into(), to: "b".into() };
         let (before, after) = (world(), op.apply(&world()));
-        assert_eq!(legal(&before, &op, &seen(&before)), std::slice::from_ref(&before));
-        assert_eq!(legal(&before, &op, &seen(&after)), std::slice::from_ref(&after));
+        assert_eq!(legal(&before, &op, &seen(&before), false), std::slice::from_ref(&before));
+        assert_eq!(legal(&before, &op, &seen(&after), false), std::slice::from_ref(&after));
         let both: View = seen(&before).into_iter().chain(seen(&after)).collect();
-        assert!(legal(&before, &op, &both).is_empty());
-        assert!(legal(&before, &op, &View::new()).is_empty());
+        assert!(legal(&before, &op, &both, false).is_empty());
+        assert!(legal(&before, &op, &View::new(), false).is_empty());
     }
 
     #[test]
@@ -291,16 +389,16 @@ mod tests {
         for length in 0..=after["a"].lines.len() {
             let mut view = seen(&after);
             view.get_mut("a").unwrap().lines.truncate(length);
-            assert_eq!(legal(&before, &op, &view).len(), 1, "{length}");
+            assert_eq!(legal(&before, &op, &view, false).len(), 1, "{length}");
         }
         let mut other = seen(&after);
-        other.get_mut("a").unwrap().prompt = "q".into();
-        assert!(legal(&before, &op, &other).is_empty());
+        other.get_mut("a").unwrap().settings.prompt = "q".into();
+        assert!(legal(&before, &op, &other, false).is_empty());
     }
 
     #[test]
     fn a_keep_cannot_be_seen() {
         let op = Op::Keep { name: "a".into() };
-        assert_eq!(legal(&world(), &op, &seen(&world())).len(), 2);
+        assert_eq!(legal(&world(), &op, &seen(&world()), false).len(), 2);
     }
 }

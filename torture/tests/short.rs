@@ -25,6 +25,16 @@ fn death_at_any_commit_loses_nothing_and_repeats_nothing() {
 }
 
 #[test]
+fn what_nobody_waited_for_happens_whole_or_not_at_all() {
+    check("dropping");
+}
+
+#[test]
+fn a_store_that_fails_once_changes_nothing_by_it() {
+    check("statements");
+}
+
+#[test]
 fn a_disk_that_refuses_leaves_nothing_half_written() {
     check("refusing");
 }

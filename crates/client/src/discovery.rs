@@ -100,7 +100,7 @@ pub async fn probe_server(
                 server.token_present = true;
                 ask_agents(&mut server, Some(&token), timeout).await;
             }
-            Ok(Lookup { token: None, warnings }) => {
+            Ok(Lookup { token: None, warnings, .. }) => {
                 server.auth = Some(Auth::Required);
                 server.error = warnings.into_iter().next();
             }
@@ -118,7 +118,7 @@ pub async fn probe_server(
 fn token_for(environment: &Environment, port: u16) -> Result<Lookup, token::Error> {
     let mut lookup = match &environment.home {
         Some(home) => token::of_port(home, port)?,
-        None => Lookup { token: None, warnings: Vec::new() },
+        None => Lookup { token: None, source: String::new(), warnings: Vec::new() },
     };
     if lookup.token.is_none() {
         lookup.token = environment.api_key()?;

@@ -7,7 +7,6 @@ pub mod detection;
 pub mod discovery;
 mod http;
 mod retry;
-mod sse;
 mod stream;
 #[cfg(test)]
 mod testing;

@@ -10,12 +10,13 @@ use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamStart,
 };
 use nexus_protocol::turn::SendResult;
+use nexus_sse::{Decoder, TooLong};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::answer;
-use crate::sse::Events;
+use crate::http::ANSWER_BYTES_MAX;
 
 /// What happens in a streamed turn, in order, up to `Done` or an error. Dropping it closes the connection, which
 /// cancels the turn.
@@ -44,7 +45,7 @@ pub enum StreamItem {
 }
 
 enum State {
-    Open(Box<(Incoming, Events)>),
+    Open(Box<(Incoming, Decoder)>),
     /// The server answered without a stream.
     Answered(SendResult),
     Over,
@@ -53,7 +54,9 @@ enum State {
 impl SendStream {
     pub(crate) fn new(id: u64, body: Incoming, timeout: Option<Duration>) -> Self {
         let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
-        Self { id, state: State::Open(Box::new((body, Events::default()))), deadline }
+        // The last event is the whole answer, so it may be as long as one.
+        let events = Decoder::new(ANSWER_BYTES_MAX);
+        Self { id, state: State::Open(Box::new((body, events))), deadline }
     }
 
     pub(crate) fn answered(result: SendResult) -> Self {
@@ -88,17 +91,23 @@ impl SendStream {
             }
         };
         loop {
-            if let Some(data) = events.next() {
-                return Some(item(&data, self.id));
+            match events.next_event() {
+                Ok(Some(data)) => return Some(item(data, self.id)),
+                Ok(None) => {}
+                Err(TooLong) => {
+                    let why = format!("an event is over {ANSWER_BYTES_MAX} bytes");
+                    return Some(Err(CallError::Answer(why)));
+                }
             }
-            let pushed = match body.frame().await {
-                Some(Ok(frame)) => frame.data_ref().map_or(Ok(()), |bytes| events.push(bytes)),
-                Some(Err(error)) => Err(CallError::Transport(answer::cause(&error))),
-                None => Err(CallError::Transport("the stream ended before the answer".into())),
+            let lost = match body.frame().await {
+                Some(Ok(frame)) => {
+                    frame.data_ref().into_iter().for_each(|bytes| events.push(bytes));
+                    continue;
+                }
+                Some(Err(error)) => answer::cause(&error),
+                None => "the stream ended before the answer".into(),
             };
-            if let Err(error) = pushed {
-                return Some(Err(error));
-            }
+            return Some(Err(CallError::Transport(lost)));
         }
     }
 }

@@ -20,13 +20,18 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// The token for the server on `port`: of the environment, else of the port's file, else of the default file. Files
 /// that cannot be trusted are passed over, each with a warning.
 pub fn find(environment: &Environment, port: u16) -> Result<Lookup, Error> {
-    let mut lookup = Lookup { token: environment.api_key()?, warnings: Vec::new() };
+    let mut lookup = Lookup {
+        token: environment.api_key()?,
+        source: API_KEY_VARIABLE.into(),
+        warnings: Vec::new(),
+    };
     let Some(home) = &environment.home else { return Ok(lookup) };
     let mut names = vec![file_name(port), file_name(PORT_DEFAULT)];
     names.dedup();
-    for name in names {
+    for path in names.into_iter().map(|name| home.join(name)) {
         if lookup.token.is_none() {
-            lookup.token = read_file(&home.join(name), &mut lookup.warnings)?;
+            lookup.token = read_file(&path, &mut lookup.warnings)?;
+            lookup.source = path.display().to_string();
         }
     }
     Ok(lookup)
@@ -34,9 +39,9 @@ pub fn find(environment: &Environment, port: u16) -> Result<Lookup, Error> {
 
 /// The token in the file of this very port.
 pub(crate) fn of_port(home: &Path, port: u16) -> Result<Lookup, Error> {
-    let mut warnings = Vec::new();
-    let token = read_file(&home.join(file_name(port)), &mut warnings)?;
-    Ok(Lookup { token, warnings })
+    let (path, mut warnings) = (home.join(file_name(port)), Vec::new());
+    let token = read_file(&path, &mut warnings)?;
+    Ok(Lookup { token, source: path.display().to_string(), warnings })
 }
 
 /// The name of the file in which the server on `port` keeps its token.
@@ -55,6 +60,8 @@ pub struct Environment {
 #[derive(Debug)]
 pub struct Lookup {
     pub token: Option<Token>,
+    /// Where the token was found, or was looked for last: a variable or a file.
+    pub source: String,
     pub warnings: Vec<String>,
 }
 
@@ -75,7 +82,10 @@ impl Environment {
         let home = std::env::var_os(HOME_VARIABLE)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
-            .or_else(|| Some(std::env::home_dir()?.join(".nexus3")));
+            .or_else(|| {
+                let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+                Some(home?.join(".nexus3"))
+            });
         Self { api_key: std::env::var_os(API_KEY_VARIABLE), home }
     }
 
@@ -152,7 +162,7 @@ mod tests {
             home: Some(home.path().to_path_buf()),
         };
         let got = match find(&environment, port) {
-            Ok(Lookup { token, warnings }) => {
+            Ok(Lookup { token, warnings, .. }) => {
                 let token = token.as_ref().map_or("none", Token::as_str);
                 format!("{token} {}", warnings.join("; "))
             }

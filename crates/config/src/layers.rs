@@ -153,10 +153,16 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(
 /// The typed form of a file, or the dotted key that is wrong and what is wrong with it.
 fn decode(value: Value) -> Result<File, (String, String)> {
     let decoded: Result<Object<File>, _> = serde_path_to_error::deserialize(value);
-    decoded
-        .map(|Object(file)| file)
-        .map_err(|error| (error.path().to_string(), error.inner().to_string()))
+    decoded.map(|Object(file)| file).map_err(|error| {
+        let (key, reason) = (error.path().to_string(), error.inner().to_string());
+        let is_key = reason.starts_with("unknown field `api_key`");
+        (key, if is_key { KEY_IN_FILE.into() } else { reason })
+    })
 }
+
+/// Files are copied, shown and checked in; a key in one is everybody's soon.
+const KEY_IN_FILE: &str = "a key is not kept in a file; put it into an environment variable and name that, as in \
+                           \"api_key_env\": \"MY_API_KEY\"";
 
 fn apply(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
     for (key, value) in layer {

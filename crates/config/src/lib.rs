@@ -26,6 +26,7 @@ use nexus_core::permission::Preset;
 use thiserror::Error;
 
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
+pub use presets::WRITE_TOOLS;
 pub use trust::{trust, trusted, untrust};
 
 use layers::Layers;
@@ -118,6 +119,7 @@ pub struct Server {
     pub max_queued: usize,
     pub max_connections: usize,
     pub body_bytes_max: usize,
+    pub answer_bytes_max: usize,
     pub header_bytes_max: usize,
     pub header_count_max: usize,
     /// Time to deliver a whole request.
@@ -165,7 +167,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let layers = Layers::read(home, cwd)?;
         let file = layers.merge()?;
-        let user_home = env("HOME").map(PathBuf::from);
+        let user_home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         resolve(file, user_home.as_deref()).map_err(|fault| {
             let key: Vec<&str> = fault.key.iter().map(String::as_str).collect();
             layers.blame(&key, fault.reason)
@@ -247,13 +249,12 @@ const AGENT_IDLE: Duration = Duration::from_secs(30 * 60);
 const TEMP_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, Fault> {
-    let socket = match written.socket {
-        Some(Text(path)) => Some(
-            presets::expand(&path, user_home)
-                .map_err(|reason| Fault::new(&["server", "socket"], reason))?,
-        ),
-        None => None,
+    let place = |Text(path): Text| {
+        let path = presets::expand(&path, user_home)?;
+        check_socket_path(&path).map(|()| path)
     };
+    let socket = written.socket.map(place).transpose();
+    let socket = socket.map_err(|reason| Fault::new(&["server", "socket"], reason))?;
     Ok(Server {
         host: written.host.map_or("127.0.0.1", |it| it.0).into(),
         // The schema's range is that of a port.
@@ -262,6 +263,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         max_queued: written.max_queued.map_or(1024, |it| it.0 as usize),
         max_connections: written.max_connections.map_or(1024, |it| it.0 as usize),
         body_bytes_max: written.body_bytes_max.map_or(1024 * 1024, |it| it.0 as usize),
+        answer_bytes_max: written.answer_bytes_max.map_or(64 * 1024 * 1024, |it| it.0 as usize),
         header_bytes_max: written.header_bytes_max.map_or(32 * 1024, |it| it.0 as usize),
         header_count_max: written.header_count_max.map_or(128, |it| it.0 as usize),
         request_read_timeout: written
@@ -275,6 +277,29 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         agent_idle_timeout: written.agent_idle_timeout.map_or(AGENT_IDLE, |it| it.0),
         temp_agent_idle_timeout: written.temp_agent_idle_timeout.map_or(TEMP_IDLE, |it| it.0),
     })
+}
+
+/// Longest path the kernel takes for a socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// What the server adds to the directory while it makes the socket: a hidden directory and a name in it.
+const SOCKET_DRAFT: &str = "/.01234567/s";
+
+/// Whether a Unix socket can be made at `path`; if not, why, and what to do.
+pub fn check_socket_path(path: &Path) -> Result<(), String> {
+    let bytes = |path: &Path| path.as_os_str().len();
+    if path.as_os_str().is_empty() {
+        return Err("the path is empty".into());
+    }
+    let directory = path.parent().map_or(0, bytes);
+    let needed = bytes(path).max(directory + SOCKET_DRAFT.len());
+    if needed <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let over = needed - SOCKET_PATH_BYTES_MAX;
+    Err(format!(
+        "too long for a socket by {over} bytes (the kernel takes {SOCKET_PATH_BYTES_MAX}); name a shorter path, such as one in /tmp"
+    ))
 }
 
 fn section<T: Default>(written: Option<Object<T>>) -> T {

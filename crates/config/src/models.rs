@@ -1,6 +1,7 @@
 //! The models a configuration names, ready to be called.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nexus_core::provider::{Model, ModelError, Models, Provider};
@@ -50,8 +51,9 @@ impl Fallbacks<'_> {
 #[derive(Clone)]
 pub struct BuiltIn {
     pub provider: Arc<dyn Provider>,
-    /// Whether the weights of the default one are there. Asked anew each time: they may come while the server runs.
-    pub installed: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Whether the weights of the default one are there, which may change while the server runs. Whoever has them keeps
+    /// it: a look at the disk would make every look-up of a model wait for it.
+    pub installed: Arc<AtomicBool>,
 }
 
 /// Name and file of the model that runs here unless another is named.
@@ -136,17 +138,29 @@ impl ModelCatalog {
         if let Some(name) = &self.default_model {
             return Ok(name.clone());
         }
-        let missing = self.local.as_ref().is_some_and(|local| !(local.installed)());
+        let missing =
+            self.local.as_ref().is_some_and(|local| !local.installed.load(Ordering::Relaxed));
         if matches!(self.origin, Origin::BuiltIn) && missing {
             return Err(ModelError::NoneConfigured);
         }
-        let (service, model) = self.all().next().ok_or(ModelError::NoneConfigured)?;
+        let (service, model) = self.all().next().ok_or_else(|| self.without_models())?;
         let twins = self.all().filter(|(_, other)| other.alias == model.alias).count();
         Ok(if twins == 1 {
             model.alias.clone()
         } else {
             format!("{}/{}", service.entry.name, model.alias)
         })
+    }
+
+    /// What is missing where no model was named anywhere.
+    fn without_models(&self) -> ModelError {
+        let Some(service) = self.services.first() else { return ModelError::NoneConfigured };
+        let provider = &service.entry.name;
+        let reason = format!(
+            "provider {provider} names no models; name one under providers.{provider}.models, as in {{\"llama3.2\": {{}}}}, \
+             or ask for {provider}/ID"
+        );
+        ModelError::Unusable { name: "default".into(), reason }
     }
 
     fn find(&self, name: &str) -> Result<(&Service, ModelEntry), ModelError> {
@@ -210,7 +224,8 @@ impl ModelCatalog {
                 entry.name
             )));
         }
-        let settings = ProviderSettings { api_key, ..settings.clone() };
+        let key_variable = entry.key_env.clone();
+        let settings = ProviderSettings { api_key, key_variable, ..settings.clone() };
         let built = providers::build(&settings).map_err(|error| unusable(error.to_string()))?;
         Ok(service.built.get_or_init(|| built).clone())
     }

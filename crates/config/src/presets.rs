@@ -131,6 +131,20 @@ impl Presets {
     }
 }
 
+/// The tools that change files: what a preset that extends `worker` cannot enable. A test of the tools holds it to what
+/// they say of themselves.
+pub const WRITE_TOOLS: [&str; 9] = [
+    "append_file",
+    "copy_file",
+    "edit_file",
+    "edit_lines",
+    "mkdir",
+    "patch",
+    "regex_replace",
+    "rename",
+    "write_file",
+];
+
 /// `base` with what `written` takes away. Anything that would add to it is refused.
 fn narrow(name: &str, written: &Written, base: &Preset) -> Result<Preset, Fault> {
     let mut preset = Preset { name: name.into(), ..base.clone() };
@@ -151,7 +165,9 @@ fn narrow(name: &str, written: &Written, base: &Preset) -> Result<Preset, Fault>
     for (tool, enabled) in &written.tools {
         if !enabled {
             preset.disabled_tools.insert(tool.clone());
-        } else if base.disabled_tools.contains(tool) {
+        } else if base.disabled_tools.contains(tool)
+            || (base.writes_nothing && WRITE_TOOLS.contains(&tool.as_str()))
+        {
             let key = ["permissions", "presets", name, "tool_permissions", tool, "enabled"];
             return Err(Fault::new(
                 &key,

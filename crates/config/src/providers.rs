@@ -5,7 +5,7 @@ use std::path::Path;
 use super::value::{Object, Table, Text};
 use super::{Backend, Fault, ModelEntry, ProviderEntry};
 use super::{presets, schema};
-use nexus_models::{self as providers, AuthMethod, Kind, ProviderSettings};
+use nexus_models::{self as providers, AuthMethod, BuildError, Kind, ProviderSettings};
 
 /// What is assumed of a model nobody described: every current one of the large services has at least this.
 pub(super) const CONTEXT_WINDOW: u32 = 128_000;
@@ -134,9 +134,21 @@ fn resolve_service(name: String, written: schema::Provider) -> Result<ProviderEn
         prompt_caching: written.prompt_caching.unwrap_or(usual.prompt_caching),
         ..usual
     };
+    if !has_scheme(&settings.base_url) {
+        let url = &settings.base_url;
+        let reason = format!("{url:?} does not begin with http:// or https://; write http://{url}");
+        return Err(fault("base_url", reason));
+    }
     // Built only to be checked: a wrong address or header is better found now than in the first turn.
     if let Err(error) = providers::build(&settings) {
-        return Err(Fault::new(&["providers", &name], error.to_string()));
+        let key = match &error {
+            BuildError::NoBaseUrl(_) | BuildError::BaseUrl(_) => "base_url",
+            BuildError::Header(_) => "extra_headers",
+            BuildError::ApiVersion => "api_version",
+            BuildError::ApiKey => "api_key_env",
+            BuildError::Unsupported { setting, .. } => setting,
+        };
+        return Err(fault(key, error.to_string()));
     }
 
     let models = written.models.into_iter().flat_map(Table::into_entries);
@@ -144,6 +156,13 @@ fn resolve_service(name: String, written: schema::Provider) -> Result<ProviderEn
         .map(|(alias, Object(model))| resolve_model(&name, alias, model, CONTEXT_WINDOW))
         .collect::<Result<_, _>>()?;
     Ok(ProviderEntry { name, backend: Backend::Service(settings), key_env, key_required, models })
+}
+
+/// Whether an address says how it is spoken to. One without is mostly a host and port that somebody copied; an empty one
+/// stands for the service's own.
+fn has_scheme(url: &str) -> bool {
+    let start = url.trim().to_ascii_lowercase();
+    start.is_empty() || start.starts_with("http://") || start.starts_with("https://")
 }
 
 /// A provider named after a kind needs no type.

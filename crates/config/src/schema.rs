@@ -97,6 +97,7 @@ pub(super) struct Server {
     pub max_queued: Option<Whole<0, 1_000_000>>,
     pub max_connections: Option<Whole<1, 65_536>>,
     pub body_bytes_max: Option<Whole<1024, 104_857_600>>,
+    pub answer_bytes_max: Option<Whole<1024, 1_073_741_824>>,
     /// The HTTP stack needs a buffer of 8 KiB at least.
     pub header_bytes_max: Option<Whole<8192, 1_048_576>>,
     pub header_count_max: Option<Whole<8, 1024>>,

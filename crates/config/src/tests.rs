@@ -102,6 +102,7 @@ fn without_files_everything_has_its_default() {
         max_queued: 1024,
         max_connections: 1024,
         body_bytes_max: 1_048_576,
+        answer_bytes_max: 67_108_864,
         header_bytes_max: 32_768,
         header_count_max: 128,
         request_read_timeout: Duration::from_secs(30),
@@ -209,7 +210,7 @@ fn an_error_names_the_file_and_the_key() {
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
-    `max_queued`, `max_connections`, `body_bytes_max`, `header_bytes_max`, `header_count_max`, \
+    `max_queued`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
 
 #[test]
@@ -226,6 +227,7 @@ fn every_number_has_its_range() {
         ("server.max_queued", 0, 1_000_000),
         ("server.max_connections", 1, 65_536),
         ("server.body_bytes_max", 1024, 104_857_600),
+        ("server.answer_bytes_max", 1024, 1_073_741_824),
         ("server.header_bytes_max", 8192, 1_048_576),
         ("server.header_count_max", 8, 1024),
     ];
@@ -305,6 +307,21 @@ fn a_socket_path_is_absolute_or_in_the_users_home() {
             &format!("server.socket: {bad:?} {reason}"),
         );
     }
+}
+
+#[test]
+fn a_socket_path_fits_into_the_kernels_room() {
+    // A long directory needs room for the draft, a long name for itself.
+    for (directory, name) in [(95, 1), (11, 95)] {
+        let path = |name: usize| format!("/{}/{}", "d".repeat(directory - 1), "n".repeat(name));
+        assert_eq!(check_socket_path(Path::new(&path(name))), Ok(()));
+        let longer = format!("/{}/{}", "d".repeat(directory), "n".repeat(name));
+        let refused = check_socket_path(Path::new(&longer)).unwrap_err();
+        assert!(refused.starts_with("too long for a socket by 1 bytes"), "{refused}");
+    }
+    let long = format!("/{}", "x".repeat(200));
+    let error = Tree::new().write("home", json!({"server": {"socket": long}}).to_string()).error();
+    assert!(error.contains("server.socket: too long for a socket by 94 bytes"), "{error}");
 }
 
 #[test]

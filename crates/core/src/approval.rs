@@ -1,20 +1,23 @@
 //! What waits for somebody's leave.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::{Agent, Snapshot};
 use crate::authority::{Action, Denied, Requester};
-use crate::engine::Engine;
-use crate::lock;
+use crate::kin::{AuthorizeError, Kin};
 use crate::name::AgentId;
 use crate::permission::Grants;
-use crate::store::{ApprovalRecord, ApprovalStatus, StoreError};
+use crate::store::{
+    ApprovalQuery, ApprovalRecord, ApprovalStatus, Holder, Settlement, Store, StoreError,
+};
+use crate::{detached, lock};
 
 /// What is done with an action that needs approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +43,10 @@ pub enum RespondError {
     Unknown(String),
     #[error("approval {0} was decided already")]
     Decided(String),
-    #[error("approval {id} waits in another process ({owner})")]
-    Elsewhere { id: String, owner: String },
+    #[error("approval {0} is being decided by another answer")]
+    Deciding(String),
+    #[error("approval {id} waits in another process (process {})", .holder.pid)]
+    Elsewhere { id: String, holder: Holder },
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("an agent may not approve its own actions")]
@@ -50,10 +55,18 @@ pub enum RespondError {
     Store(#[from] StoreError),
 }
 
+impl From<AuthorizeError> for RespondError {
+    fn from(error: AuthorizeError) -> Self {
+        match error {
+            AuthorizeError::Denied(denied) => Self::Denied(denied),
+            AuthorizeError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 /// A question to somebody with the right to say yes.
 #[derive(Clone, Debug)]
 pub struct Question {
-    pub agent: AgentId,
     pub tool: String,
     pub arguments: Value,
     /// What is asked, for a person.
@@ -72,133 +85,251 @@ pub enum Verdict {
     Denied(&'static str),
 }
 
+/// Approvals on one page of those that were decided.
+const PAGE: u32 = 1_000;
+
+/// How long a decision that could not be written down waits before it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// The approvals that wait in this process.
-#[derive(Default)]
 pub struct Approvals {
-    waiting: Mutex<HashMap<String, Waiting>>,
-    /// The temporary agents that asked: the store knows of them by this alone.
-    temporary: Mutex<HashSet<AgentId>>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) mode: ApprovalMode,
+    pub(crate) waiting: Mutex<HashMap<String, Waiting>>,
 }
 
-impl Approvals {
-    /// Questions of an agent that got another name are asked under that.
-    pub(crate) fn rename(&self, from: &AgentId, to: &AgentId) {
-        for waiting in lock(&self.waiting).values_mut().filter(|it| it.record.agent == *from) {
-            waiting.record.agent = to.clone();
-        }
+/// A question that waits. Its agent and not its name: that may change.
+pub(crate) struct Waiting {
+    agent: Agent,
+    record: ApprovalRecord,
+    grant: Grants,
+    /// Somebody's answer is being written down. Until it is, nothing is decided; if it cannot be, others may answer.
+    deciding: bool,
+    /// How it ended, once that is on disk.
+    ended: watch::Sender<Option<ApprovalStatus>>,
+}
+
+impl Waiting {
+    fn record(&self) -> ApprovalRecord {
+        ApprovalRecord { agent: self.agent.id(), ..self.record.clone() }
     }
 }
 
-struct Waiting {
-    record: ApprovalRecord,
-    grant: Grants,
-    answer: oneshot::Sender<Decision>,
-}
-
-impl Engine {
-    /// Asks, and waits for the answer as the settings say. `announce` is told of the approval when it is stored.
+impl Approvals {
+    /// Asks, and waits for the answer as the settings say. `announce` is told of the approval when it is stored. Waits no
+    /// longer than `cancel` and the timeout allow, but for an answer that is being written down.
     pub(crate) async fn ask(
-        &self,
+        self: &Arc<Self>,
+        agent: &Agent,
         question: Question,
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<Verdict, StoreError> {
-        let ApprovalMode::Ask { timeout } = self.settings.approvals else {
+        let ApprovalMode::Ask { timeout } = self.mode else {
             return Ok(Verdict::Denied(
                 "it needs approval, and this server denies what needs approval (approvals: deny)",
             ));
         };
+        let (asked, mut ended) = self.put(agent, question, announce).await?;
+        let given_up = tokio::select! {
+            biased;
+            status = decided(&mut ended) => return Ok(verdict(status)),
+            () = cancel.cancelled() => ApprovalStatus::Cancelled,
+            () = tokio::time::sleep(timeout) => ApprovalStatus::TimedOut,
+        };
+        // Unless somebody's answer is being written down: then that decides, if it can be written.
+        while !asked.give_up(given_up) {
+            let changed = ended.changed().await;
+            if let Some(status) = *ended.borrow_and_update() {
+                return Ok(verdict(Some(status)));
+            }
+            if changed.is_err() {
+                break;
+            }
+        }
+        Ok(verdict(Some(given_up)))
+    }
+
+    /// Stores a question and lets it wait.
+    async fn put(
+        self: &Arc<Self>,
+        agent: &Agent,
+        question: Question,
+        announce: &Announce,
+    ) -> Result<(Asked, watch::Receiver<Option<ApprovalStatus>>), StoreError> {
         let record = ApprovalRecord {
-            id: new_id(),
-            agent: question.agent.clone(),
+            id: format!("appr_{:016x}", crate::random_number()),
+            agent: agent.id(),
             tool: question.tool,
             arguments: question.arguments,
             reason: question.reason,
             created_at: crate::now(),
             status: ApprovalStatus::Pending,
         };
-        if record.agent.is_temp() {
-            lock(&self.approvals.temporary).insert(record.agent.clone());
-        }
-        self.parts.store.put_approval(record.clone()).await?;
-        let (answer, decision) = oneshot::channel();
-        let place = Place { approvals: &self.approvals, id: record.id.clone() };
-        lock(&self.approvals.waiting).insert(
-            record.id.clone(),
-            Waiting { record: record.clone(), grant: question.grant, answer },
-        );
-        announce(&record);
-        let (status, verdict) = tokio::select! {
-            biased;
-            () = cancel.cancelled() => (ApprovalStatus::Cancelled, Verdict::Denied("the turn was cancelled")),
-            () = self.slots.cancel_all.cancelled() => (ApprovalStatus::Cancelled, Verdict::Denied("the server stopped")),
-            decision = decision => match decision {
-                // Whoever answered has written the status down.
-                Ok(Decision::AllowOnce | Decision::AllowSession) => return Ok(Verdict::Allowed),
-                Ok(Decision::Deny) | Err(_) => return Ok(Verdict::Denied("it was denied")),
-            },
-            () = tokio::time::sleep(timeout) => (ApprovalStatus::TimedOut, Verdict::Denied("nobody approved it in time")),
+        agent.note_asked();
+        let (sender, ended) = watch::channel(None);
+        let (this, agent, announce) = (self.clone(), agent.clone(), announce.clone());
+        let put = async move {
+            this.store.put_approval(record.clone()).await?;
+            let id = record.id.clone();
+            let waiting = Waiting {
+                agent,
+                record: record.clone(),
+                grant: question.grant,
+                deciding: false,
+                ended: sender,
+            };
+            lock(&this.waiting).insert(id.clone(), waiting);
+            announce(&record);
+            // If nobody takes it, the question goes with it.
+            Ok::<_, StoreError>(Asked { approvals: this, id })
         };
-        drop(place);
-        self.parts.store.settle_approval(&record.id, status).await?;
-        Ok(verdict)
+        Ok((detached(put).await?, ended))
     }
 
     /// The approvals `requester` may see, oldest first; of one agent, where one is named. Those that wait, and with
     /// `decided` all others too.
-    pub async fn list_approvals(
+    pub async fn list(
         &self,
         requester: &Requester,
         agent: Option<&AgentId>,
         decided: bool,
     ) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let mut records = if decided {
-            self.parts.store.approvals().await?
-        } else {
-            lock(&self.approvals.waiting).values().map(|waiting| waiting.record.clone()).collect()
+        let mut records = match decided {
+            true => self.stored(requester, agent).await?,
+            false => lock(&self.waiting).values().map(Waiting::record).collect(),
         };
         records.retain(|record| agent.is_none_or(|agent| *agent == record.agent));
-        records.retain(|record| self.authorize(requester, Action::Read, &record.agent).is_ok());
-        // What is older than its agent was asked by another of that name.
-        records.retain(|record| {
-            self.pool.born(&record.agent).is_none_or(|born| born <= record.created_at)
-        });
-        records.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        let mut seen = Vec::with_capacity(records.len());
+        for record in records {
+            match self.kin.authorize(requester, Action::Read, &record.agent).await {
+                Ok(()) => seen.push(record),
+                Err(AuthorizeError::Denied(_)) => {}
+                Err(AuthorizeError::Store(error)) => return Err(error),
+            }
+        }
+        seen.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        Ok(seen)
+    }
+
+    async fn stored(
+        &self,
+        requester: &Requester,
+        agent: Option<&AgentId>,
+    ) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let line_of = match requester {
+            // Of a temporary agent and its children the store knows no line.
+            Requester::Agent(own) if !own.is_temp() => Some(own.clone()),
+            _ => None,
+        };
+        let mut records: Vec<ApprovalRecord> = Vec::new();
+        loop {
+            let after = records.last().map(|record| record.id.clone());
+            let line_of = line_of.clone().filter(|_| agent.is_none());
+            let query = ApprovalQuery { agent: agent.cloned(), line_of, after, limit: PAGE };
+            let page = self.store.approvals(query).await?;
+            records.extend(page.approvals);
+            if !page.more {
+                break;
+            }
+        }
+        records.retain(|record| self.is_of_the_living(record));
         Ok(records)
     }
 
-    /// Answers an approval. The administrator and the agent's ancestors may, the agent itself may not.
-    pub async fn respond_approval(
+    /// The store does not know when a temporary agent ends: what another one asked that had its name is no longer shown.
+    fn is_of_the_living(&self, record: &ApprovalRecord) -> bool {
+        let agent = &record.agent;
+        let since = |now: &Snapshot| now.created_at <= record.created_at;
+        !agent.is_temp() || self.kin.directory.peek(agent).is_some_and(|now| since(&now))
+    }
+
+    /// Answers an approval. The administrator and the agent's ancestors may, the agent itself may not. When this fails
+    /// because the answer could not be stored, nothing is decided.
+    pub async fn respond(
         self: &Arc<Self>,
         requester: &Requester,
         id: &str,
         decision: Decision,
     ) -> Result<ApprovalRecord, RespondError> {
-        let asking =
-            lock(&self.approvals.waiting).get(id).map(|waiting| waiting.record.agent.clone());
-        let Some(agent_id) = asking else { return Err(self.not_waiting(requester, id).await?) };
-        self.authorize(requester, Action::Manage, &agent_id)?;
-        if *requester == Requester::Agent(agent_id.clone()) {
+        let asking = lock(&self.waiting).get(id).map(|waiting| waiting.agent.id());
+        let Some(asking) = asking else { return Err(self.not_waiting(requester, id).await?) };
+        self.kin.authorize(requester, Action::Manage, &asking).await?;
+        if *requester == Requester::Agent(asking) {
             return Err(RespondError::Own);
         }
-        // Taken out first: of two answers at once, one decides.
-        let taken = lock(&self.approvals.waiting).remove(id);
-        let waiting = taken.ok_or_else(|| RespondError::Decided(id.into()))?;
-        let status = match decision {
-            Decision::AllowOnce => ApprovalStatus::AllowedOnce,
-            Decision::AllowSession => ApprovalStatus::AllowedSession,
-            Decision::Deny => ApprovalStatus::Denied,
+        let (status, with_grant) = match decision {
+            Decision::AllowOnce => (ApprovalStatus::AllowedOnce, false),
+            Decision::AllowSession => (ApprovalStatus::AllowedSession, true),
+            Decision::Deny => (ApprovalStatus::Denied, false),
         };
-        let record = ApprovalRecord { status, ..waiting.record };
-        self.parts.store.settle_approval(id, status).await?;
-        if decision == Decision::AllowSession
-            && let Some(agent) = self.pool.live(&agent_id)
-        {
-            agent.grant(&*self.parts.store, waiting.grant).await?;
+        let (this, id) = (self.clone(), id.to_owned());
+        detached(async move { this.decide(&id, status, with_grant).await }).await
+    }
+
+    /// Writes an end down and, when it is on disk, tells the turn that waits. Of two at once, one decides.
+    async fn decide(
+        &self,
+        id: &str,
+        status: ApprovalStatus,
+        with_grant: bool,
+    ) -> Result<ApprovalRecord, RespondError> {
+        let Some((agent, grant)) = self.begin(id) else {
+            return Err(match lock(&self.waiting).contains_key(id) {
+                true => RespondError::Deciding(id.into()),
+                false => RespondError::Decided(id.into()),
+            });
+        };
+        let settled = match with_grant {
+            true => agent.settle_approval(id.into(), status, grant).await,
+            false => self.settle(id, status).await,
+        };
+        match settled {
+            Ok(()) => self.end(id, status).ok_or_else(|| RespondError::Decided(id.into())),
+            Err(error) => {
+                if let Some(waiting) = lock(&self.waiting).get_mut(id) {
+                    waiting.deciding = false;
+                    // Whoever waits for the outcome looks again.
+                    waiting.ended.send_replace(None);
+                }
+                Err(error.into())
+            }
         }
+    }
+
+    /// Begins to decide. `None` when somebody else does, or it is decided.
+    fn begin(&self, id: &str) -> Option<(Agent, Grants)> {
+        let mut waiting = lock(&self.waiting);
+        let found = waiting.get_mut(id).filter(|found| !found.deciding)?;
+        found.deciding = true;
+        Some((found.agent.clone(), found.grant.clone()))
+    }
+
+    async fn settle(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
+        let settlement = Settlement { id: id.into(), status, grant: None };
+        self.store.settle_approval(settlement).await
+    }
+
+    fn end(&self, id: &str, status: ApprovalStatus) -> Option<ApprovalRecord> {
+        let found = lock(&self.waiting).remove(id)?;
         // The turn may have ended in between; the decision stands all the same.
-        let _ = waiting.answer.send(decision);
-        Ok(record)
+        found.ended.send_replace(Some(status));
+        Some(ApprovalRecord { status, ..found.record() })
+    }
+
+    /// Notes the end of a question that nobody waits for any more. Tried until it is written down: it would be shown as
+    /// waiting.
+    async fn settle_in_the_end(&self, id: &str, status: ApprovalStatus) {
+        while let Err(error) = self.settle(id, status).await {
+            if matches!(error, StoreError::Closed) {
+                // The next start finds it waiting in a process that is gone.
+                break;
+            }
+            tracing::warn!(%error, "the end of an approval was not stored yet");
+            tokio::time::sleep(RETRY).await;
+        }
+        self.end(id, status);
     }
 
     async fn not_waiting(
@@ -206,38 +337,52 @@ impl Engine {
         requester: &Requester,
         id: &str,
     ) -> Result<RespondError, RespondError> {
-        let Some(stored) = self.parts.store.approval(id).await? else {
+        let Some(stored) = self.store.approval(id).await? else {
             return Ok(RespondError::Unknown(id.into()));
         };
-        self.authorize(requester, Action::Manage, &stored.record.agent)?;
+        self.kin.authorize(requester, Action::Manage, &stored.record.agent).await?;
         Ok(match stored.waits_in {
-            Some(owner) => RespondError::Elsewhere { id: id.into(), owner },
+            Some(holder) => RespondError::Elsewhere { id: id.into(), holder },
             None => RespondError::Decided(id.into()),
         })
     }
 }
 
-impl Approvals {
-    /// Whether the store may have something of an agent that ends.
-    pub(crate) fn forget(&self, agent: &AgentId) -> bool {
-        lock(&self.temporary).remove(agent)
-    }
-}
-
-/// A question's place among those that wait; leaves it when dropped.
-struct Place<'a> {
-    approvals: &'a Approvals,
+/// A question of a turn that may go away while it waits: it does not stay behind.
+struct Asked {
+    approvals: Arc<Approvals>,
     id: String,
 }
 
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        lock(&self.approvals.waiting).remove(&self.id);
+impl Asked {
+    /// Ends the question, unless somebody's answer is being written down.
+    fn give_up(&self, status: ApprovalStatus) -> bool {
+        if self.approvals.begin(&self.id).is_none() {
+            return false;
+        }
+        let (approvals, id) = (self.approvals.clone(), self.id.clone());
+        tokio::spawn(async move { approvals.settle_in_the_end(&id, status).await });
+        true
     }
 }
 
-fn new_id() -> String {
-    let mut bytes = [0_u8; 8];
-    crate::fill_random(&mut bytes);
-    format!("appr_{:016x}", u64::from_be_bytes(bytes))
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.give_up(ApprovalStatus::Cancelled);
+    }
+}
+
+/// How a question ended; `None` when its place is gone with the server.
+async fn decided(ended: &mut watch::Receiver<Option<ApprovalStatus>>) -> Option<ApprovalStatus> {
+    ended.wait_for(Option::is_some).await.ok().and_then(|status| *status)
+}
+
+fn verdict(status: Option<ApprovalStatus>) -> Verdict {
+    match status {
+        Some(ApprovalStatus::AllowedOnce | ApprovalStatus::AllowedSession) => Verdict::Allowed,
+        Some(ApprovalStatus::TimedOut) => Verdict::Denied("nobody approved it in time"),
+        Some(ApprovalStatus::Cancelled) => Verdict::Denied("the turn was cancelled"),
+        Some(ApprovalStatus::DeniedByRestart) | None => Verdict::Denied("the server stopped"),
+        Some(ApprovalStatus::Denied | ApprovalStatus::Pending) => Verdict::Denied("it was denied"),
+    }
 }

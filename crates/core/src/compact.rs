@@ -4,16 +4,27 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use thiserror::Error;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-use crate::agent::Agent;
-use crate::engine::Engine;
+use crate::agent::{Agent, Snapshot};
+use crate::briefing::{Briefed, Briefing};
 use crate::message::{Message, Meta, Role, SharedMessage};
-use crate::name::TurnId;
-use crate::provider::{Model, ModelCall, ProviderError, ProviderEvent};
+use crate::on_thread;
+use crate::provider::{
+    Model, ModelCall, ModelError, Models, ProviderError, ProviderEvent, ToolSpec,
+};
 use crate::redact::redact;
-use crate::turn::TurnError;
+use crate::store::StoreError;
+use crate::tokens::TokenCounter;
+
+/// Counts conversations and shortens them.
+pub struct Compactor {
+    pub(crate) models: Arc<dyn Models>,
+    pub(crate) counter: Arc<dyn TokenCounter>,
+    pub(crate) briefing: Arc<Briefing>,
+    pub(crate) settings: CompactionSettings,
+}
 
 #[derive(Clone, Debug)]
 pub struct CompactionSettings {
@@ -53,6 +64,19 @@ pub enum Compaction {
     Skipped(&'static str),
 }
 
+/// Why a conversation was not shortened.
+#[derive(Debug, Clone, Error)]
+pub enum CompactError {
+    #[error("the conversation has {tokens} tokens and the model's window is {window}")]
+    TooLong { tokens: u64, window: u64 },
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 const SUMMARY_PROMPT: &str = "You summarise the earlier part of a conversation between a user and an assistant so that \
 the assistant can go on without it. Keep decisions, facts, names, file paths, numbers and open tasks. Leave out \
 greetings and anything superseded. Answer with the summary alone.";
@@ -61,44 +85,37 @@ greetings and anything superseded. Answer with the summary alone.";
 /// push the rest out.
 const SUMMARY_MESSAGE_CHARS_MAX: usize = 8_000;
 
-impl Engine {
-    pub async fn count_tokens(&self, agent: &Arc<Agent>) -> TokenCount {
-        let (budget, brief) = match self.parts.models.resolve(agent.model().as_deref()) {
+impl Compactor {
+    pub async fn count(&self, agent: &Snapshot) -> Result<TokenCount, StoreError> {
+        let (budget, brief) = match self.models.resolve(agent.settings.model.as_deref()) {
             Ok(model) => (model.context_window.into(), model.brief),
             Err(_) => (0, false),
         };
-        let (system, tools) = self.briefing(agent, brief).await;
-        let messages = agent.with_conversation(|conversation| conversation.context().to_vec());
-        let counter = self.parts.counter.clone();
-        let count = move || TokenCount {
+        let Briefed { system, tools, .. } = self.briefing.of(agent, brief).await?;
+        let (messages, counter) = (agent.conversation.context(), self.counter.clone());
+        Ok(on_thread(move || TokenCount {
             system: counter.count(&system).into(),
-            tools: tools.iter().map(|tool| tool_tokens(tool, &*counter)).sum(),
+            tools: tools.iter().map(|tool: &ToolSpec| tool.tokens(&*counter)).sum(),
             messages: messages.iter().map(|message| u64::from(message.tokens(&*counter))).sum(),
             budget,
-        };
-        tokio::task::spawn_blocking(count)
-            .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        })
+        .await)
     }
 
-    /// Summarises the older part of the conversation now. Waits for its turn and for a slot like any other.
-    pub async fn compact(&self, agent: &Arc<Agent>, force: bool) -> Result<Compaction, TurnError> {
-        let admission = self.slots.admit()?;
-        let _turn = agent.turn_lock.lock().await;
-        let _slot = admission.slot().await;
-        self.compact_now(agent, force).await
-    }
-
-    async fn compact_now(&self, agent: &Arc<Agent>, force: bool) -> Result<Compaction, TurnError> {
-        let model = self.parts.models.resolve(agent.model().as_deref())?;
-        let before = self.count_tokens(agent).await.total();
+    /// Summarises the older part of the conversation, if it must. Called in the agent's line of turns.
+    pub(crate) async fn compact(
+        &self,
+        agent: &Agent,
+        force: bool,
+        cancel: &CancellationToken,
+    ) -> Result<Compaction, CompactError> {
+        let now = agent.snapshot();
+        let model = self.models.resolve(now.settings.model.as_deref())?;
+        let before = self.count(&now).await?.total();
         if !force && !self.over_threshold(before, &model) {
             return Ok(Compaction::Skipped("below_threshold"));
         }
-        let id = TurnId::random();
-        let place = agent.enter_turn(&id).ok_or(TurnError::Duplicate(id))?;
-        let summary = self.summarise(agent, &model, before, &place.cancel);
-        summary.instrument(place.span.clone()).await
+        self.summarise(agent, &model, before, cancel).await
     }
 
     /// Makes sure that `next` fits behind the conversation, summarising its older part if it must.
@@ -106,29 +123,21 @@ impl Engine {
     /// The text's bytes bound its tokens from above, so the tokenizer is not even loaded before they could matter.
     pub(crate) async fn make_room(
         &self,
-        agent: &Arc<Agent>,
+        agent: &Agent,
         model: &Model,
+        briefed: &Briefed,
         next: &str,
         cancel: &CancellationToken,
-    ) -> Result<(), TurnError> {
-        let (system, tools) = self.briefing(agent, model.brief).await;
-        let context_bytes = agent.with_conversation(|conversation| conversation.context_bytes());
-        let tools_bytes: usize = tools
-            .iter()
-            .map(|tool| {
-                tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
-            })
-            .sum();
-        let bound = (system.len() + context_bytes + tools_bytes + next.len()) as u64;
-        if !self.over_threshold(bound, model) {
+    ) -> Result<(), CompactError> {
+        let now = agent.snapshot();
+        let bound = briefed.bytes + now.conversation.context_bytes() + next.len();
+        if !self.over_threshold(bound as u64, model) {
             return Ok(());
         }
-        let (counter, text) = (self.parts.counter.clone(), next.to_owned());
-        let next_tokens = tokio::task::spawn_blocking(move || u64::from(counter.count(&text)))
-            .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        let mut tokens = self.count_tokens(agent).await.total() + next_tokens;
-        if self.settings.compaction.enabled
+        let (counter, text) = (self.counter.clone(), next.to_owned());
+        let next_tokens = on_thread(move || u64::from(counter.count(&text))).await;
+        let mut tokens = self.count(&now).await?.total() + next_tokens;
+        if self.settings.enabled
             && self.over_threshold(tokens, model)
             && let Compaction::Done { after, .. } =
                 self.summarise(agent, model, tokens, cancel).await?
@@ -136,51 +145,56 @@ impl Engine {
             tokens = after + next_tokens;
         }
         let window = u64::from(model.context_window);
-        if tokens > window { Err(TurnError::ContextTooLong { tokens, window }) } else { Ok(()) }
+        if tokens > window { Err(CompactError::TooLong { tokens, window }) } else { Ok(()) }
+    }
+
+    /// How much of a window the context may fill before it is compacted; all of it where nothing is compacted.
+    pub fn context_capacity(&self, window: u64) -> u64 {
+        match self.settings.enabled {
+            true => (window as f64 * self.settings.trigger_threshold) as u64,
+            false => window,
+        }
     }
 
     fn over_threshold(&self, tokens: u64, model: &Model) -> bool {
-        tokens as f64 > f64::from(model.context_window) * self.settings.compaction.trigger_threshold
+        tokens as f64 > f64::from(model.context_window) * self.settings.trigger_threshold
     }
 
-    /// Called by the holder of the agent's turn lock.
     async fn summarise(
         &self,
-        agent: &Arc<Agent>,
+        agent: &Agent,
         model: &Model,
         before: u64,
         cancel: &CancellationToken,
-    ) -> Result<Compaction, TurnError> {
-        let keep = (f64::from(model.context_window)
-            * self.settings.compaction.recent_preserve_ratio) as u64;
-        let counter = self.parts.counter.clone();
-        let context = agent.with_conversation(|conversation| conversation.context().to_vec());
-        let Some(cut) = cut_point(&context, keep, |message| message.tokens(&*counter).into())
-        else {
+    ) -> Result<Compaction, CompactError> {
+        let keep = (f64::from(model.context_window) * self.settings.recent_preserve_ratio) as u64;
+        let (now, counter) = (agent.snapshot(), self.counter.clone());
+        let context = now.conversation.context();
+        let counted = context.clone();
+        let cut = on_thread(move || cut_point(&counted, keep, |it| it.tokens(&*counter).into()));
+        let Some(cut) = cut.await else {
             return Ok(Compaction::Skipped("nothing_to_compact"));
         };
-        let summariser = match &self.settings.compaction.model {
-            Some(name) => self.parts.models.resolve(Some(name))?,
+        let summariser = match &self.settings.model {
+            Some(name) => self.models.resolve(Some(name))?,
             None => model.clone(),
         };
         let call = summary_call(&summariser, &context[..cut]);
         let summary = tokio::select! {
             biased;
             () = cancel.cancelled() => return Ok(Compaction::Skipped("cancelled")),
-            () = self.slots.cancel_all.cancelled() => return Ok(Compaction::Skipped("cancelled")),
             summary = complete(&summariser, call) => summary?,
         };
-        let covers = agent.with_conversation(|conversation| match context.get(cut) {
-            Some(first_kept) => conversation.history_index(first_kept),
-            None => Some(conversation.history().len()),
-        });
+        let covers = match context.get(cut) {
+            Some(first_kept) => now.conversation.history_index(first_kept),
+            None => Some(now.conversation.len()),
+        };
+        let covers = covers.and_then(|covers| usize::try_from(covers).ok());
         let meta = Meta { at: crate::now(), covers, ..Meta::default() };
         let summary = Arc::new(Message::new(Role::Summary, redact(&summary), meta));
-        let progress = agent.progress();
-        agent.append(&*self.parts.store, &*self.parts.logs, vec![summary], progress).await?;
-        // The files the prompt came from may have changed since the conversation began.
-        agent.forget_prompt();
-        Ok(Compaction::Done { before, after: self.count_tokens(agent).await.total() })
+        let progress = agent.look().progress;
+        let shorter = agent.append(vec![summary], progress).await?;
+        Ok(Compaction::Done { before, after: self.count(&shorter).await?.total() })
     }
 }
 
@@ -253,11 +267,6 @@ async fn complete(model: &Model, call: ModelCall) -> Result<String, ProviderErro
     } else {
         Ok(text)
     }
-}
-
-fn tool_tokens(tool: &crate::provider::ToolSpec, counter: &dyn crate::tokens::TokenCounter) -> u64 {
-    let count = |text: &str| u64::from(counter.count(text));
-    count(&tool.name) + count(&tool.description) + count(&tool.parameters.to_string())
 }
 
 #[cfg(test)]

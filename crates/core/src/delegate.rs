@@ -1,20 +1,32 @@
-//! One agent asking another.
+//! What an agent does with others, in its own name.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::approval::Announce;
 use crate::authority::{Action, Requester};
-use crate::engine::{AccessError, Engine};
+use crate::events::{EventSink, TurnEvent, TurnOutcome};
+use crate::lifecycle::{AccessError, AgentSpec, Lifecycle};
 use crate::name::AgentId;
-use crate::turn::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
+use crate::tool::Colleagues;
+use crate::turn::{TurnError, TurnInput, Turns};
+use crate::waits::Waits;
+
+pub(crate) struct Delegation {
+    pub lifecycle: Arc<Lifecycle>,
+    pub turns: Arc<Turns>,
+    pub waits: Waits,
+    /// How long one tool call may take.
+    pub tool_timeout: Duration,
+}
 
 #[derive(Debug, Clone, Error)]
-pub enum DelegateError {
+enum DelegateError {
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error(transparent)]
@@ -29,24 +41,56 @@ pub enum DelegateError {
 
 /// What of the time for a tool call is left to the asked turn for its end, so that the asking one is told more than that
 /// its time is over.
-const ENDING_MAX: Duration = Duration::from_secs(2);
+const ENDING: Duration = Duration::from_secs(2);
 
-impl Engine {
+#[async_trait]
+impl Colleagues for Delegation {
+    async fn create(&self, own: &Agent, spec: AgentSpec) -> Result<Agent, String> {
+        self.lifecycle.create(&requester(own), spec).await.map_err(|error| error.to_string())
+    }
+
+    async fn find(&self, own: &Agent, id: &AgentId, action: Action) -> Result<Agent, String> {
+        let found = self.lifecycle.find(&requester(own), id, action).await;
+        found.map_err(|error| error.to_string())
+    }
+
+    async fn ask(
+        &self,
+        own: &Agent,
+        id: &AgentId,
+        content: String,
+        cancel: &CancellationToken,
+        announce: Announce,
+    ) -> Result<TurnOutcome, String> {
+        let asked = self.ask_agent(own, id, content, cancel, announce).await;
+        asked.map_err(|error| error.to_string())
+    }
+
+    async fn destroy(&self, own: &Agent, id: &AgentId) -> Result<Vec<AgentId>, String> {
+        self.lifecycle.destroy(&requester(own), id).await.map_err(|error| error.to_string())
+    }
+}
+
+fn requester(own: &Agent) -> Requester {
+    Requester::Agent(own.id())
+}
+
+impl Delegation {
     /// Sends `content` from one agent to another and waits for the answer. When nobody waits any more, because the asking
     /// turn was cancelled or the call's time is over, the asked turn is cancelled: it would work for nobody, and hold an
     /// agent that can then be asked nothing else. What the asked one needs leave for is announced to whoever watches the
     /// asking one.
-    pub async fn ask_agent(
-        self: &Arc<Self>,
+    async fn ask_agent(
+        &self,
         from: &Agent,
         to: &AgentId,
         content: String,
         cancel: &CancellationToken,
         announce: Announce,
     ) -> Result<TurnOutcome, DelegateError> {
-        let agent = self.agent(&Requester::Agent(from.id()), to, Action::Send).await?;
-        let _wait =
-            self.waits.begin(&from.id(), to).ok_or_else(|| DelegateError::Circle(to.clone()))?;
+        let agent = self.lifecycle.find(&requester(from), to, Action::Send).await?;
+        let wait = self.waits.begin(from.number(), agent.number());
+        let _wait = wait.ok_or_else(|| DelegateError::Circle(to.clone()))?;
         let input = TurnInput {
             content,
             source: Some("agent".into()),
@@ -55,11 +99,10 @@ impl Engine {
             sink: Some(Box::new(Upward(announce))),
             ..TurnInput::default()
         };
-        let turn = self.start_turn(&agent, input)?;
+        let turn = self.turns.start(&agent, input).await?;
         // Also when this future is dropped. After the turn's end it cancels nothing.
         let asked = turn.cancel.clone().drop_guard();
-        let limit = self.settings.tool_timeout;
-        let patience = limit - ENDING_MAX.min(limit / 4);
+        let patience = self.tool_timeout - ENDING.min(self.tool_timeout / 4);
         let answer = turn.wait(None);
         tokio::pin!(answer);
         let late = tokio::select! {

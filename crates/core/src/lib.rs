@@ -5,20 +5,23 @@
 pub mod agent;
 pub mod approval;
 pub mod authority;
+mod briefing;
 pub mod compact;
-pub mod context;
-pub mod create;
-pub mod delegate;
+pub mod conversation;
+mod delegate;
+mod directory;
 pub mod embed;
 pub mod engine;
+pub mod events;
 pub mod gate;
-pub mod idle;
+mod kin;
+pub mod lifecycle;
+mod list;
 pub mod logs;
 pub mod message;
 pub mod name;
 pub mod paths;
 pub mod permission;
-pub mod pool;
 pub mod prompt;
 pub mod provider;
 pub mod redact;
@@ -29,7 +32,7 @@ pub mod store;
 pub mod tokens;
 pub mod tool;
 pub mod turn;
-pub mod waits;
+mod waits;
 
 pub use agent::Agent;
 pub use authority::Requester;
@@ -50,6 +53,32 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
         panic!("the operating system gives no random bytes: {error}");
     }
+}
+
+pub(crate) fn random_number() -> u64 {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    u64::from_be_bytes(bytes)
+}
+
+/// Runs `work` to its end, whether or not the caller waits for it. A panic in it is the caller's.
+pub(crate) async fn detached<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    finished(tokio::spawn(work).await)
+}
+
+/// Runs `work`, which blocks, off the async threads.
+pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    finished(tokio::task::spawn_blocking(work).await)
+}
+
+fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> T {
+    joined.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        // The runtime is being taken down, and this task with it.
+        Err(error) => panic!("{error}"),
+    })
 }
 
 /// Locks a mutex whose data stays whole even if a holder panicked: every holder in this crate only swaps or pushes.

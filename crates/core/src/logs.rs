@@ -22,6 +22,11 @@ impl AgentLogs for () {
     fn renamed(&self, _: &AgentId, _: &AgentId) {}
 }
 
+/// The span around everything a turn does. Says whose the provider traffic inside it is.
+pub(crate) fn turn_span(agent: &AgentId) -> tracing::Span {
+    tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.as_str())
+}
+
 /// Name of the tracing span around everything a turn does.
 pub const TURN_SPAN: &str = "turn";
 

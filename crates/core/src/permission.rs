@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// How much an agent is trusted, from least to most. The order is the order of rights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     Sandboxed,
     Trusted,
@@ -18,7 +20,11 @@ pub enum Level {
 pub const DEPTH_MAX: u32 = 5;
 
 /// What an agent may do. Two of these are compared and met, never merged: there is no operation that widens one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Where it is kept, no field has a default and an unknown one is refused: what cannot be read whole must not come back
+/// wider than it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Permissions {
     pub level: Level,
     /// The preset this came from, for people.
@@ -37,7 +43,8 @@ pub struct Permissions {
 }
 
 /// A set of places in the file system.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reach {
     Anywhere,
     /// These directories (or files) and what lies beneath them. Empty: nowhere.
@@ -172,7 +179,8 @@ impl Permissions {
 }
 
 /// Additions that somebody with the right to gave an agent while it ran, each inside its ceiling.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Grants {
     pub write_paths: BTreeSet<PathBuf>,
     /// Tools that may run commands without asking, each in these directories.
@@ -194,21 +202,29 @@ impl Grants {
     }
 }
 
-/// Tools that run commands.
-pub const COMMAND_TOOLS: [&str; 4] = ["exec", "bash_safe", "shell_UNSAFE", "run_python"];
-
-/// Tools that make, watch and end agents. `nexus_send` is not among them: anyone may write to its parent.
-pub const AGENT_TOOLS: [&str; 4] =
-    ["nexus_create", "nexus_status", "nexus_cancel", "nexus_destroy"];
+/// What a tool is for, as it says itself: which permissions it is of no use without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ToolClass {
+    /// Of use to everybody.
+    Look,
+    /// Changes files, however it is called.
+    Write,
+    /// Runs commands of any kind.
+    Command,
+    /// Makes, watches and ends agents.
+    Agents,
+}
 
 impl Permissions {
-    /// Whether a call of the tool could ever be let through.
-    pub fn offers(&self, tool: &str) -> bool {
-        let writes = self.level >= Level::Trusted || self.write != Reach::nowhere();
-        !self.disabled_tools.contains(tool)
-            && (self.commands || !COMMAND_TOOLS.contains(&tool))
-            && (self.agents || !AGENT_TOOLS.contains(&tool))
-            && (writes || !WRITE_TOOLS.contains(&tool))
+    /// Whether a call of such a tool could ever be let through.
+    pub fn offers(&self, tool: &str, class: ToolClass) -> bool {
+        let of_use = match class {
+            ToolClass::Look => true,
+            ToolClass::Write => self.level >= Level::Trusted || self.write != Reach::nowhere(),
+            ToolClass::Command => self.commands,
+            ToolClass::Agents => self.agents,
+        };
+        of_use && !self.disabled_tools.contains(tool)
     }
 }
 
@@ -242,29 +258,17 @@ pub struct Preset {
     pub allowed_paths: Option<BTreeSet<PathBuf>>,
     pub blocked_paths: BTreeSet<PathBuf>,
     pub disabled_tools: BTreeSet<String>,
+    /// Every tool that changes files is disabled.
+    pub writes_nothing: bool,
 }
-
-/// Tools that can change a file, however they are called. The `worker` preset has none of them.
-pub const WRITE_TOOLS: [&str; 9] = [
-    "write_file",
-    "edit_file",
-    "edit_lines",
-    "append_file",
-    "regex_replace",
-    "patch",
-    "copy_file",
-    "rename",
-    "mkdir",
-];
 
 impl Preset {
     /// The preset a name means without any configuration.
     pub fn built_in(name: &str) -> Option<Self> {
-        let (level, disabled_tools) = match name {
-            "yolo" => (Level::Yolo, BTreeSet::new()),
-            "trusted" => (Level::Trusted, BTreeSet::new()),
-            "sandboxed" => (Level::Sandboxed, BTreeSet::new()),
-            "worker" => (Level::Sandboxed, WRITE_TOOLS.iter().map(ToString::to_string).collect()),
+        let level = match name {
+            "yolo" => Level::Yolo,
+            "trusted" => Level::Trusted,
+            "sandboxed" | "worker" => Level::Sandboxed,
             _ => return None,
         };
         Some(Self {
@@ -272,7 +276,8 @@ impl Preset {
             level,
             allowed_paths: None,
             blocked_paths: BTreeSet::new(),
-            disabled_tools,
+            disabled_tools: BTreeSet::new(),
+            writes_nothing: name == "worker",
         })
     }
 

@@ -47,6 +47,18 @@ pub struct ToolSpec {
     pub parameters: Value,
 }
 
+impl ToolSpec {
+    /// Bytes of text the model would see: an upper bound on tokens that needs no tokenizer.
+    pub fn text_bytes(&self) -> usize {
+        self.name.len() + self.description.len() + self.parameters.to_string().len()
+    }
+
+    pub fn tokens(&self, counter: &dyn crate::tokens::TokenCounter) -> u64 {
+        let texts = [&self.name, &self.description, &self.parameters.to_string()];
+        texts.into_iter().map(|text| u64::from(counter.count(text))).sum()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderEvent {
     /// A piece of the answer's text, never empty.

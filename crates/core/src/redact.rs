@@ -18,13 +18,21 @@ const PREFIXES: [&str; 11] = [
 /// Shortest run of characters behind a prefix that is taken for a secret: shorter ones are words.
 const SECRET_CHARS_MIN: usize = 12;
 
+/// What stands in a secret's place.
+pub const REDACTED: &str = "[redacted]";
+
 /// `text` with every secret it recognises replaced by `[redacted]`.
 pub fn redact(text: &str) -> String {
+    redact_from(text, SECRET_CHARS_MIN)
+}
+
+/// As [`redact`], where so many characters behind a prefix make a secret.
+pub fn redact_from(text: &str, chars_min: usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((start, end)) = next_secret(rest) {
+    while let Some((start, end)) = next_secret(rest, chars_min) {
         out.push_str(&rest[..start]);
-        out.push_str("[redacted]");
+        out.push_str(REDACTED);
         rest = &rest[end..];
     }
     out.push_str(rest);
@@ -32,8 +40,9 @@ pub fn redact(text: &str) -> String {
 }
 
 /// Where the first secret stands. A secret starts at a word's start: `task-…` holds no `sk-`.
-fn next_secret(text: &str) -> Option<(usize, usize)> {
-    let part_of_secret = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+fn next_secret(text: &str, chars_min: usize) -> Option<(usize, usize)> {
+    // Services that quote a key mask its middle with asterisks.
+    let part_of_secret = |c: char| c.is_ascii_alphanumeric() || "_-*".contains(c);
     PREFIXES
         .iter()
         .flat_map(|prefix| text.match_indices(prefix).map(move |(start, _)| (start, prefix.len())))
@@ -44,7 +53,7 @@ fn next_secret(text: &str) -> Option<(usize, usize)> {
                 .unwrap_or(text.len() - start - prefix);
             (start, start + prefix + body, body)
         })
-        .filter(|(_, _, body)| *body >= SECRET_CHARS_MIN)
+        .filter(|(_, _, body)| *body >= chars_min)
         .map(|(start, end, _)| (start, end))
         .min()
 }
@@ -57,6 +66,8 @@ mod tests {
     fn secrets_go_and_words_stay() {
         let key = "sk-abcdefghijkl";
         assert_eq!(redact(&format!("a {key}, nxk_ABCDEFGHIJKL.")), "a [redacted], [redacted].");
+        assert_eq!(redact("'sk-abcd****wxyz'."), "'[redacted]'.");
+        assert_eq!(redact_from("a sk-short, a sk-", 1), "a [redacted], a sk-");
         for kept in ["task-abcdefghijklmnop", "sk-short", "sk-abcdefghijk", "ask AKIA", ""] {
             assert_eq!(redact(kept), kept);
         }

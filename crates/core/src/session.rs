@@ -4,17 +4,29 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, AgentSettings, Gone, Renamed, Snapshot};
 use crate::authority::{Action, Denied, Requester};
-use crate::create::CreateError;
-use crate::engine::{AccessError, Engine};
+use crate::conversation::Conversation;
+use crate::detached;
+use crate::directory::Claim;
+use crate::kin::{AuthorizeError, Kin};
+use crate::lifecycle::{AccessError, CreateError, Lifecycle};
+use crate::logs::AgentLogs;
 use crate::name::AgentId;
 use crate::permission::{Grants, Preset};
-use crate::rights::linked;
-use crate::settings::SettingsError;
+use crate::rights::{linked, switched};
+use crate::settings::{SettingsError, Tuning};
 use crate::store::{
-    AgentRecord, SessionPage, SessionQuery, SessionRecord, SettingsRecord, StoreError,
+    AgentRecord, LoadedAs, SessionPage, SessionQuery, SessionRecord, Store, StoreError, Window,
 };
+
+pub struct Sessions {
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) tuning: Arc<Tuning>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) logs: Arc<dyn AgentLogs>,
+}
 
 #[derive(Debug, Clone, Error)]
 pub enum SessionError {
@@ -45,6 +57,12 @@ impl From<Denied> for SessionError {
     }
 }
 
+impl From<AuthorizeError> for SessionError {
+    fn from(error: AuthorizeError) -> Self {
+        Self::Access(error.into())
+    }
+}
+
 impl From<StoreError> for SessionError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -64,18 +82,22 @@ pub struct LoadSpec {
     pub model: Option<String>,
 }
 
-impl Engine {
+impl Sessions {
     /// The sessions `requester` may see, the most recently changed first: all for the administrator, its own and those
     /// of its descendants for an agent. Temporary agents, where they are asked for, come before all others.
-    pub async fn list_sessions(
+    pub async fn list(
         &self,
         requester: &Requester,
         offset: u64,
         limit: u32,
         include_temp: bool,
     ) -> Result<SessionPage, StoreError> {
+        let line_of = match requester {
+            Requester::Administrator => None,
+            Requester::Agent(own) => Some(own.clone()),
+        };
         let mut page = match include_temp {
-            true => self.temporary_sessions(requester),
+            true => self.temporary(line_of.as_ref()).await?,
             false => Vec::new(),
         };
         let temporary = page.len() as u64;
@@ -84,21 +106,23 @@ impl Engine {
         let query = SessionQuery {
             offset: offset.saturating_sub(temporary),
             limit: limit - page.len() as u32,
-            line_of: match requester {
-                Requester::Administrator => None,
-                Requester::Agent(own) => Some(own.clone()),
-            },
+            line_of,
         };
-        let stored = self.parts.store.sessions(query).await?;
+        let stored = self.store.sessions(query).await?;
         page.extend(stored.sessions);
         Ok(SessionPage { total: temporary + stored.total, sessions: page })
     }
 
-    fn temporary_sessions(&self, requester: &Requester) -> Vec<SessionRecord> {
-        let cards = self.pool.cards().into_iter().map(|card| card.record);
-        let mut temporary: Vec<_> = cards
-            .filter(|record| record.id.is_temp())
-            .filter(|record| self.authorize(requester, Action::Read, &record.id).is_ok())
+    /// The temporary agents that are `line_of` or descend from it, as sessions.
+    async fn temporary(&self, line_of: Option<&AgentId>) -> Result<Vec<SessionRecord>, StoreError> {
+        let above = match line_of {
+            Some(own) => self.kin.ancestors(own).await?,
+            None => Vec::new(),
+        };
+        let found = self.lifecycle.temporary(line_of).await?.into_iter();
+        let found = found.filter(|agent| above.iter().all(|above| above.id != agent.id));
+        let mut temporary: Vec<_> = found
+            .map(|agent| agent.record())
             .map(|record| SessionRecord {
                 updated_at: record.last_action_at.unwrap_or(record.created_at),
                 made_by: record.parent.clone(),
@@ -107,56 +131,64 @@ impl Engine {
             })
             .collect();
         temporary.sort_by(|a, b| (b.updated_at, &a.record.id).cmp(&(a.updated_at, &b.record.id)));
-        temporary
+        Ok(temporary)
     }
 
     /// Saves an agent under a name. Under its own this notes that it was saved by name; under another it makes a saved
     /// copy; a temporary agent becomes permanent under the name. Returns the name the agent has afterwards.
-    pub async fn save_session(
-        &self,
+    pub async fn save(
+        self: &Arc<Self>,
         requester: &Requester,
         id: &AgentId,
         name: &AgentId,
     ) -> Result<AgentId, SessionError> {
         permanent(name)?;
-        let agent = self.agent(requester, id, Action::Manage).await?;
+        let agent = self.lifecycle.find(requester, id, Action::Manage).await?;
         if id == name {
-            agent.keep(&*self.parts.store).await?;
+            agent.keep().await?;
             return Ok(name.clone());
         }
         self.may_name(requester).await?;
         if id.is_temp() {
-            return self.settle(&agent, name).await;
+            let (this, to) = (self.clone(), name.clone());
+            return detached(async move { this.settle(agent, to).await }).await;
         }
         let id = agent.id();
-        match self.parts.store.copy_session(&id, name, true).await? {
+        match self.store.copy_session(&id, name, true).await? {
             true => Ok(id),
             false => Err(AccessError::Unknown(id).into()),
         }
     }
 
     /// Makes a temporary agent permanent under `name`, its running turns included.
-    async fn settle(&self, agent: &Arc<Agent>, name: &AgentId) -> Result<AgentId, SessionError> {
-        let _alone = self.lifecycle.write().await;
-        let _writing = agent.writing.lock().await;
+    async fn settle(&self, agent: Agent, name: AgentId) -> Result<AgentId, SessionError> {
         let was = agent.id();
+        let (from, to) = self.lifecycle.directory.claim_both(&was, &name).await;
         // Ended, or saved by another caller, since it was looked up.
-        if agent.ended.is_cancelled() || !was.is_temp() {
+        if agent.gone().is_some() || agent.id() != was || !was.is_temp() {
             return Err(AccessError::Unknown(was).into());
         }
-        if let Some(parent) = agent.parent().filter(AgentId::is_temp) {
+        if let Some(parent) = agent.look().parent.clone().filter(AgentId::is_temp) {
             return Err(SessionError::OutlivesParent(was, parent));
         }
-        let record = AgentRecord { id: name.clone(), ..agent.record() };
-        let messages = agent.with_conversation(|conversation| conversation.history().to_vec());
-        let fence = self.parts.store.settle(&was, record, messages).await?;
-        agent.rename(name, Some(fence));
-        self.follow(&was, name);
-        Ok(name.clone())
+        let rename = {
+            let (was, name) = (was.clone(), name.clone());
+            move |now: &Snapshot, store: &Arc<dyn Store>| {
+                let record = AgentRecord { id: name.clone(), ..now.record() };
+                let messages = now.conversation.history_from(0).cloned().collect();
+                let store = store.clone();
+                async move {
+                    let (lease, born) = store.settle(&was, record, messages).await?;
+                    Ok(Renamed { id: name, born, lease: Some(lease) })
+                }
+            }
+        };
+        self.move_live(&agent, from, to, rename).await?;
+        Ok(name)
     }
 
     /// Makes a saved copy of a session.
-    pub async fn clone_session(
+    pub async fn copy(
         &self,
         requester: &Requester,
         from: &AgentId,
@@ -165,15 +197,15 @@ impl Engine {
         permanent(to)?;
         self.may(requester, from).await?;
         self.may_name(requester).await?;
-        match self.parts.store.copy_session(from, to, false).await? {
+        match self.store.copy_session(from, to, false).await? {
             true => Ok(()),
             false => Err(SessionError::Unknown(from.clone())),
         }
     }
 
     /// Gives a session another name. A live agent follows it, its running turns included.
-    pub async fn rename_session(
-        &self,
+    pub async fn rename(
+        self: &Arc<Self>,
         requester: &Requester,
         from: &AgentId,
         to: &AgentId,
@@ -181,34 +213,79 @@ impl Engine {
         permanent(to)?;
         self.may(requester, from).await?;
         self.may_name(requester).await?;
-        let _alone = self.lifecycle.write().await;
-        self.release_lost();
-        let agent = self.pool.live(from);
-        let _writing = match &agent {
-            Some(agent) => Some(agent.writing.lock().await),
-            None => None,
-        };
-        if from.is_temp() || !self.parts.store.rename(from, to).await? {
+        if from.is_temp() {
             return Err(SessionError::Unknown(from.clone()));
         }
-        if let Some(agent) = &agent {
-            agent.rename(to, None);
+        if from == to {
+            return Err(SessionError::Exists(to.clone()));
         }
-        self.follow(from, to);
+        let (this, from, to) = (self.clone(), from.clone(), to.clone());
+        detached(async move { this.rename_claimed(from, to).await }).await
+    }
+
+    async fn rename_claimed(&self, from: AgentId, to: AgentId) -> Result<(), SessionError> {
+        let (old, new) = self.lifecycle.directory.claim_both(&from, &to).await;
+        self.lifecycle.release_lost();
+        let rename = {
+            let (from, to) = (from.clone(), to.clone());
+            move |store: Arc<dyn Store>| async move {
+                match store.rename(&from, &to).await? {
+                    Some(born) => Ok(Renamed { id: to, born, lease: None }),
+                    None => Err(StoreError::Ended),
+                }
+            }
+        };
+        let renamed = match self.lifecycle.live(&from) {
+            Some(agent) => {
+                let rename = move |_: &Snapshot, store: &Arc<dyn Store>| rename(store.clone());
+                self.move_live(&agent, old, new, rename).await
+            }
+            None => {
+                let renamed = rename(self.store.clone()).await;
+                if renamed.is_ok() {
+                    let children = self.lifecycle.directory.rename(&old, &new);
+                    self.logs.renamed(&from, &to);
+                    follow(&children, &to).await;
+                }
+                renamed.map(drop)
+            }
+        };
+        match renamed {
+            Err(StoreError::Ended) => Err(SessionError::Unknown(from)),
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Renames a live agent: in the store, in the directory, and before its own eyes, in that order.
+    async fn move_live<R>(
+        &self,
+        agent: &Agent,
+        from: Claim,
+        to: Claim,
+        rename: impl FnOnce(&Snapshot, &Arc<dyn Store>) -> R + Send + 'static,
+    ) -> Result<(), StoreError>
+    where
+        R: Future<Output = Result<Renamed, StoreError>> + Send + 'static,
+    {
+        let name = to.id().clone();
+        let (directory, logs) = (self.lifecycle.directory.clone(), self.logs.clone());
+        let (sender, children) = tokio::sync::oneshot::channel();
+        let moved = move || {
+            logs.renamed(from.id(), to.id());
+            let children = directory.rename(&from, &to);
+            let _ = sender.send((children, from, to));
+        };
+        agent.rename(rename, moved).await?;
+        // The names are in motion until the children have followed: the next rename would overtake this one.
+        if let Ok((children, ..)) = &children.await {
+            follow(children, &name).await;
+        }
         Ok(())
     }
 
-    /// Lets all that speaks of an agent by its name speak of the new one.
-    fn follow(&self, from: &AgentId, to: &AgentId) {
-        self.pool.rename(from, to);
-        self.waits.rename(from, to);
-        self.approvals.rename(from, to);
-        self.parts.logs.renamed(from, to);
-    }
-
     /// Removes a session; an agent that works on it ends, and its descendants with it. False when there is none.
-    pub async fn delete_session(
-        &self,
+    pub async fn delete(
+        self: &Arc<Self>,
         requester: &Requester,
         name: &AgentId,
     ) -> Result<bool, SessionError> {
@@ -216,20 +293,22 @@ impl Engine {
             return Ok(false);
         }
         self.may(requester, name).await?;
-        let _alone = self.lifecycle.write().await;
-        let family = self.pool.family(name);
-        let gone = self.parts.store.delete(name).await?;
-        let deleted = !gone.is_empty();
-        self.forget(family, gone);
-        Ok(deleted)
+        let (this, name) = (self.clone(), name.clone());
+        detached(async move {
+            let claim = this.lifecycle.directory.claim(&name).await;
+            let gone = this.store.delete(&name).await?;
+            this.lifecycle.forget(claim, &gone).await;
+            Ok(!gone.is_empty())
+        })
+        .await
     }
 
     /// Makes an agent of a session. Under another name than its own the session stays, and the agent is a copy.
-    pub async fn load_session(
-        &self,
+    pub async fn load(
+        self: &Arc<Self>,
         requester: &Requester,
         spec: LoadSpec,
-    ) -> Result<Arc<Agent>, SessionError> {
+    ) -> Result<Agent, SessionError> {
         let LoadSpec { session, agent, preset, model } = spec;
         let to = agent.unwrap_or_else(|| session.clone());
         self.may(requester, &session).await?;
@@ -238,31 +317,55 @@ impl Engine {
             return Err(Denied::OwnCopy(session).into());
         }
         let preset = match preset {
-            Some(name) => Some(linked(self.preset(Some(&name))?).await),
+            Some(name) => Some(linked(self.lifecycle.preset(Some(&name))?).await),
             None => None,
         };
-        let _lifecycle = self.lifecycle.read().await;
-        let _name = self.name_lock(&to).await;
-        self.release_lost();
-        if self.pool.live(&to).is_some() {
+        let this = self.clone();
+        detached(async move { this.load_claimed(session, to, preset, model).await }).await
+    }
+
+    async fn load_claimed(
+        &self,
+        session: AgentId,
+        to: AgentId,
+        preset: Option<Preset>,
+        model: Option<String>,
+    ) -> Result<Agent, SessionError> {
+        let claim = self.lifecycle.directory.claim(&to).await;
+        self.lifecycle.release_lost();
+        if self.lifecycle.live(&to).is_some() {
             return Err(SessionError::Live(to));
         }
+        let unknown = || SessionError::Unknown(session.clone());
         let found = match session.is_temp() {
             true => None,
-            false => self.parts.store.session(&session).await?,
+            false => self.store.session(&session).await?,
         };
-        let found = found.ok_or_else(|| SessionError::Unknown(session.clone()))?;
+        let found = found.ok_or_else(unknown)?;
         let settings = self.overridden(&found.record, preset.as_ref(), model.as_deref())?;
         if model.is_some() {
             self.check_fits(&session, settings.as_ref()).await?;
         }
-        let agent = self.make(&session, &to, settings).await?;
-        let agent = agent.ok_or_else(|| SessionError::Unknown(session.clone()))?;
-        self.pool.insert(agent.clone());
-        if found.saved && to == session {
-            self.pool.note_loaded(&to);
+        if to.is_temp() {
+            let (record, messages) = self.read(&session, settings).await?.ok_or_else(unknown)?;
+            let record = AgentRecord {
+                id: to.clone(),
+                created_at: crate::now(),
+                born: crate::random_number(),
+                ..record
+            };
+            let agent = self.lifecycle.start(record, messages, None);
+            return match self.lifecycle.directory.insert(&claim, agent.clone(), None) {
+                Ok(()) => Ok(agent),
+                Err(_) => {
+                    agent.end(Gone::Ended);
+                    Err(unknown())
+                }
+            };
         }
-        Ok(agent)
+        let loaded = self.store.load(&session, LoadedAs { name: to, settings }).await?;
+        let loaded = loaded.ok_or_else(unknown)?;
+        self.lifecycle.settle_in(&claim, loaded, None).await.ok_or_else(unknown)
     }
 
     /// What a session is to work with instead of its own settings; `None` when nothing was asked for. Never above its
@@ -272,17 +375,17 @@ impl Engine {
         record: &AgentRecord,
         preset: Option<&Preset>,
         model: Option<&str>,
-    ) -> Result<Option<SettingsRecord>, CreateError> {
+    ) -> Result<Option<AgentSettings>, CreateError> {
         if preset.is_none() && model.is_none() {
             return Ok(None);
         }
-        let mut settings = own_settings(record);
+        let mut settings = record.settings.clone();
         if let Some(model) = model {
-            self.parts.models.resolve(Some(model))?;
+            self.lifecycle.models.resolve(Some(model))?;
             settings.model = Some(model.into());
         }
         if let Some(preset) = preset {
-            let asked = self.switched(preset, &record.cwd, &record.permissions);
+            let asked = switched(&self.lifecycle, preset, &settings.cwd, &settings.permissions);
             settings.permissions = match &record.ceiling {
                 Some(ceiling) if asked.level > ceiling.level => {
                     return Err(CreateError::LevelNotBelow(asked.level));
@@ -299,82 +402,63 @@ impl Engine {
     async fn check_fits(
         &self,
         session: &AgentId,
-        settings: Option<&SettingsRecord>,
+        settings: Option<&AgentSettings>,
     ) -> Result<(), SessionError> {
-        let Some(agent) = self.detached(session, session, settings.cloned()).await? else {
+        let Some((record, conversation)) = self.read(session, settings.cloned()).await? else {
             return Ok(());
         };
-        let model = self.model(&agent).map_err(SettingsError::from)?;
-        Ok(self.check_window(&agent, &model).await?)
+        let model = self.lifecycle.models.resolve(record.settings.model.as_deref());
+        let model = model.map_err(SettingsError::from)?;
+        let agent = Snapshot::new(record, conversation, None);
+        Ok(self.tuning.check_window(&agent, &model).await?)
     }
 
-    async fn make(
+    /// A session with all it holds, whoever has it, and with these settings instead of its own.
+    async fn read(
         &self,
         session: &AgentId,
-        to: &AgentId,
-        settings: Option<SettingsRecord>,
-    ) -> Result<Option<Arc<Agent>>, SessionError> {
-        if to.is_temp() {
-            return self.detached(session, to, settings).await;
-        }
-        let stored = self.parts.store.load(session, to, settings).await?;
-        Ok(stored.map(|stored| Agent::restored(stored, self.pool.version.clone())))
-    }
-
-    /// An agent with what a session holds, that is not stored.
-    async fn detached(
-        &self,
-        session: &AgentId,
-        to: &AgentId,
-        settings: Option<SettingsRecord>,
-    ) -> Result<Option<Arc<Agent>>, SessionError> {
-        let Some((found, messages)) = self.parts.store.read_session(session).await? else {
+        settings: Option<AgentSettings>,
+    ) -> Result<Option<(AgentRecord, Conversation)>, SessionError> {
+        let Some((found, messages)) = self.store.read_session(session).await? else {
             return Ok(None);
         };
-        let settings = settings.unwrap_or_else(|| own_settings(&found.record));
-        let SettingsRecord { permissions, grants, model, cwd, system_prompt } = settings;
-        let record = AgentRecord {
-            id: to.clone(),
-            created_at: crate::now(),
-            permissions,
-            grants,
-            model,
-            cwd,
-            system_prompt,
-            ..found.record
-        };
-        Ok(Some(Agent::new(record, None, messages, self.pool.version.clone())))
+        let settings = settings.unwrap_or(found.record.settings);
+        let record = AgentRecord { settings, ..found.record };
+        Ok(Some((record, Conversation::new(Window { first: 0, messages }))))
     }
 
     /// Whether `requester` may act on a session: the administrator on every one, an agent on its own and on those of
     /// its descendants. A saved session stands where its parent stands.
     async fn may(&self, requester: &Requester, name: &AgentId) -> Result<(), SessionError> {
         let Requester::Agent(own) = requester else { return Ok(()) };
-        if self.pool.contains(name) {
-            return Ok(self.authorize(requester, Action::Manage, name)?);
+        let parent = match name.is_temp() {
+            true => None,
+            false => self.store.session(name).await?.filter(|session| session.saved),
+        };
+        let Some(parent) = parent.and_then(|saved| saved.record.parent) else {
+            return Ok(self.kin.authorize(requester, Action::Manage, name).await?);
+        };
+        if parent == *own || self.kin.ancestors(&parent).await?.iter().any(|it| it.id == *own) {
+            return Ok(());
         }
-        let saved = self.parts.store.session(name).await?;
-        let parent = saved.and_then(|session| session.record.parent);
-        let beneath = |parent: &AgentId| parent == own || self.pool.ancestors(parent).contains(own);
-        match parent.is_some_and(|parent| beneath(&parent)) {
-            true => Ok(()),
-            false => Err(Denied::Action {
-                requester: own.clone(),
-                target: name.clone(),
-                action: Action::Manage,
-            }
-            .into()),
-        }
+        let (requester, target) = (own.clone(), name.clone());
+        Err(Denied::Action { requester, target, action: Action::Manage }.into())
     }
 
     /// Whoever takes names makes agents, or what becomes one.
     async fn may_name(&self, requester: &Requester) -> Result<(), SessionError> {
         let Requester::Agent(own) = requester else { return Ok(()) };
-        let agent = self.agent(requester, own, Action::Read).await?;
-        match self.effective_permissions(&agent).agents {
+        let agent = self.lifecycle.find(requester, own, Action::Read).await?;
+        match self.kin.rights(&agent.snapshot()).await?.effective.agents {
             true => Ok(()),
             false => Err(Denied::NewName(own.clone()).into()),
         }
+    }
+}
+
+async fn follow(children: &[Agent], parent: &AgentId) {
+    for child in children {
+        child.follow_parent(parent.clone()).await;
     }
 }
 
@@ -382,15 +466,5 @@ fn permanent(name: &AgentId) -> Result<(), SessionError> {
     match name.is_temp() {
         true => Err(SessionError::Temporary(name.clone())),
         false => Ok(()),
-    }
-}
-
-fn own_settings(record: &AgentRecord) -> SettingsRecord {
-    SettingsRecord {
-        permissions: record.permissions.clone(),
-        grants: record.grants.clone(),
-        model: record.model.clone(),
-        cwd: record.cwd.clone(),
-        system_prompt: record.system_prompt.clone(),
     }
 }

@@ -1,8 +1,9 @@
 //! What a model may call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -10,23 +11,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::approval::Announce;
-use crate::engine::Engine;
+use crate::authority::Action;
+use crate::events::TurnOutcome;
+use crate::lifecycle::AgentSpec;
+use crate::lock;
 use crate::name::AgentId;
-use crate::permission::{Level, Permissions};
+use crate::permission::{Level, Permissions, ToolClass};
 use crate::provider::ToolSpec;
 
-/// Something the model may call. Implementations live in the adapters; the [gate](crate::gate) is the one way to them.
+/// Something the model may call. The [gate](crate::gate) is the one way to it.
 #[async_trait]
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
+
+    fn class(&self) -> ToolClass;
 
     /// What a call with these arguments would touch. An error says how the arguments do not fit the tool's schema.
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String>;
 
     /// Runs a call that the gate let through. What comes back, well or not, is for the model: a failure is a text
     /// that says what to do instead.
-    async fn run(&self, call: Call) -> Result<String, String>;
+    ///
+    /// When `cancel` says so it ends by itself, with all that it started, and returns what it came to; after
+    /// [`ENDING_MAX`] it is dropped.
+    async fn run(&self, call: Invocation) -> Result<String, String>;
 }
+
+/// How long a tool that was told to end may take for it: longer than a command that has to be killed, and whose output
+/// has to be drained.
+pub const ENDING_MAX: Duration = Duration::from_secs(8);
 
 /// One thing a call touches. Paths are as the model wrote them, relative to the agent's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +64,35 @@ pub enum CommandKind {
 }
 
 /// A call on its way to its tool.
-pub struct Call {
-    pub engine: Arc<Engine>,
-    pub agent: Arc<Agent>,
+pub struct Invocation {
+    pub agent: Agent,
     pub arguments: Value,
     pub access: Access,
-    /// Cancelled with the turn.
+    /// Cancelled with the turn, and when the call's time is over.
     pub cancel: CancellationToken,
     /// For tools that start turns of other agents.
     pub announce: Announce,
+    pub colleagues: Arc<dyn Colleagues>,
+}
+
+/// What an agent can do with others, in its own name: the same checks as for any other caller. Errors are for the model.
+#[async_trait]
+pub trait Colleagues: Send + Sync {
+    async fn create(&self, own: &Agent, spec: AgentSpec) -> Result<Agent, String>;
+
+    async fn find(&self, own: &Agent, id: &AgentId, action: Action) -> Result<Agent, String>;
+
+    /// Sends `content` and waits for the answer. A cancelled wait cancels the asked turn, and waits for its end.
+    async fn ask(
+        &self,
+        own: &Agent,
+        id: &AgentId,
+        content: String,
+        cancel: &CancellationToken,
+        announce: Announce,
+    ) -> Result<TurnOutcome, String>;
+
+    async fn destroy(&self, own: &Agent, id: &AgentId) -> Result<Vec<AgentId>, String>;
 }
 
 /// Within what a call runs. Tools enforce it on what they open, and the kernel on what they start.
@@ -78,20 +111,75 @@ pub struct Access {
 pub struct Toolbox {
     /// By name, and so in a stable order, for the sake of the providers' prefix caches.
     tools: BTreeMap<String, Arc<dyn Tool>>,
+    /// What agents of the same kind are offered: made once, since every step of a turn asks for it.
+    offers: Mutex<Vec<Arc<Offer>>>,
+}
+
+/// Kinds of agents whose offer is remembered. A server has a handful of presets.
+const OFFERS_MAX: usize = 64;
+
+/// The tools that agents of one kind are told of.
+pub struct Offer {
+    kind: OfferKind,
+    pub tools: Arc<[ToolSpec]>,
+    /// Of all that the model is told of them: never fewer than its tokens.
+    pub bytes: usize,
+}
+
+#[derive(PartialEq, Eq)]
+struct OfferKind {
+    write: bool,
+    commands: bool,
+    agents: bool,
+    disabled: BTreeSet<String>,
+}
+
+impl OfferKind {
+    fn is_of(&self, permissions: &Permissions) -> bool {
+        self.write == permissions.offers("", ToolClass::Write)
+            && self.commands == permissions.commands
+            && self.agents == permissions.agents
+            && self.disabled == permissions.disabled_tools
+    }
 }
 
 impl Toolbox {
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        Self { tools: tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect() }
+        let tools = tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect();
+        Self { tools, offers: Mutex::default() }
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name)
     }
 
+    /// The names of all tools of a class.
+    pub fn names(&self, class: ToolClass) -> BTreeSet<String> {
+        let of_class = self.tools.iter().filter(|(_, tool)| tool.class() == class);
+        of_class.map(|(name, _)| name.clone()).collect()
+    }
+
     /// What an agent with these permissions is offered: a tool that could only be refused is not shown.
-    pub fn specs(&self, permissions: &Permissions) -> Arc<[ToolSpec]> {
-        let offered = self.tools.values().filter(|tool| permissions.offers(&tool.spec().name));
-        offered.map(|tool| tool.spec().clone()).collect()
+    pub fn offer(&self, permissions: &Permissions) -> Arc<Offer> {
+        let mut offers = lock(&self.offers);
+        if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions)) {
+            return known.clone();
+        }
+        let offered =
+            self.tools.iter().filter(|(name, tool)| permissions.offers(name, tool.class()));
+        let tools: Arc<[ToolSpec]> = offered.map(|(_, tool)| tool.spec().clone()).collect();
+        let bytes = tools.iter().map(ToolSpec::text_bytes).sum();
+        let kind = OfferKind {
+            write: permissions.offers("", ToolClass::Write),
+            commands: permissions.commands,
+            agents: permissions.agents,
+            disabled: permissions.disabled_tools.clone(),
+        };
+        let offer = Arc::new(Offer { kind, tools, bytes });
+        if offers.len() == OFFERS_MAX {
+            offers.clear();
+        }
+        offers.push(offer.clone());
+        offer
     }
 }

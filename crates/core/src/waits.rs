@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::lock;
-use crate::name::AgentId;
 
-/// Agents whose running turn waits for another agent's answer. A turn may wait for several at once.
+/// Agents whose running turn waits for another agent's answer, by their numbers: names change. A turn may wait for
+/// several at once.
 #[derive(Default)]
 pub struct Waits {
     edges: Mutex<Edges>,
@@ -15,8 +15,8 @@ pub struct Waits {
 #[derive(Default)]
 struct Edges {
     next: u64,
-    /// Who waits for whom. By number, because a wait outlives the names it began with.
-    waits: HashMap<u64, (AgentId, AgentId)>,
+    /// Who waits for whom.
+    waits: HashMap<u64, (u64, u64)>,
 }
 
 /// One wait; it is over when this is dropped.
@@ -27,32 +27,23 @@ pub struct Wait<'a> {
 
 impl Waits {
     /// Notes that `who` is about to wait for `whom`. `None` when `whom`, directly or through others, waits for `who`.
-    pub fn begin(&self, who: &AgentId, whom: &AgentId) -> Option<Wait<'_>> {
+    pub fn begin(&self, who: u64, whom: u64) -> Option<Wait<'_>> {
         let mut edges = lock(&self.edges);
-        let (mut reached, mut next) = (vec![whom.clone()], 0);
+        let (mut reached, mut next) = (vec![whom], 0);
         while next < reached.len() {
-            if reached[next] == *who {
+            if reached[next] == who {
                 return None;
             }
             let further = edges.waits.values().filter(|(from, _)| *from == reached[next]);
             let further: Vec<_> =
-                further.map(|(_, to)| to).filter(|id| !reached.contains(id)).cloned().collect();
+                further.map(|(_, to)| *to).filter(|it| !reached.contains(it)).collect();
             reached.extend(further);
             next += 1;
         }
         edges.next += 1;
         let number = edges.next;
-        edges.waits.insert(number, (who.clone(), whom.clone()));
+        edges.waits.insert(number, (who, whom));
         Some(Wait { waits: self, number })
-    }
-
-    pub fn rename(&self, from: &AgentId, to: &AgentId) {
-        let mut edges = lock(&self.edges);
-        for name in edges.waits.values_mut().flat_map(|(who, whom)| [who, whom]) {
-            if name == from {
-                *name = to.clone();
-            }
-        }
     }
 }
 
@@ -68,20 +59,16 @@ mod tests {
 
     #[test]
     fn a_circle_is_noticed_and_a_wait_ends() {
-        let id = |name: &str| AgentId::parse(name).unwrap();
-        let (a, b, c) = (id("a"), id("b"), id("c"));
+        let (a, b, c) = (1, 2, 3);
         let waits = Waits::default();
-        assert!(waits.begin(&a, &a).is_none());
-        let _ab = waits.begin(&a, &b).unwrap();
-        let bc = waits.begin(&b, &c).unwrap();
-        let _ac = waits.begin(&a, &c).unwrap();
-        assert!(waits.begin(&c, &a).is_none());
-        assert!(waits.begin(&b, &a).is_none());
-        waits.rename(&a, &id("x"));
-        assert!(waits.begin(&c, &id("x")).is_none(), "a wait goes on under another name");
-        assert!(waits.begin(&c, &a).is_some());
+        assert!(waits.begin(a, a).is_none());
+        let _ab = waits.begin(a, b).unwrap();
+        let bc = waits.begin(b, c).unwrap();
+        let _ac = waits.begin(a, c).unwrap();
+        assert!(waits.begin(c, a).is_none());
+        assert!(waits.begin(b, a).is_none());
         drop(bc);
-        assert!(waits.begin(&b, &c).is_some());
-        assert!(waits.begin(&c, &b).is_some());
+        assert!(waits.begin(b, c).is_some());
+        assert!(waits.begin(c, b).is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use nexus_core::provider::ProviderError;
-use reqwest::StatusCode;
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
 use super::redact::Secrets;
@@ -19,13 +19,22 @@ pub(super) struct Failure {
 /// The request did not get an answer at all.
 pub(super) fn not_sent(error: reqwest::Error) -> Failure {
     let error = if error.is_connect() {
-        ProviderError::Unavailable(format!("cannot connect: {}", cause(&error)))
+        let origin = error.url().map_or_else(String::new, |url| format!(" to {}", origin(url)));
+        let cause = cause(&error);
+        ProviderError::Unavailable(format!(
+            "cannot connect{origin}: {cause}; is it running, and is its base_url right?"
+        ))
     } else if error.is_timeout() {
         ProviderError::Timeout
     } else {
         ProviderError::Unavailable(cause(&error))
     };
     Failure { error, retryable: true, retry_after: None }
+}
+
+/// Where a request went, without what stands behind the host.
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
 }
 
 /// The provider answered with something else than a stream.
@@ -46,7 +55,7 @@ pub(super) fn refused(
     // A quota that is used up stays so however long one waits.
     let lasting = report.is_some_and(|report| report.code.contains("insufficient_quota"));
     let (error, retryable) = match status.as_u16() {
-        401 | 403 => (ProviderError::Credentials(said), false),
+        401 | 403 => (ProviderError::Credentials(said + secrets.key_hint()), false),
         429 => (ProviderError::RateLimited { message: said, retry_after }, !lasting),
         408 | 500 | 502 | 503 | 504 | 529 => (ProviderError::Unavailable(said), true),
         501..=599 => (ProviderError::Unavailable(said), false),
@@ -61,7 +70,7 @@ pub(super) fn in_stream(error: &Value, secrets: &Secrets) -> ProviderError {
     let message = secrets.message(&report.message);
     let is = |words: &[&str]| words.iter().any(|word| report.code.contains(word));
     if is(&["authentication", "permission", "401", "403"]) {
-        ProviderError::Credentials(message)
+        ProviderError::Credentials(message + secrets.key_hint())
     } else if is(&["rate_limit", "429", "insufficient_quota"]) {
         ProviderError::RateLimited { message, retry_after: None }
     } else if is(&["invalid_request", "not_found", "too_large", "400", "404", "413", "422"]) {

@@ -1,8 +1,8 @@
 //! Model services over HTTP: what one is told apart by, and how one is made.
 //!
 //! [`openai`] and [`anthropic`] each are one wire format behind the core's `Provider` trait: they write a request body
-//! and read events. What both need stands beside them: [`json`] writes the body, [`http`] sends and retries, [`errors`] names what fails, [`sse`] finds the
-//! events, [`stream`] drives the reading, [`calls`] gathers tool calls, [`redact`] keeps keys to themselves.
+//! and read events. What both need stands beside them: [`json`] writes the body, [`http`] sends and retries, [`errors`] names what
+//! fails, [`stream`] drives the reading, [`calls`] gathers tool calls, [`redact`] keeps keys to themselves.
 //! [`ollama`] finds out whether one runs here.
 
 mod anthropic;
@@ -13,7 +13,6 @@ mod json;
 pub mod ollama;
 mod openai;
 mod redact;
-mod sse;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -187,6 +186,8 @@ pub struct ProviderSettings {
     pub base_url: String,
     /// Without one no authentication is sent: a server on one's own machine asks for none.
     pub api_key: Option<String>,
+    /// The environment variable that holds the key, for whoever has to mend it.
+    pub key_variable: Option<String>,
     pub auth_method: AuthMethod,
     pub extra_headers: Vec<(String, String)>,
     /// Azure's and others' `api-version` parameter, or Anthropic's `anthropic-version` header.
@@ -209,6 +210,7 @@ impl ProviderSettings {
             kind,
             base_url: kind.default_base_url().unwrap_or_default().to_owned(),
             api_key: None,
+            key_variable: None,
             auth_method: kind.default_auth_method(),
             extra_headers: Vec::new(),
             api_version: None,

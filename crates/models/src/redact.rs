@@ -1,5 +1,7 @@
 //! Keeps keys out of what people read.
 
+use nexus_core::redact::{REDACTED, redact_from};
+
 use super::ProviderSettings;
 
 /// Longest text of a provider that is passed on. It ends up in an error message, not on a page.
@@ -8,41 +10,53 @@ const MESSAGE_CHARS_MAX: usize = 300;
 /// Shorter values are not taken for secrets: to blot them out would blot out words.
 const SECRET_BYTES_MIN: usize = 6;
 
-const REDACTED: &str = "[redacted]";
+/// Whatever begins like a key in a provider's error is one, were it masked down to a few letters.
+const KEY_CHARS_MIN: usize = 1;
 
 /// The values a provider was given in confidence.
-pub(super) struct Secrets(Vec<String>);
+pub(super) struct Secrets {
+    values: Vec<String>,
+    /// What is said of the key when the provider does not take it.
+    key_hint: String,
+}
 
 impl Secrets {
     pub fn of(settings: &ProviderSettings) -> Self {
         let headers = settings.extra_headers.iter().map(|(_, value)| value);
         let values = settings.api_key.iter().chain(headers);
-        Self(values.filter(|value| value.len() >= SECRET_BYTES_MIN).cloned().collect())
+        let values = values.filter(|value| value.len() >= SECRET_BYTES_MIN).cloned().collect();
+        let key_hint = match (&settings.key_variable, &settings.api_key) {
+            (Some(variable), Some(_)) => {
+                format!("; the key is that of {variable}: mend it there and start again")
+            }
+            (Some(variable), None) => {
+                format!("; no key was sent: set {variable} and start again")
+            }
+            (None, _) => String::new(),
+        };
+        Self { values, key_hint }
+    }
+
+    /// What a person can do who reads that the provider does not take the key.
+    pub fn key_hint(&self) -> &str {
+        &self.key_hint
     }
 
     /// The text without the secrets.
     pub fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
+        self.values.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
     }
 
     /// A provider's own words, fit for an error message: one line, bounded, and without anything that looks like a
     /// key, whole or masked by the provider.
     pub fn message(&self, text: &str) -> String {
-        let words: Vec<_> = self
-            .redact(text)
-            .split_whitespace()
-            .map(|word| if looks_like_key(word) { REDACTED.to_owned() } else { word.to_owned() })
-            .collect();
-        let text = words.join(" ");
+        let text = redact_from(&self.redact(text), KEY_CHARS_MIN);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         match text.char_indices().nth(MESSAGE_CHARS_MAX) {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text,
         }
     }
-}
-
-fn looks_like_key(word: &str) -> bool {
-    word.trim_start_matches(|c: char| !c.is_alphanumeric()).starts_with("sk-")
 }
 
 #[cfg(test)]
@@ -69,7 +83,7 @@ mod tests {
         );
         assert_eq!(
             secrets().message("Incorrect: 'sk-abc***xyz'. See"),
-            "Incorrect: [redacted] See"
+            "Incorrect: '[redacted]'. See"
         );
     }
 

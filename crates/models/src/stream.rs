@@ -7,12 +7,15 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use nexus_core::logs::RAW_TARGET;
 use nexus_core::provider::{EventStream, ProviderError, ProviderEvent, Usage};
+use nexus_sse as sse;
 use reqwest::Response;
 use tracing::Level;
 
 use super::errors;
 use super::redact::Secrets;
-use super::sse;
+
+/// Longest event taken. An answer arrives in small events; one that never ends must not fill the memory.
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How long the end of the body may lag behind the terminator. Only a body read to its end leaves a connection that
 /// can be used again, but an answer that is complete must not wait for one.
@@ -61,7 +64,7 @@ pub(super) fn events<D: Decode>(
 ) -> EventStream {
     let reading = Reading {
         response,
-        sse: sse::Decoder::default(),
+        sse: sse::Decoder::new(EVENT_BYTES_MAX),
         decode,
         ready: Ready::default(),
         progress: Progress::Open,

@@ -1,9 +1,12 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::exec::Approve;
 use crate::model::ModelArgs;
 use crate::rpc::RpcArgs;
 use crate::session::SessionArgs;
@@ -29,6 +32,9 @@ pub enum Command {
     /// Run the server: HTTP on loopback and a Unix socket
     Serve(ServeArgs),
     /// Run one turn without a server and print the answer
+    ///
+    /// Exit code 0 when the turn ended, 1 when it failed, 2 when there is nothing to say, 3 when something was denied that
+    /// needs approval, 130 when it was interrupted, 141 when nobody reads the answer any more.
     Exec(ExecArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
@@ -67,8 +73,8 @@ pub struct ServeOptions {
     /// Model for agents that name none
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Path of the Unix socket
-    #[arg(long, value_name = "PATH", env = "ASH_RPC_SOCKET", conflicts_with = "no_socket")]
+    /// Path of the Unix socket; without it the variable ASH_RPC_SOCKET, else server.socket of the configuration
+    #[arg(long, value_name = "PATH", conflicts_with = "no_socket", value_parser = OsStringValueParser::new().try_map(socket))]
     pub socket: Option<PathBuf>,
     /// Open no Unix socket
     #[arg(long)]
@@ -90,6 +96,44 @@ pub struct ServeOptions {
     pub log_format: Option<LogFormat>,
 }
 
+/// Names the socket where the command line does not.
+const SOCKET_VARIABLE: &str = "ASH_RPC_SOCKET";
+
+impl ServeOptions {
+    /// With what the environment says; an empty variable says nothing.
+    pub fn with_environment(mut self) -> anyhow::Result<Self> {
+        let variable = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
+        if let Some(path) = variable.filter(|_| self.socket.is_none() && !self.no_socket) {
+            let path = PathBuf::from(path);
+            nexus_config::check_socket_path(&path)
+                .map_err(|why| anyhow::anyhow!("{SOCKET_VARIABLE}: {}: {why}", path.display()))?;
+            self.socket = Some(path);
+        }
+        Ok(self)
+    }
+
+    /// The first option that says how to serve, where nothing says to.
+    pub fn any(&self) -> Option<&'static str> {
+        let given = [
+            ("--host", self.host.is_some()),
+            ("--model", self.model.is_some()),
+            ("--socket", self.socket.is_some()),
+            ("--no-socket", self.no_socket),
+            ("--no-auth", self.no_auth),
+            ("--log-dir", self.log_dir.is_some()),
+            ("--verbose", self.verbose),
+            ("--raw-log", self.raw_log),
+            ("--log-format", self.log_format.is_some()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+}
+
+fn socket(path: OsString) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    nexus_config::check_socket_path(&path).map(|()| path)
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
@@ -99,14 +143,17 @@ pub enum LogFormat {
 
 #[derive(Args)]
 pub struct ExecArgs {
-    /// What to say; - reads standard input
-    pub prompt: String,
+    /// What to say. What is piped in goes below it, and alone when the prompt is absent or -
+    pub prompt: Option<String>,
     /// Model to ask
     #[arg(short, long)]
     pub model: Option<String>,
-    /// Permission preset of the agent
+    /// Permission preset of the agent: sandboxed (the default), worker, trusted, or one from the configuration
     #[arg(long)]
     pub preset: Option<String>,
+    /// What is done with what needs approval, such as commands; ask where a person watches, never otherwise
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub approve: Option<Approve>,
     /// Working directory of the agent
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,

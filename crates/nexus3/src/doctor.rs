@@ -1,11 +1,11 @@
 //! `nexus3 doctor`: whether the store is whole, and what can be saved when it is not.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use nexus_store::Checkup;
 
 use crate::cli::DoctorArgs;
+use crate::output::print;
 use crate::wiring;
 
 /// Sessions that are named when they are not whole; the rest is counted.
@@ -23,7 +23,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     } else if !checkup.is_whole() {
         text += "To write what can be read to a new database: nexus3 doctor --salvage FILE\n";
     }
-    io::stdout().write_all(text.as_bytes())?;
+    print(text)?;
     let well = checkup.is_whole() || args.salvage.is_some();
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

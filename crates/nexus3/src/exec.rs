@@ -1,27 +1,39 @@
 //! `nexus3 exec`: one turn without a server. It enters through the in-memory transport, as any other caller.
 
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+mod approve;
+
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 use indicatif::ProgressBar;
 use nexus_core::Requester;
-use nexus_core::approval::ApprovalMode;
 use nexus_core::gate::APPROVAL_RULE;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::api::{Api as _, CallError};
 use nexus_protocol::envelope::{Call, Outgoing};
 use nexus_protocol::error::INVALID_PARAMS;
+use nexus_protocol::params::is_blank;
+use nexus_protocol::permission::ApprovalEntry;
 use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_tools::sandbox::Launcher;
 use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::cli::ExecArgs;
+pub use approve::Approve;
+use approve::Approver;
+
+use crate::cli::{Cli, ExecArgs};
+use crate::input;
+use crate::output::{complain, print};
 use crate::rpc;
 use crate::serve;
 use crate::signals::Signals;
@@ -33,40 +45,68 @@ const DENIED: u8 = 3;
 /// As a shell reports a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// Most that is read from standard input.
-const PROMPT_BYTES_MAX: u64 = 10 << 20;
-
 pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let prompt = read_prompt(&args.prompt)?;
+    let prompt = tokio::select! {
+        prompt = prompt(args.prompt.clone()) => prompt?,
+        () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+    };
+    if is_blank(&prompt) {
+        return nothing_to_say();
+    }
     let home = wiring::home()?;
     let mut config = wiring::load_config(&home, args.model.clone())?;
-    // Nobody could answer: there is no server to call.
-    config.permissions.approvals = ApprovalMode::Deny;
+    let approver = Approver::choose(args.approve);
+    config.permissions.approvals = approver.mode();
+    let nobody_asked = args.approve.is_none() && matches!(approver, Approver::Nobody);
     let logs = Logs::none();
     let wired = wiring::wire(&home, &wiring::cwd()?, &config, logs, Launcher::own()).await?;
-    let mut printer = Printer::new(args.json);
+    let (questions, asked) = mpsc::unbounded_channel();
+    let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+    let _approving = AbortOnDropHandle::new(tokio::spawn(approver.run(api, asked)));
+    let mut printer = Printer::new(args.json, questions);
     let outcome = turn(&wired, &args, &prompt, &mut signals, &mut printer).await;
-    wired.engine.stop_turns(Duration::ZERO).await;
+    wired.engine.turns.stop(Duration::ZERO).await;
     serve::close(&wired, None).await?;
     match outcome? {
         Ok(result) if result.cancelled => Ok(ExitCode::from(INTERRUPTED)),
-        Ok(_) if printer.denied => Ok(ExitCode::from(DENIED)),
+        Ok(_) if printer.denied => {
+            if nobody_asked {
+                complain("To allow such things: --approve ask (on a terminal) or --approve all");
+            }
+            Ok(ExitCode::from(DENIED))
+        }
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("Error: {}", rpc::refusal(&error));
+            complain(format_args!("Error: {}", rpc::refusal(&error)));
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-fn read_prompt(prompt: &str) -> anyhow::Result<String> {
-    if prompt != "-" {
-        return Ok(prompt.into());
+/// What is said to the agent: the prompt, and below it what is piped in. A terminal is read only when `-` says so.
+async fn prompt(argument: Option<String>) -> anyhow::Result<String> {
+    let forced = argument.as_deref() == Some("-");
+    let told = argument.filter(|_| !forced).unwrap_or_default();
+    if io::stdin().is_terminal() && !forced {
+        return Ok(told);
     }
-    let mut text = String::new();
-    io::stdin().take(PROMPT_BYTES_MAX).read_to_string(&mut text).context("standard input")?;
-    Ok(text)
+    let read = || input::read_all(io::stdin(), "standard input");
+    let piped = tokio::task::spawn_blocking(read).await??;
+    Ok(match (is_blank(&told), is_blank(&piped)) {
+        (true, _) => piped,
+        (false, true) => told,
+        (false, false) => format!("{told}\n\n{piped}"),
+    })
+}
+
+fn nothing_to_say() -> anyhow::Result<ExitCode> {
+    let why = "there is nothing to say: give a prompt, or pipe it in";
+    let mut command = Cli::command();
+    command.build();
+    let exec = command.find_subcommand_mut("exec").context("there is no command exec")?;
+    exec.error(ErrorKind::MissingRequiredArgument, why).print()?;
+    Ok(ExitCode::from(2))
 }
 
 /// Runs the turn, printing what arrives. The outer error is ours, the inner one the turn's.
@@ -144,16 +184,18 @@ struct Printer {
     ends_with_newline: bool,
     /// Something that needs leave was denied.
     denied: bool,
+    /// To whoever answers for the person.
+    questions: mpsc::UnboundedSender<ApprovalEntry>,
 }
 
 impl Printer {
-    fn new(json: bool) -> Self {
+    fn new(json: bool, questions: mpsc::UnboundedSender<ApprovalEntry>) -> Self {
         let spinner = (!json && io::stderr().is_terminal()).then(|| {
             let spinner = ProgressBar::new_spinner().with_message("thinking");
             spinner.enable_steady_tick(Duration::from_millis(100));
             spinner
         });
-        Self { json, spinner, ends_with_newline: true, denied: false }
+        Self { json, spinner, ends_with_newline: true, denied: false, questions }
     }
 
     fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
@@ -161,7 +203,7 @@ impl Printer {
         let params = notification.params.map_or("{}", |params| params.get());
         if notification.method.as_deref() == Some(STREAM_EVENT) {
             let StreamEvent { event, .. } = serde_json::from_str(params)?;
-            self.event(&event);
+            self.event(event);
         }
         if self.json {
             return self.line(message);
@@ -174,12 +216,26 @@ impl Printer {
     }
 
     /// A person is told what was denied; the model was told too and may have gone another way.
-    fn event(&mut self, event: &Event) {
-        if let Event::ToolResult { content, refused_by, .. } = event
-            && refused_by.as_deref() == Some(APPROVAL_RULE)
-        {
-            self.denied = true;
-            eprintln!("{content}");
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::ToolResult { content, refused_by, .. }
+                if refused_by.as_deref() == Some(APPROVAL_RULE) =>
+            {
+                self.denied = true;
+                complain(content);
+            }
+            Event::ApprovalRequested { approval } => {
+                self.stop_spinner();
+                // Nobody takes it any more when the program is about to end.
+                let _ = self.questions.send(approval);
+            }
+            _ => {}
+        }
+    }
+
+    fn stop_spinner(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
         }
     }
 
@@ -191,18 +247,14 @@ impl Printer {
     }
 
     fn text(&mut self, text: &str) -> anyhow::Result<()> {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+        self.stop_spinner();
         if !text.is_empty() {
             self.ends_with_newline = text.ends_with('\n');
         }
-        let mut out = io::stdout();
-        out.write_all(text.as_bytes())?;
-        Ok(out.flush()?)
+        print(text)
     }
 
     fn line(&self, message: &[u8]) -> anyhow::Result<()> {
-        Ok(io::stdout().write_all(&[message, b"\n"].concat())?)
+        print([message, b"\n"].concat())
     }
 }

@@ -1,6 +1,5 @@
 //! `nexus3 serve --greet`: the first conversation, so that a fresh machine shows at once that everything works.
 
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use nexus_server::transport::memory::MemoryConnection;
 use serde_json::json;
 
 use crate::model;
+use crate::output::{complain, print};
 use crate::signals::Signals;
 use crate::wiring::Wired;
 
@@ -22,11 +22,14 @@ const GREETING: &str = "Hello";
 /// Fetches the built-in model where no other is configured. False when a signal came instead; what else goes wrong is
 /// printed, and the server goes on.
 pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> bool {
-    match wired.engine.models().resolve(None) {
+    match wired.engine.models.resolve(None) {
         Err(ModelError::NoneConfigured) => match model::pull(models, None, signals).await {
-            Ok(pulled) => pulled,
+            Ok(pulled) => {
+                wired.weights.look().await;
+                pulled
+            }
             Err(error) => {
-                eprintln!("Error: {error:#}");
+                complain(format_args!("Error: {error:#}"));
                 true
             }
         },
@@ -37,11 +40,13 @@ pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> bool 
 /// Says hello to the default agent and prints what it answers, as it comes. What goes wrong is printed too: a server
 /// that was not answered is still a server.
 pub async fn greet(wired: &Wired) {
-    if let Ok(model) = wired.engine.models().resolve(None) {
-        println!("You to {} ({}): {GREETING}", model.alias, model.provider_name);
+    if let Ok(model) = wired.engine.models.resolve(None) {
+        let (alias, provider) = (model.alias, model.provider_name);
+        // Where nobody reads it the turn ends with the first word, and says so to nobody.
+        let _ = print(format!("You to {alias} ({provider}): {GREETING}\n"));
     }
     if let Err(error) = turn(wired).await {
-        eprintln!("Error: {error:#}");
+        complain(format_args!("Error: {error:#}"));
     }
 }
 
@@ -66,8 +71,7 @@ async fn turn(wired: &Wired) -> anyhow::Result<()> {
     if let Some(error) = answer.error {
         bail!("{}", crate::rpc::refusal(&error));
     }
-    printer.finish();
-    Ok(())
+    printer.finish()
 }
 
 struct Printer {
@@ -84,9 +88,7 @@ impl Printer {
             Some(STREAM_DATA) => {
                 let data: StreamData = serde_json::from_str(params)?;
                 self.first_word.get_or_insert_with(|| self.started.elapsed());
-                let mut out = io::stdout();
-                out.write_all(data.chunk.as_bytes())?;
-                out.flush()?;
+                print(data.chunk.as_bytes())?;
             }
             Some(STREAM_EVENT) => {
                 let event: StreamEvent = serde_json::from_str(params)?;
@@ -100,15 +102,17 @@ impl Printer {
     }
 
     /// How fast it was. Services that do not count tokens have no such line.
-    fn finish(&self) {
-        println!();
+    fn finish(&self) -> anyhow::Result<()> {
+        let mut text = "\n".to_string();
         let first = self.first_word.unwrap_or_default();
         let writing = self.started.elapsed().saturating_sub(first).as_secs_f64();
         if self.output_tokens > 1 && writing > 0.0 {
             let rate = (self.output_tokens - 1) as f64 / writing;
             let first = first.as_secs_f64();
             let tokens = self.output_tokens;
-            println!("[{tokens} tokens, {rate:.0} tokens/s, first word after {first:.2} s]");
+            text +=
+                &format!("[{tokens} tokens, {rate:.0} tokens/s, first word after {first:.2} s]\n");
         }
+        print(text)
     }
 }

@@ -7,8 +7,10 @@ mod cli;
 mod doctor;
 mod exec;
 mod greet;
+mod input;
 mod logging;
 mod model;
+mod output;
 mod rpc;
 mod serve;
 mod session;
@@ -17,14 +19,15 @@ mod signals;
 pub mod wiring;
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use nexus_store::SqliteStore;
 use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
+use output::{READER_GONE, ReaderGone, complain, print};
 use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
@@ -39,8 +42,9 @@ pub fn main() -> ExitCode {
 pub fn main_on(open_store: OpenStore<'_>, args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(Cli::parse_from(args), open_store) {
         Ok(code) => code,
+        Err(error) if error.is::<ReaderGone>() => ExitCode::from(READER_GONE),
         Err(error) => {
-            eprintln!("Error: {error:#}");
+            complain(format_args!("Error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -49,7 +53,8 @@ pub fn main_on(open_store: OpenStore<'_>, args: impl IntoIterator<Item = OsStrin
 fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Serve(args)) => {
-            on_runtime(serve::serve(args.port, args.greet, args.options, open_store))
+            let options = args.options.with_environment()?;
+            on_runtime(serve::serve(args.port, args.greet, options, open_store))
         }
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
@@ -61,14 +66,24 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "nexus3", &mut script);
-            io::stdout().write_all(&script)?;
+            print(script)?;
             Ok(ExitCode::SUCCESS)
         }
-        None if cli.stdio => on_runtime(serve::stdio(cli.options, open_store)),
-        None => match cli.serve {
-            Some(port) => on_runtime(serve::serve(port, false, cli.options, open_store)),
-            None => {
-                Cli::command().print_help()?;
+        None if cli.stdio => on_runtime(serve::stdio(cli.options.with_environment()?, open_store)),
+        None => match (cli.serve, cli.options.any()) {
+            (Some(port), _) => {
+                let options = cli.options.with_environment()?;
+                on_runtime(serve::serve(port, false, options, open_store))
+            }
+            (None, Some(option)) => {
+                let why = format!(
+                    "{option} says how to serve, and nothing says to: put it behind nexus3 serve"
+                );
+                Cli::command().error(ErrorKind::MissingSubcommand, why).print()?;
+                Ok(ExitCode::from(2))
+            }
+            (None, None) => {
+                print(Cli::command().render_help().to_string())?;
                 Ok(ExitCode::from(2))
             }
         },
@@ -90,7 +105,7 @@ fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     } else {
         format!("{:#}\n", nexus_server::openrpc::document(&methods))
     };
-    io::stdout().write_all(text.as_bytes())?;
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,13 +114,13 @@ fn trust(args: &TrustArgs) -> anyhow::Result<ExitCode> {
     let dir = args.dir.as_deref().unwrap_or_else(|| ".".as_ref());
     if args.list {
         for dir in nexus_config::trusted(&home)? {
-            println!("{}", dir.display());
+            print(format!("{}\n", dir.display()))?;
         }
     } else if args.remove {
         let removed = nexus_config::untrust(&home, dir)?;
-        println!("{}", if removed { "no longer trusted" } else { "was not trusted" });
+        print(if removed { "no longer trusted\n" } else { "was not trusted\n" })?;
     } else {
-        println!("trusted: {}", nexus_config::trust(&home, dir)?.display());
+        print(format!("trusted: {}\n", nexus_config::trust(&home, dir)?.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

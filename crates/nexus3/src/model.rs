@@ -3,7 +3,7 @@
 mod fetch;
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use nexus_config::BUILT_IN;
 use nexus_core::embed::Embedder as _;
 use serde_json::json;
 
+use crate::output::{complain, print};
 use crate::signals::Signals;
 use crate::wiring;
 
@@ -56,12 +57,14 @@ pub async fn run(args: ModelArgs) -> anyhow::Result<ExitCode> {
     let directory = wiring::models_dir(&wiring::home()?)?;
     match args.command {
         ModelCommand::List => list(&directory)?,
-        ModelCommand::Path { name } => println!("{}", installed(&directory, name)?.display()),
+        ModelCommand::Path { name } => {
+            print(format!("{}\n", installed(&directory, name)?.display()))?;
+        }
         ModelCommand::Remove { name } => {
             let file = installed(&directory, name)?;
             fs::remove_file(&file)
                 .with_context(|| format!("{} cannot be removed", file.display()))?;
-            println!("removed {}", file.display());
+            print(format!("removed {}\n", file.display()))?;
         }
         ModelCommand::Pull { file } => {
             let mut signals = Signals::listen()?;
@@ -74,7 +77,7 @@ pub async fn run(args: ModelArgs) -> anyhow::Result<ExitCode> {
             let (model, dimensions) = (embedder.model_id().to_owned(), embedder.dimensions());
             let vectors = embedder.embed(text).await?;
             let answer = json!({"model": model, "dimensions": dimensions, "vectors": vectors});
-            writeln!(std::io::stdout(), "{answer}")?;
+            print(format!("{answer}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -88,7 +91,7 @@ pub async fn pull(
 ) -> anyhow::Result<bool> {
     let target = default_file(directory);
     if file.is_none() && fetch::is_default(&target)? {
-        println!("{} is here already", target.display());
+        print(format!("{} is here already\n", target.display()))?;
         return Ok(true);
     }
     let workshop = fetch::Workshop::open(directory)?;
@@ -97,11 +100,11 @@ pub async fn pull(
     tokio::select! {
         installed = work => {
             let installed = installed?;
-            println!("installed {}", installed.display());
+            print(format!("installed {}\n", installed.display()))?;
             Ok(true)
         }
         () = signals.next() => {
-            eprintln!("interrupted: nothing was installed");
+            complain("interrupted: nothing was installed");
             Ok(false)
         }
     }
@@ -124,7 +127,7 @@ fn list(directory: &Path) -> anyhow::Result<()> {
     for file in files {
         let bytes = fs::metadata(&file)?.len();
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        println!("{name}\t{bytes}\t{}", file.display());
+        print(format!("{name}\t{bytes}\t{}\n", file.display()))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod sessions;
 mod settings;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,12 +22,12 @@ use nexus_client::{
 use nexus_protocol::Method;
 use nexus_protocol::agent::{
     CreateAgent, CreateAgentParams, CreateAgentToken, CreateAgentTokenParams, DestroyAgent,
-    DestroyAgentParams, ListAgents,
+    DestroyAgentParams, ListAgents, ListAgentsParams,
 };
 use nexus_protocol::conversation::{
     Compact, CompactParams, GetContext, GetMessages, GetMessagesParams, GetTokens,
 };
-use nexus_protocol::params::{Bounded, NoParams};
+use nexus_protocol::params::{BLANK, Bounded, NoParams, NonBlank};
 use nexus_protocol::server::ShutdownServer;
 use nexus_protocol::settings::{GetAgentSummaries, GetAgentSummariesParams};
 use nexus_protocol::turn::{
@@ -35,10 +35,12 @@ use nexus_protocol::turn::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::input::read_all;
+use crate::output::{READER_GONE, ReaderGone, complain};
 pub use args::RpcArgs;
 use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
 pub use output::refusal;
-use output::{Output, Progress, report};
+use output::{Output, Progress, explain};
 
 /// For what is answered at once.
 const QUICK: Duration = Duration::from_secs(30);
@@ -48,15 +50,15 @@ const TIMEOUT_GRACE: Duration = Duration::from_secs(5);
 
 const DETECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most that is read from stdin or a file: as much as the largest message of any transport.
-const INPUT_BYTES_MAX: u64 = 10 << 20;
-
 pub async fn run(args: RpcArgs) -> ExitCode {
     let mut output = Output::stdout();
     let done = execute(&args.server, args.command, &mut output).await;
-    done.unwrap_or_else(|error| {
-        report(&error, &args.server);
-        ExitCode::FAILURE
+    done.unwrap_or_else(|error| match error.is::<ReaderGone>() {
+        true => ExitCode::from(READER_GONE),
+        false => {
+            complain(format_args!("Error: {}", explain(&error, &args.server)));
+            ExitCode::FAILURE
+        }
     })
 }
 
@@ -91,7 +93,9 @@ async fn execute<W: Write>(
         RpcCommand::Settings(command) => settings::run(server, command).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,
-        RpcCommand::List => ask::<ListAgents>(server, &Target::Server, NoParams {}).await?,
+        RpcCommand::List => {
+            ask::<ListAgents>(server, &Target::Server, ListAgentsParams::default()).await?
+        }
         RpcCommand::Shutdown => ask::<ShutdownServer>(server, &Target::Server, NoParams {}).await?,
         RpcCommand::Token { id } => {
             let params = CreateAgentTokenParams { agent_id: id };
@@ -155,7 +159,7 @@ async fn create(server: &ServerArgs, args: CreateArgs) -> anyhow::Result<Value> 
         allowed_write_paths: (!write_paths.is_empty()).then_some(write_paths),
         model: args.model,
         parent_agent_id: args.parent,
-        initial_message: args.message.map(text_or_stdin).transpose()?,
+        initial_message: args.message.map(message).transpose()?,
         wait_for_initial_response: args.wait.then_some(true),
         ..CreateAgentParams::default()
     };
@@ -198,10 +202,10 @@ async fn send_stream<W: Write>(
                 let rest = if streamed { "" } else { &result.content };
                 output.text(&format!("{rest}\n"))?;
                 if result.cancelled {
-                    eprintln!("The turn was cancelled.");
+                    complain("The turn was cancelled.");
                 }
                 if result.halted_at_iteration_limit {
-                    eprintln!("The turn was halted at the iteration limit.");
+                    complain("The turn was halted at the iteration limit.");
                 }
             }
             StreamItem::Start { .. }
@@ -300,7 +304,7 @@ fn client(server: &ServerArgs, timeout: Option<Duration>) -> anyhow::Result<Nexu
     }
     let client = builder.build()?;
     for warning in client.warnings() {
-        eprintln!("Warning: {warning}");
+        complain(format_args!("Warning: {warning}"));
     }
     Ok(client)
 }
@@ -318,11 +322,10 @@ impl SendArgs {
         let both = self.text == "-" && self.schema.as_deref() == Some(Path::new("-"));
         ensure!(!both, "the message and the schema cannot both come from stdin");
         Ok(SendParams {
-            content: text_or_stdin(self.text)?,
             request_id: self.request_id.map(RequestId::Text),
             timeout_ms: turn_timeout(self.timeout),
             response_schema: self.schema.as_deref().map(read_schema).transpose()?,
-            ..SendParams::default()
+            ..SendParams::new(message(self.text)?)
         })
     }
 }
@@ -334,6 +337,12 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
         Ok(path) => Ok(path),
         Err(path) => bail!("{} is not UTF-8, which JSON needs", path.display()),
     }
+}
+
+/// What is said to an agent.
+fn message(text: String) -> anyhow::Result<NonBlank> {
+    let name = if text == "-" { "stdin" } else { "the message" };
+    NonBlank::new(text_or_stdin(text)?).with_context(|| format!("{name} {BLANK}"))
 }
 
 fn text_or_stdin(text: String) -> anyhow::Result<String> {
@@ -355,14 +364,6 @@ fn read_schema(file: &Path) -> anyhow::Result<Map<String, Value>> {
         Value::Object(schema) => Ok(schema),
         _ => bail!("{name} is JSON, but no object, as a JSON Schema is"),
     }
-}
-
-fn read_all(source: impl Read, name: &str) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let length = source.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text);
-    let length = length.with_context(|| format!("reading {name}"))?;
-    ensure!(length as u64 <= INPUT_BYTES_MAX, "{name} has more than {INPUT_BYTES_MAX} bytes");
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
 //! `nexus3 serve` and `nexus3 --stdio`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use nexus_config::Config;
+use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::transport::http::{self, HttpServer, Limits};
 use nexus_server::transport::stdio;
-use nexus_server::transport::unix::{BindError, UnixServer};
+use nexus_server::transport::unix::{self, BindError, UnixServer};
 use nexus_store::agent_logs::{AgentLogFiles, Options as LogOptions};
 use nexus_tools::sandbox::Launcher;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +33,9 @@ const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
 /// Connections that do not end after the turns' grace period are left behind after this long.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
 
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 pub async fn serve(
     port: Option<u16>,
     greets: bool,
@@ -45,8 +50,8 @@ pub async fn serve(
     let agent_logs = agent_logs(&options)?;
     let log = logging::init(options.log_format, options.verbose, &agent_logs);
     // The port first: a second server on it must fail before it touches anything.
-    let listener = bind(&config, port, &options).await?;
-    let address = listener.local_addr()?;
+    let bound = bind(&config, port, &options)?;
+    let address = bound.local_addr()?;
     let socket = open_socket(&config, &options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
@@ -57,6 +62,8 @@ pub async fn serve(
     if greets && !greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
         return close(&wired, Some(&agent_logs)).await.map(|()| ExitCode::SUCCESS);
     }
+    // After the token: who waits for the port and then reads the file must not find that of a server that died.
+    let listener = bound.listen(BACKLOG).map_err(|error| unbindable(address, error))?;
     announce(
         address,
         token_file.as_ref().map(TokenFile::path),
@@ -64,9 +71,15 @@ pub async fn serve(
         &wired.models(),
     );
 
+    let contact = Contact {
+        url: Some(format!("http://{address}")),
+        socket: socket.as_ref().map(|socket| socket.path().to_path_buf()),
+    };
+    tokio::spawn(be_found(wired.engine.store.clone(), contact));
+
     let stop = CancellationToken::new();
-    let engine = wired.engine.clone();
-    let born = move |id: &AgentId| engine.born(id);
+    let agents = wired.engine.agents.clone();
+    let born = move |id: AgentId| agents.clone().birth(id);
     let server = HttpServer::new(
         listener,
         wired.dispatcher.clone(),
@@ -91,7 +104,7 @@ pub async fn serve(
     tracing::info!("stopping");
     stop.cancel();
     let ending = async {
-        wired.engine.stop_turns(config.server.shutdown_grace).await;
+        wired.engine.turns.stop(config.server.shutdown_grace).await;
         let connections = async {
             let _ = http.await;
             if let Some(unix) = unix {
@@ -122,30 +135,23 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
     let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
-    let serving = stdio::serve(
+    let parent = stdio::serve(
         wired.dispatcher.clone(),
         tokio::io::stdin(),
         tokio::io::stdout(),
+        config.server.answer_bytes_max,
         stop.clone(),
     );
-    tokio::pin!(serving);
-    let (writer, grace) = tokio::select! {
+    let grace = tokio::select! {
         // The parent is gone or wants no more: nobody waits for what still runs.
-        writer = &mut serving => (writer?, Duration::ZERO),
-        () = async { tokio::select! {
-            () = signals.next() => {}
-            () = wired.engine.stop_requested().cancelled() => {}
-        } } => {
-            stop.cancel();
-            (serving.await?, config.server.shutdown_grace)
-        }
+        () = parent.gone.cancelled() => Duration::ZERO,
+        () = signals.next() => config.server.shutdown_grace,
+        () = wired.engine.stop_requested().cancelled() => config.server.shutdown_grace,
     };
     stop.cancel();
-    wired.engine.stop_turns(grace).await;
+    wired.engine.turns.stop(grace).await;
     let answered = async {
-        if let Some(writer) = writer {
-            let _ = writer.await;
-        }
+        let _ = parent.answered.await;
         if let Some(unix) = unix {
             let _ = unix.await;
         }
@@ -173,8 +179,11 @@ fn serve_socket(
     config: &Config,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let idle_timeout = config.server.socket_idle_timeout;
-    tokio::spawn(socket.run(wired.dispatcher.clone(), idle_timeout, stop.clone()))
+    let limits = unix::Limits {
+        connections_max: config.server.max_connections,
+        idle_timeout: config.server.socket_idle_timeout,
+    };
+    tokio::spawn(socket.run(wired.dispatcher.clone(), limits, stop.clone()))
 }
 
 /// Everything on disk, then the logs.
@@ -200,24 +209,34 @@ fn agent_logs(options: &ServeOptions) -> anyhow::Result<AgentLogFiles> {
     AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")
 }
 
-async fn bind(
-    config: &Config,
-    port: Option<u16>,
-    options: &ServeOptions,
-) -> anyhow::Result<TcpListener> {
+/// The port, taken but not yet open: whoever connects is refused until it listens.
+fn bind(config: &Config, port: Option<u16>, options: &ServeOptions) -> anyhow::Result<TcpSocket> {
     let host = options.host.as_deref().unwrap_or(&config.server.host);
     let Some(address) = http::loopback(host) else {
         bail!("host {host} is refused: this server binds only to 127.0.0.1, localhost or ::1");
     };
     let address = SocketAddr::new(address, port.unwrap_or(config.server.port));
-    match TcpListener::bind(address).await {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!(
-                "port {0} is in use; see who has it with: nexus3 rpc detect -p {0}",
-                address.port()
-            )
-        }
-        bound => bound.with_context(|| format!("{address} cannot be bound")),
+    // First for ourselves alone: two sockets that may share a port can both be bound until one of them listens. Where
+    // connections of a server that ended are not forgotten yet, only a shared one can be had.
+    bind_to(address, false)
+        .or_else(|_| bind_to(address, true))
+        .map_err(|error| unbindable(address, error))
+}
+
+fn bind_to(address: SocketAddr, shared: bool) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(shared)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn unbindable(address: SocketAddr, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "port {0} is in use; see who has it with: nexus3 rpc detect -p {0}",
+            address.port()
+        ),
+        _ => anyhow::Error::new(error).context(format!("{address} cannot be bound")),
     }
 }
 
@@ -230,6 +249,7 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
         return Ok(Some(UnixServer::bind(path)?));
     }
     let fallback = std::env::var_os("XDG_RUNTIME_DIR")
+        .filter(|dir| !dir.is_empty())
         .map(|dir| PathBuf::from(dir).join("ash").join("rpc.sock"));
     for path in [Some(PathBuf::from(DEFAULT_SOCKET)), fallback].into_iter().flatten() {
         match UnixServer::bind(&path) {
@@ -246,11 +266,18 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
     Ok(None)
 }
 
+/// Lets other processes on the home tell their callers where the agents of this one are to be had.
+async fn be_found(store: Arc<dyn Store>, contact: Contact) {
+    if let Err(error) = store.announce(contact).await {
+        tracing::warn!(%error, "other processes on this home cannot say how to reach this one");
+    }
+}
+
 fn announce(address: SocketAddr, token_file: Option<&Path>, socket: Option<&Path>, models: &str) {
     let text = |path: Option<&Path>| path.map(|path| path.display().to_string());
     if token_file.is_none() {
         tracing::warn!(
-            "running WITHOUT A TOKEN (--no-auth): anyone on this machine can drive this server; agents' commands get no network"
+            "running WITHOUT A TOKEN (--no-auth): anyone on this machine can drive this server; agents' commands get no network. Start it without --no-auth to have one"
         );
     }
     tracing::info!(
@@ -266,9 +293,32 @@ fn limits(config: &Config) -> Limits {
     let server = &config.server;
     Limits {
         body_bytes_max: server.body_bytes_max,
+        answer_bytes_max: server.answer_bytes_max,
         header_bytes_max: server.header_bytes_max,
         header_count_max: server.header_count_max,
         read_timeout: server.request_read_timeout,
         connections_max: server.max_connections,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_is_only_bound_is_taken_and_not_open() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let bound = bind_to(any, false).unwrap();
+        let address = bound.local_addr().unwrap();
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        for shared in [false, true] {
+            let taken = bind_to(address, shared).unwrap_err();
+            assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        }
+        let _listener = bound.listen(BACKLOG).unwrap();
+        TcpStream::connect(address).unwrap();
     }
 }

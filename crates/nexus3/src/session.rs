@@ -13,10 +13,11 @@ use nexus_config::{Config, ModelCatalog};
 use nexus_core::AgentId;
 use nexus_core::permission::{Level, Preset};
 use nexus_core::provider::Models as _;
-use nexus_core::store::Store as _;
+use nexus_core::store::{AgentStore as _, SessionStore as _};
 use nexus_store::SqliteStore;
 use serde_json::json;
 
+use crate::output::{complain, print};
 use crate::wiring;
 
 /// What an imported session may do unless somebody says otherwise.
@@ -85,7 +86,7 @@ async fn export(store: &SqliteStore, name: &str, output: Option<&Path>) -> anyho
     let (session, messages) = found.with_context(|| format!("there is no session {name}"))?;
     let text = format!("{:#}\n", session_file::export(&session, &messages)?);
     match output {
-        None => io::stdout().write_all(text.as_bytes())?,
+        None => print(text)?,
         Some(path) => write_private(path, &text)
             .with_context(|| format!("{} cannot be written", path.display()))?,
     }
@@ -119,15 +120,16 @@ async fn import(store: &SqliteStore, home: &Path, args: ImportArgs) -> anyhow::R
             protected: &protected,
         };
         let mut record = file.record(&import).with_context(|| format!("{}", path.display()))?;
-        record.model = known_model(&catalog, record.model);
-        let (name, cwd, level) = (record.id.clone(), record.cwd.clone(), record.permissions.level);
+        record.settings.model = known_model(&catalog, record.settings.model.take());
+        let (name, cwd, level) =
+            (record.id.clone(), record.settings.cwd.clone(), record.settings.permissions.level);
         store
             .put_saved(record, &file.messages)
             .await
             .with_context(|| format!("{} was not imported", path.display()))?;
         let imported = json!({"imported": true, "session_name": name.as_str(), "message_count": file.messages.len(),
             "permission_level": level.name(), "cwd": cwd});
-        writeln!(io::stdout(), "{imported}")?;
+        print(format!("{imported}\n"))?;
     }
     Ok(())
 }
@@ -158,7 +160,7 @@ fn known_model(catalog: &ModelCatalog, model: Option<String>) -> Option<String> 
     match catalog.resolve(Some(&name)) {
         Ok(_) => Some(name),
         Err(error) => {
-            eprintln!("Warning: {error}; the session will use the default model");
+            complain(format_args!("Warning: {error}; the session will use the default model"));
             None
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Wired {
     pub engine: Arc<Engine>,
     pub dispatcher: Arc<Dispatcher>,
     pub agent_tokens: AgentTokens,
+    /// Of the built-in model.
+    pub weights: Weights,
     catalog: Arc<ModelCatalog>,
     home: PathBuf,
 }
@@ -96,7 +99,8 @@ pub async fn wire_on(
     launcher: Launcher,
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
-    let catalog = Arc::new(catalog(home, config)?);
+    let weights = Weights::of_built_in(home)?;
+    let catalog = Arc::new(catalog_with(&weights, home, config)?);
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
@@ -130,12 +134,13 @@ pub async fn wire_on(
         max_concurrent: config.server.max_concurrent,
         max_queued: config.server.max_queued,
     };
-    let engine = Engine::open(parts, settings).await.context("the store cannot be read")?;
+    let engine = Engine::new(parts, settings);
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
+    tokio::spawn(weights.clone().watch(Arc::downgrade(&engine)));
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls);
     let dispatcher = nexus_server::dispatcher(services);
-    Ok(Wired { engine, dispatcher, agent_tokens, catalog, home: home.to_path_buf() })
+    Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
 }
 
 /// Where the weights of models lie that run here.
@@ -148,16 +153,51 @@ pub fn models_dir(home: &Path) -> anyhow::Result<PathBuf> {
 
 /// The models of the configuration, or what is found on this machine.
 pub fn catalog(home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
-    let directory = models_dir(home)?;
-    let weights = crate::model::default_file(&directory);
+    catalog_with(&Weights::of_built_in(home)?, home, config)
+}
+
+fn catalog_with(weights: &Weights, home: &Path, config: &Config) -> anyhow::Result<ModelCatalog> {
     let built_in = BuiltIn {
-        provider: Arc::new(Local::new(directory)),
-        installed: Arc::new(move || weights.is_file()),
+        provider: Arc::new(Local::new(models_dir(home)?)),
+        installed: weights.there.clone(),
     };
     let env = |name: &str| std::env::var(name).ok();
     let ollama = || ollama::find(env("OLLAMA_HOST").as_deref());
     let fallbacks = Fallbacks { ollama: &ollama, built_in: Some(built_in) };
     Ok(ModelCatalog::new(config, Arc::new(env), fallbacks))
+}
+
+/// Whether the built-in model's weights are on disk, as of the last look: to find a model must not touch the disk.
+#[derive(Clone)]
+pub struct Weights {
+    file: PathBuf,
+    there: Arc<AtomicBool>,
+}
+
+/// Between two looks for weights that another process may fetch.
+const WEIGHTS_PAUSE: Duration = Duration::from_secs(1);
+
+impl Weights {
+    fn of_built_in(home: &Path) -> anyhow::Result<Self> {
+        let file = crate::model::default_file(&models_dir(home)?);
+        let there = Arc::new(AtomicBool::new(file.is_file()));
+        Ok(Self { file, there })
+    }
+
+    /// Looks again. They stay known once they were seen: what is wrong with them later, a call says.
+    pub async fn look(&self) {
+        let (file, there) = (self.file.clone(), self.there.clone());
+        let look = move || there.fetch_or(file.is_file(), Ordering::Relaxed);
+        let _ = tokio::task::spawn_blocking(look).await;
+    }
+
+    /// Looks until they are there, for as long as there is an engine.
+    async fn watch(self, engine: Weak<Engine>) {
+        while !self.there.load(Ordering::Relaxed) && engine.strong_count() > 0 {
+            tokio::time::sleep(WEIGHTS_PAUSE).await;
+            self.look().await;
+        }
+    }
 }
 
 /// Between two looks at which agents are idle.
@@ -170,7 +210,7 @@ async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(engine) = engine.upgrade() else { return };
-        engine.sweep(idle, temp_idle).await;
+        engine.agents.sweep(idle, temp_idle).await;
     }
 }
 

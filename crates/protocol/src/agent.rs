@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::method;
-use crate::params::NoParams;
+use crate::params::{Bounded, NoParams, NonBlank};
 use crate::shared::Shared;
 use crate::turn::RequestId;
 
@@ -19,8 +19,9 @@ method! {
 }
 
 method! {
-    /// Lists the agents the caller may see, those of earlier runs included.
-    ListAgents = "list_agents", Server Read, NoParams => ListAgentsResult
+    /// Lists the agents the caller may see, those of earlier runs included: permanent ones in the order in which they
+    /// were made, then temporary ones.
+    ListAgents = "list_agents", Server Read, ListAgentsParams => ListAgentsResult
 }
 
 method! {
@@ -62,9 +63,9 @@ pub struct CreateAgentParams {
     /// The agent it belongs to; it can never do more than that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_agent_id: Option<String>,
-    /// Sent to the agent at once.
+    /// Sent to the agent at once; not blank.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial_message: Option<String>,
+    pub initial_message: Option<NonBlank>,
     /// Answer only when the initial message was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_initial_response: Option<bool>,
@@ -100,9 +101,23 @@ pub struct DestroyAgentResult {
     pub destroyed: Vec<String>,
 }
 
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListAgentsParams {
+    /// Only those behind this agent: the last of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Most agents to return, all when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bounded<1, 1000>>,
+}
+
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListAgentsResult {
     pub agents: Shared<Vec<AgentEntry>>,
+    /// With `after` or `limit`: whether there are more behind the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<bool>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

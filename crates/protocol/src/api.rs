@@ -3,7 +3,7 @@
 
 use crate::agent::{
     CreateAgent, CreateAgentParams, CreateAgentResult, DestroyAgent, DestroyAgentParams,
-    DestroyAgentResult, ListAgents, ListAgentsResult, Shutdown, ShutdownResult,
+    DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, Shutdown, ShutdownResult,
 };
 use crate::conversation::{
     Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
@@ -11,7 +11,7 @@ use crate::conversation::{
 };
 use crate::error::RpcError;
 use crate::method::Method;
-use crate::params::NoParams;
+use crate::params::{BLANK, NoParams, NonBlank};
 use crate::server::{ShutdownServer, ShutdownServerResult};
 use crate::turn::{Cancel, CancelParams, CancelResult, RequestId, Send as SendMessage};
 use crate::turn::{SendParams, SendResult};
@@ -39,7 +39,7 @@ pub trait Api: Sync {
     }
 
     fn list_agents(&self) -> impl Future<Output = Result<ListAgentsResult, CallError>> + Send {
-        self.call::<ListAgents>(&Target::Server, NoParams {})
+        self.call::<ListAgents>(&Target::Server, ListAgentsParams::default())
     }
 
     fn shutdown_server(
@@ -100,8 +100,9 @@ impl<A: Api> AgentScopedApi<'_, A> {
 
     /// Sends `content` and waits for the answer. For more than the text, `call::<Send>`.
     pub async fn send(&self, content: impl Into<String>) -> Result<SendResult, CallError> {
-        let params = SendParams { content: content.into(), ..SendParams::default() };
-        self.call::<SendMessage>(params).await
+        let blank = || RpcError::invalid_param("/content", format!("content {BLANK}"));
+        let content = NonBlank::new(content).ok_or_else(blank)?;
+        self.call::<SendMessage>(SendParams::new(content)).await
     }
 
     pub async fn cancel(&self, request_id: RequestId) -> Result<CancelResult, CallError> {

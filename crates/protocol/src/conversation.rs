@@ -36,7 +36,10 @@ pub struct GetTokensResult {
     pub total: u64,
     /// The model's window.
     pub budget: u64,
+    /// The part of the window that the context may fill before it is compacted; the whole of it with `compaction` off.
     pub available: u64,
+    /// What is left of `available`.
+    pub remaining: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -72,6 +72,14 @@ impl RpcError {
         Self { data: Some(data.into()), ..Self::new(UNAVAILABLE, message) }
     }
 
+    /// The same with a further member of `data`.
+    pub fn with(mut self, name: &str, value: Value) -> Self {
+        if let Some(Value::Object(data)) = &mut self.data {
+            data.insert(name.into(), value);
+        }
+        self
+    }
+
     /// Too much is waiting already; the same call may go through later.
     pub fn overloaded(details: impl Into<String>, retry_after_ms: u64) -> Self {
         let mut data = details_data(

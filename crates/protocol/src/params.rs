@@ -5,9 +5,14 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::RpcError;
+use crate::plain;
+use address::{AGENT_ID, BesideAddress};
+
+mod address;
 
 /// The parameters of a method that has none. Refuses every member.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -50,19 +55,132 @@ impl<const MIN: u32, const MAX: u32> JsonSchema for Bounded<MIN, MAX> {
     }
 }
 
+/// Text that says something: neither empty nor white space alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct NonBlank(String);
+
+/// What is wrong with a text that says nothing; the parameter's name goes before it.
+pub const BLANK: &str = "must not be blank";
+
+impl NonBlank {
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        (!is_blank(&text)).then_some(Self(text))
+    }
+
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+/// Whether a text says nothing.
+pub fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+impl<'de> Deserialize<'de> for NonBlank {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(String::deserialize(deserializer)?).ok_or_else(|| D::Error::custom(BLANK))
+    }
+}
+
+impl JsonSchema for NonBlank {
+    fn schema_name() -> Cow<'static, str> {
+        "NonBlank".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "string", "minLength": 1, "pattern": NON_BLANK_PATTERN})
+    }
+}
+
+/// A character that is no white space, anywhere.
+const NON_BLANK_PATTERN: &str = r"\S";
+
 /// Reads JSON as `P`. Only objects are parameters: serde would fill a struct from an array too.
 pub fn decode<P: DeserializeOwned + JsonSchema>(text: Option<&str>) -> Result<P, RpcError> {
+    let text = object(text)?;
+    serde_json::from_str(text).map_err(|error| match serde_json::from_str::<Value>(text) {
+        Ok(value) => explain::<P>(&value).unwrap_or_else(|| invalid(&error)),
+        Err(error) => invalid(&error),
+    })
+}
+
+/// Reads JSON as `P` and, beside it, the `agent_id` that says which agent it is for: that is part of the address of a
+/// call and not of its method.
+pub fn decode_addressed<P: DeserializeOwned + JsonSchema>(
+    text: Option<&str>,
+) -> Result<(P, Option<Cow<'_, str>>), RpcError> {
+    let text = object(text)?;
+    if let Some(name) = only_agent_id(text) {
+        return Ok((decode(None)?, Some(Cow::Borrowed(name))));
+    }
+    let mut agent_id = None;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = P::deserialize(BesideAddress { json: &mut json, agent_id: &mut agent_id })
+        .and_then(|params| json.end().map(|()| params));
+    match read {
+        Ok(params) => Ok((params, agent_id.map(name).transpose()?.flatten())),
+        Err(error) => Err(match serde_json::from_str::<Value>(text) {
+            Ok(mut value) => explain_address(&mut value)
+                .or_else(|| explain::<P>(&value))
+                .unwrap_or_else(|| invalid(&error)),
+            Err(error) => invalid(&error),
+        }),
+    }
+}
+
+/// The text of parameters, which must not be an array.
+fn object(text: Option<&str>) -> Result<&str, RpcError> {
     let text = text.unwrap_or("{}");
     if text.starts_with('[') {
         return Err(RpcError::invalid_params(
             "Positional params (array) not supported, use named params (object)",
         ));
     }
-    serde_json::from_str(text).map_err(|error| match serde_json::from_str::<Value>(text) {
-        Ok(value) => explain::<P>(&value)
-            .unwrap_or_else(|| RpcError::invalid_params(format!("Invalid params: {error}"))),
-        Err(error) => RpcError::invalid_params(format!("Invalid params: {error}")),
-    })
+    Ok(text)
+}
+
+fn invalid(error: &serde_json::Error) -> RpcError {
+    RpcError::invalid_params(format!("Invalid params: {error}"))
+}
+
+/// The agent's name in parameters that hold nothing else, as those of most small calls.
+fn only_agent_id(params: &str) -> Option<&str> {
+    let mut found = None;
+    plain::members(params, |name, value| match name {
+        AGENT_ID => found.replace(plain::string(value)?).is_none().then_some(()),
+        _ => None,
+    })?;
+    found
+}
+
+/// The name that an `agent_id` holds.
+fn name(raw: &RawValue) -> Result<Option<Cow<'_, str>>, RpcError> {
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Option<Cow<'a, str>>);
+    match serde_json::from_str::<Name>(raw.get()) {
+        Ok(Name(name)) => Ok(name),
+        Err(_) => {
+            let value = serde_json::from_str(raw.get()).unwrap_or_default();
+            Err(not_a_name(&value))
+        }
+    }
+}
+
+fn not_a_name(value: &Value) -> RpcError {
+    bad("/agent_id", format!("must be string, got: {}", type_name(value)))
+}
+
+/// Takes the address out of parameters that are wrong, and says so if that is what is wrong with them.
+fn explain_address(value: &mut Value) -> Option<RpcError> {
+    let agent_id = value.as_object_mut()?.remove(AGENT_ID)?;
+    (!agent_id.is_string() && !agent_id.is_null()).then(|| not_a_name(&agent_id))
 }
 
 /// What is wrong with `value` as `P`: the first thing a person would have to mend.
@@ -145,6 +263,9 @@ impl Walk<'_> {
                     .find_map(|(n, item)| self.check(schema, item, &format!("{path}/{n}")))
             }
             Value::Number(number) => check_range(schema, number.as_f64()?, path),
+            Value::String(text) if schema["pattern"] == NON_BLANK_PATTERN && is_blank(text) => {
+                Some(bad(path, BLANK.into()))
+            }
             _ => None,
         }
     }
@@ -256,6 +377,14 @@ mod tests {
             "request_id must be integer or string, got: number @/request_id",
         );
         check::<SendParams>(r#"{"content":"x","request_id":null,"stream":null}"#, "ok");
+        check::<SendParams>(r#"{"content":""}"#, "content must not be blank @/content");
+        check::<SendParams>(r#"{"content":" \n\u00a0"}"#, "content must not be blank @/content");
+        check::<SendParams>(r#"{"content":" ."}"#, "ok");
+        check::<CreateAgentParams>(
+            r#"{"initial_message":"\t"}"#,
+            "initial_message must not be blank @/initial_message",
+        );
+        check::<CreateAgentParams>(r#"{"initial_message":null}"#, "ok");
         check::<CancelParams>(r#"{"request_id":7}"#, "ok");
         check::<CreateAgentParams>(
             r#"{"allowed_write_paths":["/a",1]}"#,
@@ -267,6 +396,41 @@ mod tests {
             "[]",
             "Positional params (array) not supported, use named params (object) @",
         );
+    }
+
+    #[test]
+    fn the_address_is_read_beside_the_parameters() {
+        #[track_caller]
+        fn check<P: DeserializeOwned + JsonSchema + Serialize>(params: &str, expected: &str) {
+            let got = match decode_addressed::<P>(Some(params)) {
+                Ok((params, agent_id)) => {
+                    let params = serde_json::to_value(params).unwrap();
+                    let given = params.as_object().unwrap().iter();
+                    let given: serde_json::Map<_, _> = given
+                        .filter(|(_, value)| !value.is_null())
+                        .map(|(name, value)| (name.clone(), value.clone()))
+                        .collect();
+                    format!("{agent_id:?} {}", Value::Object(given))
+                }
+                Err(error) => error.message,
+            };
+            assert_eq!(got, expected, "{params}");
+        }
+        check::<NoParams>("{}", "None {}");
+        check::<NoParams>(r#"{"agent_id":"a"}"#, r#"Some("a") {}"#);
+        check::<NoParams>(r#"{"agent_id":null}"#, "None {}");
+        check::<NoParams>(r#"{"agent\u005fid":"\u0061"}"#, r#"Some("a") {}"#);
+        check::<NoParams>(r#"{"agent_id":7}"#, "agent_id must be string, got: integer");
+        check::<NoParams>(r#"{"agent_id":7,"x":1}"#, "agent_id must be string, got: integer");
+        check::<NoParams>(r#"{"agent_id":"a","x":1}"#, "Unknown parameter: x");
+        check::<SendParams>(r#"{"agent_id":"a"}"#, "Missing required parameter: content");
+        check::<SendParams>(r#"{"content":"x","agent_id":"a"}"#, r#"Some("a") {"content":"x"}"#);
+        check::<SendParams>(r#"{"content":"x"}"#, r#"None {"content":"x"}"#);
+        let twice = r#"{"agent_id":"a","content":"x","agent_id":"b"}"#;
+        assert!(decode_addressed::<SendParams>(Some(twice)).is_err());
+        assert!(decode_addressed::<NoParams>(Some("[]")).is_err());
+        // Elsewhere it is a parameter like any other.
+        assert!(decode::<SendParams>(Some(r#"{"content":"x","agent_id":"a"}"#)).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::method;
+use crate::params::NonBlank;
 
 method! {
     /// Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
@@ -24,18 +25,20 @@ method! {
     ResumeTurn = "resume_turn", Agent Turn, ResumeTurnParams => SendResult
 }
 
-/// Names a turn: a string or an integer.
+/// Names a turn: a string that is not blank, or an integer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RequestId {
     Number(i64),
-    Text(String),
+    /// Not blank, which the server checks: a type that did would make a name from an older store unreadable.
+    Text(#[schemars(length(min = 1), regex(pattern = r"\S"))] String),
 }
 
-#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendParams {
-    pub content: String,
+    /// What is said; not blank.
+    pub content: NonBlank,
     /// Names the turn for `cancel`; generated when absent. Refused while a turn of this name is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -53,6 +56,21 @@ pub struct SendParams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout_ms: Option<std::num::NonZeroU64>,
+}
+
+impl SendParams {
+    /// The message and nothing else.
+    pub fn new(content: NonBlank) -> Self {
+        Self {
+            content,
+            request_id: None,
+            source: None,
+            source_agent_id: None,
+            stream: None,
+            response_schema: None,
+            timeout_ms: None,
+        }
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

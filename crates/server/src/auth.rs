@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use jiff::Timestamp;
 use nexus_core::{AgentId, Requester};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
@@ -21,11 +21,11 @@ pub struct Auth {
     /// `None` with `--no-auth`.
     server_token: Option<String>,
     agent_tokens: AgentTokens,
-    /// When an agent was made, if it exists.
+    /// What tells an agent from others that had its name, if it exists.
     born: Born,
 }
 
-type Born = Box<dyn Fn(&AgentId) -> Option<Timestamp> + Send + Sync>;
+type Born = Box<dyn Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
@@ -39,14 +39,14 @@ impl Auth {
     pub fn new(
         server_token: Option<String>,
         agent_tokens: AgentTokens,
-        born: impl Fn(&AgentId) -> Option<Timestamp> + Send + Sync + 'static,
+        born: impl Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync + 'static,
     ) -> Self {
         Self { server_token, agent_tokens, born: Box::new(born) }
     }
 
     /// Who a caller with this `Authorization` header is. `acting_as` (the `X-Nexus-Agent` header) beside the server
     /// token lowers the caller to that agent; it never raises one.
-    pub fn identify(
+    pub async fn identify(
         &self,
         authorization: Option<&[u8]>,
         acting_as: Option<&[u8]>,
@@ -55,12 +55,15 @@ impl Auth {
             None => Requester::Administrator,
             Some(server_token) => {
                 let token = authorization.ok_or(AuthError::Missing)?;
-                let token = token.strip_prefix(b"Bearer ").ok_or(AuthError::Wrong)?.trim_ascii();
+                let token = bearer(token).ok_or(AuthError::Wrong)?;
                 if bool::from(token.ct_eq(server_token.as_bytes())) {
                     Requester::Administrator
                 } else {
                     Requester::Agent(
-                        self.agent_tokens.verify(token, &self.born).ok_or(AuthError::Wrong)?,
+                        self.agent_tokens
+                            .verify(token, &self.born)
+                            .await
+                            .ok_or(AuthError::Wrong)?,
                     )
                 }
             }
@@ -71,7 +74,9 @@ impl Auth {
             .and_then(|name| AgentId::parse(name).ok())
             .ok_or(AuthError::Wrong)?;
         match caller {
-            Requester::Administrator if (self.born)(&name).is_some() => Ok(Requester::Agent(name)),
+            Requester::Administrator if (self.born)(name.clone()).await.is_some() => {
+                Ok(Requester::Agent(name))
+            }
             Requester::Administrator => Err(AuthError::Wrong),
             // An agent may say who it is, not that it is another.
             Requester::Agent(own) if own == name => Ok(Requester::Agent(own)),
@@ -80,8 +85,16 @@ impl Auth {
     }
 }
 
+/// The token of an `Authorization` header. The name of its scheme has no case.
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked(b"Bearer".len())?;
+    let named = scheme.eq_ignore_ascii_case(b"Bearer") && token.first()?.is_ascii_whitespace();
+    named.then(|| token.trim_ascii())
+}
+
 /// Makes and checks tokens that can act only as one agent: `nxa_NAME~MAC`. The key lives as long as the server and the
-/// MAC covers when the agent was made, so a token dies with the server and with its agent, and nothing is stored.
+/// MAC covers what tells the agent from others of its name, so a token dies with the server, with its agent and with its
+/// agent's name, and nothing is stored.
 #[derive(Clone)]
 pub struct AgentTokens {
     key: [u8; 64],
@@ -94,24 +107,23 @@ impl AgentTokens {
         Ok(Self { key: random()? })
     }
 
-    pub fn mint(&self, agent: &AgentId, born: Timestamp) -> String {
+    pub fn mint(&self, agent: &AgentId, born: u64) -> String {
         let mac = self.mac(agent, born).finalize().into_bytes();
         format!("{AGENT_TOKEN_PREFIX}{agent}~{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    fn verify(&self, token: &[u8], born: &Born) -> Option<AgentId> {
+    async fn verify(&self, token: &[u8], born: &Born) -> Option<AgentId> {
         let token = str::from_utf8(token).ok()?.strip_prefix(AGENT_TOKEN_PREFIX)?;
         let (name, mac) = token.split_once('~')?;
         let agent = AgentId::parse(name).ok()?;
         let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
-        self.mac(&agent, born(&agent)?).verify_slice(&mac).ok()?;
+        self.mac(&agent, born(agent.clone()).await?).verify_slice(&mac).ok()?;
         Some(agent)
     }
 
-    fn mac(&self, agent: &AgentId, born: Timestamp) -> Hmac<Sha256> {
+    fn mac(&self, agent: &AgentId, born: u64) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new(&self.key.into());
-        // A store may keep times to the microsecond only.
-        mac.update(&born.as_microsecond().to_be_bytes());
+        mac.update(&born.to_be_bytes());
         mac.update(agent.as_str().as_bytes());
         mac
     }
@@ -169,6 +181,8 @@ impl Drop for TokenFile {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn id(name: &str) -> AgentId {
@@ -178,12 +192,14 @@ mod tests {
     #[test]
     fn callers_are_who_their_token_says() {
         let tokens = AgentTokens::new().unwrap();
-        let (born, reborn) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
-        let living = move |id: &AgentId| (id.as_str() == "w").then_some(born);
+        let (born, reborn) = (7, 8);
+        let living = move |id: AgentId| -> BoxFuture<'static, Option<u64>> {
+            Box::pin(async move { (id.as_str() == "w").then_some(born) })
+        };
         let auth = Auth::new(Some("nxk_secret".into()), tokens.clone(), living);
         let bearer = |token: &str| format!("Bearer {token}").into_bytes();
         let identify = |header: Option<&[u8]>, acting_as: Option<&str>| {
-            auth.identify(header, acting_as.map(str::as_bytes))
+            auth.identify(header, acting_as.map(str::as_bytes)).now_or_never().unwrap()
         };
         let agent = |name| Ok(Requester::Agent(id(name)));
 
@@ -199,7 +215,13 @@ mod tests {
         for wrong in ["", "nxk_secreT", "nxk_secret1", "nxa_w~", "nxa_w~AAAA", "nxk_secr\u{e9}t"] {
             assert_eq!(identify(Some(&bearer(wrong)), None), Err(AuthError::Wrong), "{wrong}");
         }
-        assert_eq!(identify(Some(b"Basic nxk_secret"), None), Err(AuthError::Wrong));
+        for scheme in ["Bearer", "bearer", "BEARER", "Bearer  ", "bearer\t"] {
+            let header = format!("{scheme} nxk_secret ").into_bytes();
+            assert_eq!(identify(Some(&header), None), Ok(Requester::Administrator), "{scheme}");
+        }
+        for header in ["Basic nxk_secret", "Bearernxk_secret", "Bearer", "", "nxk_secret"] {
+            assert_eq!(identify(Some(header.as_bytes()), None), Err(AuthError::Wrong), "{header}");
+        }
         assert_eq!(identify(Some(b"Bearer \xff\xfe"), None), Err(AuthError::Wrong));
 
         let own = bearer(&tokens.mint(&id("w"), born));

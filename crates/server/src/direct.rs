@@ -8,7 +8,8 @@ use nexus_protocol::{Method, RpcError};
 
 use crate::dispatcher::{Caller, Dispatcher, Target};
 
-/// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent.
+/// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent. A call goes on when its
+/// future is dropped.
 #[derive(Clone)]
 pub struct DirectAgentApi {
     dispatcher: Arc<Dispatcher>,
@@ -27,19 +28,15 @@ impl Api for DirectAgentApi {
         target: &Endpoint,
         params: M::Params,
     ) -> Result<M::Result, CallError> {
-        let agent_id = match target {
-            Endpoint::Server => None,
-            Endpoint::Agent(name) => Some(
+        let target = match target {
+            Endpoint::Server => Target::Server,
+            Endpoint::Agent(name) => Target::Agent(
                 AgentId::parse(name)
                     .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?,
             ),
         };
-        let caller = Caller {
-            requester: self.requester.clone(),
-            target: agent_id.clone().map_or(Target::Server, Target::Agent),
-            peer: None,
-            answer_bytes_max: usize::MAX,
-        };
-        Ok(self.dispatcher.call::<M>(caller, agent_id, params).await?)
+        let requester = self.requester.clone();
+        let caller = Caller { requester, target, peer: None, answer_bytes_max: usize::MAX };
+        Ok(self.dispatcher.call::<M>(caller, params).await?)
     }
 }

@@ -1,41 +1,36 @@
 //! The door every call comes through, and the one table of methods behind it.
 
 use std::any::Any;
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, join_all, ready};
 use nexus_core::authority::Action;
-use nexus_core::engine::AccessError;
+use nexus_core::lifecycle::AccessError;
+use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::{Agent, AgentId, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
-use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params, plain};
+use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params};
 use schemars::Schema;
-use serde_json::value::RawValue;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::Services;
+use crate::begin::{Begun, begin, worker_died};
 use crate::calls::Call;
 use crate::errors::wire;
+use crate::outbox::Peer;
 
-/// The way back to a peer while its call runs.
-pub struct Peer {
-    /// Takes notifications. Bounded: see `transport`.
-    pub outbox: mpsc::Sender<Vec<u8>>,
-    /// Cancelled when the peer is gone.
-    pub closed: CancellationToken,
-}
-
-/// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.
+/// Who calls, what they called, and how they can be reached while the call runs. Made by a transport. Whoever else a
+/// connection speaks for, beside the one whose rights it has, is a further member of this.
 #[derive(Clone)]
 pub struct Caller {
+    /// Whose rights the call has.
     pub requester: Requester,
     pub target: Target,
     /// `None` where notifications cannot travel.
@@ -95,11 +90,8 @@ struct Entry {
 }
 
 /// Decodes, runs and encodes one call. Without an id the result is not encoded.
-type Run = Box<
-    dyn Fn(Cx, Option<&str>, Option<Id>) -> BoxFuture<'static, Result<Vec<u8>, RpcError>>
-        + Send
-        + Sync,
->;
+type Run =
+    Box<dyn Fn(Cx, Option<&str>) -> BoxFuture<'static, Result<Vec<u8>, RpcError>> + Send + Sync>;
 
 type TypedHandler<M> = Arc<
     dyn Fn(Cx, <M as Method>::Params) -> BoxFuture<'static, Result<<M as Method>::Result, RpcError>>
@@ -133,12 +125,40 @@ impl Cx {
     }
 
     /// The agent this call is for, if the caller may do `action` to it.
-    pub async fn agent(&self, action: Action) -> Result<Arc<Agent>, RpcError> {
-        let (engine, requester) = (&self.services().engine, &self.caller.requester);
-        match &self.agent_id {
-            Some(id) => engine.agent(requester, id, action).await.map_err(wire),
-            // On the heap: every call would carry the room for it.
-            None => Box::pin(engine.default_agent(requester, action)).await.map_err(wire),
+    pub async fn agent(&self, action: Action) -> Result<Agent, RpcError> {
+        let (agents, requester) = (&self.services().engine.agents, &self.caller.requester);
+        let default = self.agent_id.is_none().then(AgentId::default_agent);
+        let id = self.agent_id.as_ref().or(default.as_ref());
+        let id = id.ok_or_else(|| RpcError::internal("No agent was named"))?;
+        agents.agent(requester, id, action).await.map_err(wire)
+    }
+}
+
+impl Cx {
+    /// The parameters. Those of an agent method that was called at server scope say which agent they are for.
+    fn decode<M: Method>(&mut self, raw: Option<&str>) -> Result<M::Params, RpcError> {
+        if M::SCOPE != Scope::Agent || self.caller.target != Target::Server {
+            return params::decode(raw);
+        }
+        let (params, name) = params::decode_addressed(raw)?;
+        self.agent_id = name
+            .map(|name| AgentId::parse(&name))
+            .transpose()
+            .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?;
+        Ok(params)
+    }
+}
+
+impl Cx {
+    /// Says in the log whose call it was that a line is about. Only for calls that take a while: a small one would
+    /// spend a good part of its time on it.
+    fn span<M: Method>(&self) -> Span {
+        match (M::KIND, &self.agent_id) {
+            (Kind::Turn, agent_id) => {
+                let agent_id = agent_id.as_ref().map_or(DEFAULT_AGENT, AgentId::as_str);
+                tracing::info_span!("call", agent_id)
+            }
+            _ => Span::none(),
         }
     }
 }
@@ -153,11 +173,15 @@ impl Table {
     {
         let handler = Arc::new(handler);
         let same = handler.clone();
-        let typed: TypedHandler<M> = Arc::new(move |cx, params| same(cx, params).boxed());
-        let run: Run = Box::new(move |cx, raw, id| match params::decode::<M::Params>(raw) {
-            Err(error) => futures_util::future::ready(Err(error)).boxed(),
+        let typed: TypedHandler<M> = Arc::new(move |cx, params| {
+            let span = cx.span::<M>();
+            same(cx, params).instrument(span).boxed()
+        });
+        let run: Run = Box::new(move |mut cx, raw| match cx.decode::<M>(raw) {
+            Err(error) => ready(Err(error)).boxed(),
             Ok(params) => {
-                let result = handler(cx, params);
+                let (id, span) = (cx.request_id.clone(), cx.span::<M>());
+                let result = handler(cx, params).instrument(span);
                 async move { encode(id.as_ref(), &result.await?) }.boxed()
             }
         });
@@ -172,6 +196,7 @@ impl Table {
         let entry = Entry { info, run, typed: Box::new(typed) };
         assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);
     }
+
     /// All methods, by name.
     pub fn infos(&self) -> Vec<MethodInfo> {
         let mut infos: Vec<_> = self.entries.values().map(|entry| entry.info.clone()).collect();
@@ -230,9 +255,19 @@ impl Dispatcher {
         caller: &Caller,
         batch: Vec<Result<Request<'_>, RpcError>>,
     ) -> Reply {
-        let answers = batch.into_iter().map(|element| self.handle_one(caller, element));
-        let bodies: Vec<_> =
-            join_all(answers).await.into_iter().filter_map(|(body, _)| body).collect();
+        // The brackets are two bytes, and all answers but one need a comma.
+        let room = Room(AtomicUsize::new(caller.answer_bytes_max.saturating_sub(1)));
+        let answers = batch.into_iter().map(async |element| {
+            let id = element.as_ref().ok().and_then(|request| request.id.clone());
+            let body = self.handle_one(caller, element).await.0?;
+            if room.take(body.len() + 1) {
+                return Some(body);
+            }
+            let limit = caller.answer_bytes_max;
+            let error = format!("The answers of the batch are together larger than {limit} bytes");
+            Some(error_body(id.as_ref(), &RpcError::internal(error)))
+        });
+        let bodies: Vec<_> = join_all(answers).await.into_iter().flatten().collect();
         let body =
             (!bodies.is_empty()).then(|| [b"[", bodies.join(&b","[..]).as_slice(), b"]"].concat());
         Reply { body, class: Class::Answered }
@@ -243,25 +278,16 @@ impl Dispatcher {
         caller: &Caller,
         request: Result<Request<'_>, RpcError>,
     ) -> (Option<Vec<u8>>, Class) {
-        let start = Instant::now();
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                self.log("", None, start, Some(error.code));
+                self.log("", None, Instant::now(), Some(error.code));
                 return (Some(error_body(None, &error)), Class::Malformed);
             }
         };
-        let id = request.id.clone();
-        let (result, class) = match self.unknown_target(caller).await {
-            Some(error) => (Err(error), Class::UnknownAgent),
-            None => {
-                let result = self.run(caller, &request).await;
-                let class = result.as_ref().err().map(class_of).unwrap_or_default();
-                (result, class)
-            }
-        };
-        let code = result.as_ref().err().map(|error| error.code);
-        self.log(&request.method, id.as_ref(), start, code);
+        let Request { id, method, params } = request;
+        let (result, class) =
+            self.carry_out(caller, &method, id.clone(), |entry, cx| (entry.run)(cx, params)).await;
         let Some(id) = id else {
             // Whoever sent a notification is told nothing, not even that its agent does not exist.
             return (None, Class::Answered);
@@ -278,105 +304,100 @@ impl Dispatcher {
         (Some(body), class)
     }
 
+    /// Runs a method without bytes in between, for callers in the same process. As every call it goes on when nobody
+    /// waits for it any more.
+    pub async fn call<M: Method>(
+        self: &Arc<Self>,
+        caller: Caller,
+        params: M::Params,
+    ) -> Result<M::Result, RpcError> {
+        let dispatcher = self.clone();
+        let begun = begin(async move {
+            let run = |entry: &Entry, cx| match entry.typed.downcast_ref::<TypedHandler<M>>() {
+                Some(handler) => handler(cx, params),
+                None => ready(Err(RpcError::method_not_found(M::NAME))).boxed(),
+            };
+            dispatcher.carry_out(&caller, M::NAME, None, run).await.0
+        });
+        match begun {
+            Begun::Done(result) => result,
+            Begun::Running(worker) => worker.await.unwrap_or_else(|_| Err(worker_died())),
+        }
+    }
+
+    /// Carries out one call, whoever brought it: the agent of its endpoint, the table, the handler with the rights of
+    /// its caller, a panic that becomes the call's error, one line in the log.
+    async fn carry_out<T>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        method: &str,
+        id: Option<Id>,
+        run: impl FnOnce(&Entry, Cx) -> BoxFuture<'static, Result<T, RpcError>>,
+    ) -> (Result<T, RpcError>, Class) {
+        let start = Instant::now();
+        let (result, class) = match self.unknown_target(caller).await {
+            Some(error) => (Err(error), Class::UnknownAgent),
+            None => {
+                let result = match self.entry(caller, method) {
+                    None => Err(RpcError::method_not_found(method)),
+                    Some(entry) => {
+                        let cx = self.cx(caller, id.clone());
+                        let running = AssertUnwindSafe(async { run(entry, cx).await });
+                        running.catch_unwind().await.unwrap_or_else(|_| {
+                            tracing::error!(method, "a handler panicked");
+                            Err(worker_died())
+                        })
+                    }
+                };
+                let class = result.as_ref().err().map(class_of).unwrap_or_default();
+                (result, class)
+            }
+        };
+        self.log(method, id.as_ref(), start, result.as_ref().err().map(|error| error.code));
+        (result, class)
+    }
+
     /// The error for an agent endpoint whose agent does not exist.
     async fn unknown_target(&self, caller: &Caller) -> Option<RpcError> {
         let Target::Agent(id) = &caller.target else { return None };
-        let known = self.services.engine.knows(&caller.requester, id).await;
-        (!known).then(|| wire(AccessError::Unknown(id.clone())))
+        match self.services.engine.agents.knows(&caller.requester, id).await {
+            Ok(true) => None,
+            Ok(false) => Some(wire(AccessError::Unknown(id.clone()))),
+            Err(error) => Some(wire(error)),
+        }
     }
 
-    async fn run(
-        self: &Arc<Self>,
-        caller: &Caller,
-        request: &Request<'_>,
-    ) -> Result<Vec<u8>, RpcError> {
+    /// The method of this name, where the caller's endpoint has it.
+    fn entry(&self, caller: &Caller, method: &str) -> Option<&Entry> {
         let at_server = caller.target == Target::Server;
-        let entry = self.table.entries.get(&*request.method);
-        let entry = entry
-            .filter(|entry| at_server || entry.info.scope == Scope::Agent)
-            .ok_or_else(|| RpcError::method_not_found(&request.method))?;
-        let (agent_id, params) = match &caller.target {
-            Target::Server if entry.info.scope == Scope::Agent => take_agent_id(request.params)?,
-            Target::Server => (None, request.params.map(Cow::Borrowed)),
-            Target::Agent(id) => (Some(id.clone()), request.params.map(Cow::Borrowed)),
+        let entry = self.table.entries.get(method)?;
+        (at_server || entry.info.scope == Scope::Agent).then_some(entry)
+    }
+
+    fn cx(self: &Arc<Self>, caller: &Caller, request_id: Option<Id>) -> Cx {
+        let agent_id = match &caller.target {
+            Target::Server => None,
+            Target::Agent(id) => Some(id.clone()),
         };
-        let cx = Cx {
-            dispatcher: self.clone(),
-            caller: caller.clone(),
-            agent_id,
-            request_id: request.id.clone(),
-        };
-        let run = (entry.run)(cx, params.as_deref(), request.id.clone());
-        AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(method = &*request.method, "a handler panicked");
-            Err(RpcError::internal("The server failed inside this call"))
-        })
+        Cx { dispatcher: self.clone(), caller: caller.clone(), agent_id, request_id }
     }
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
         let ended = Instant::now();
         self.services.calls.call(&Call { method, id, duration: ended - start, ended, error });
     }
-
-    /// Runs a method without bytes in between, for callers in the same process.
-    pub async fn call<M: Method>(
-        self: &Arc<Self>,
-        caller: Caller,
-        agent_id: Option<AgentId>,
-        params: M::Params,
-    ) -> Result<M::Result, RpcError> {
-        let typed = self
-            .table
-            .entries
-            .get(M::NAME)
-            .and_then(|entry| entry.typed.downcast_ref::<TypedHandler<M>>());
-        let handler = typed.ok_or_else(|| RpcError::method_not_found(M::NAME))?;
-        handler(Cx { dispatcher: self.clone(), caller, agent_id, request_id: None }, params).await
-    }
 }
 
-/// Takes `agent_id` out of the parameters of an agent method called at server scope: it is part of the address, not of
-/// the method. Returns it with the parameters that are left.
-fn take_agent_id(params: Option<&str>) -> Result<(Option<AgentId>, Params<'_>), RpcError> {
-    let whole = params.map(Cow::Borrowed);
-    let refused = |why: String| RpcError::invalid_param("/agent_id", why);
-    let parse = |name: &str| AgentId::parse(name).map_err(|error| refused(error.to_string()));
-    if let Some(name) = params.and_then(only_agent_id) {
-        return Ok((Some(parse(name)?), None));
+/// The bytes that the answers of one batch may still have. Taken as they come, so that what is too much is not kept
+/// until the last of them is there.
+struct Room(AtomicUsize);
+
+impl Room {
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
-    // A substring is enough to decide: whatever is not found here is refused later as an unknown parameter.
-    let Some(text) = params.filter(|text| text.contains("\"agent_id\"")) else {
-        return Ok((None, whole));
-    };
-    let Ok(mut members) = serde_json::from_str::<Members>(text) else { return Ok((None, whole)) };
-    let Some(raw) = members.remove("agent_id") else { return Ok((None, whole)) };
-    let id = match serde_json::from_str::<Option<String>>(raw.get()) {
-        Ok(name) => name.as_deref().map(parse).transpose()?,
-        Err(_) => return Err(refused("agent_id must be string".into())),
-    };
-    if members.is_empty() {
-        return Ok((id, None));
-    }
-    let rest = serde_json::to_string(&members)
-        .map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
-    Ok((id, Some(Cow::Owned(rest))))
 }
-
-/// The agent's name in parameters that hold nothing else, as those of most small calls.
-fn only_agent_id(params: &str) -> Option<&str> {
-    let mut found = None;
-    plain::members(params, |name, value| match name {
-        "agent_id" => found.replace(plain::string(value)?).is_none().then_some(()),
-        _ => None,
-    })?;
-    found
-}
-
-/// The parameters of a call, still text.
-type Params<'a> = Option<Cow<'a, str>>;
-
-/// Parameters by name, each still text.
-type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 fn error_body(id: Option<&Id>, error: &RpcError) -> Vec<u8> {
     let mut out = Vec::new();

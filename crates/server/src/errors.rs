@@ -2,14 +2,14 @@
 
 use nexus_core::approval::RespondError;
 use nexus_core::authority::Denied;
-use nexus_core::create::CreateError;
-use nexus_core::engine::AccessError;
+use nexus_core::lifecycle::{AccessError, CreateError};
 use nexus_core::provider::{ModelError, ProviderError};
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
-use nexus_core::store::StoreError;
+use nexus_core::store::{Holder, StoreError};
 use nexus_core::turn::TurnError;
 use nexus_protocol::RpcError;
+use serde_json::{Value, json};
 
 /// How long a caller should wait before it tries again when the server is full. Turns take seconds.
 const OVERLOAD_RETRY_MS: u64 = 1_000;
@@ -94,12 +94,10 @@ impl WireError for StoreError {
             Self::Exists(_) | Self::Saved(_) => {
                 RpcError::invalid_param("/agent_id", sentence(self))
             }
-            Self::Unknown(_) => RpcError::invalid_param("/agent_id", sentence(self)),
-            Self::HeldElsewhere { .. } | Self::LeaseLost(_) => RpcError::unavailable(
-                "The agent is live elsewhere",
-                sentence(self),
-                &["Call the process that has it."],
-            ),
+            Self::UnknownParent(_) => RpcError::invalid_param("/parent_agent_id", sentence(self)),
+            Self::Ended => RpcError::invalid_param("/agent_id", sentence(self)),
+            Self::HeldElsewhere { holder, .. } => live_elsewhere(self).with("owner", owner(holder)),
+            Self::LeaseLost => live_elsewhere(self),
             Self::Closed => stopping(),
             Self::Busy => RpcError::unavailable(
                 sentence(self),
@@ -151,11 +149,17 @@ impl WireError for RespondError {
             Self::Unknown(_) | Self::Decided(_) => {
                 RpcError::invalid_param("/approval_id", sentence(self))
             }
-            Self::Elsewhere { .. } => RpcError::unavailable(
+            Self::Deciding(_) => RpcError::unavailable(
+                sentence(self),
+                "Another answer came first and is being written down.",
+                &["Look at the approval again with list_approvals."],
+            ),
+            Self::Elsewhere { holder, .. } => RpcError::unavailable(
                 "The approval waits elsewhere",
                 sentence(self),
                 &["Answer it at the process that has it."],
-            ),
+            )
+            .with("owner", owner(holder)),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Own => RpcError::not_allowed(sentence(self)),
             Self::Store(error) => error.to_rpc(),
@@ -179,6 +183,23 @@ impl WireError for TurnError {
             Self::Panicked => RpcError::internal(sentence(self)),
         }
     }
+}
+
+fn live_elsewhere(error: &StoreError) -> RpcError {
+    let advice = &["Call the process that has it."];
+    RpcError::unavailable("The agent is live elsewhere", sentence(error), advice)
+}
+
+/// The process that has something, for programs that want to call it.
+fn owner(holder: &Holder) -> Value {
+    let mut owner = json!({"pid": holder.pid});
+    if let Some(url) = &holder.contact.url {
+        owner["url"] = json!(url);
+    }
+    if let Some(socket) = &holder.contact.socket {
+        owner["socket"] = json!(socket);
+    }
+    owner
 }
 
 fn stopping() -> RpcError {

@@ -1,17 +1,19 @@
 //! The JSON-RPC face of the core: the dispatcher and its method table, the handlers, the transports, authentication.
 
 pub mod auth;
+mod begin;
 pub mod calls;
 pub mod direct;
 pub mod dispatcher;
 mod errors;
 mod handlers;
 pub mod openrpc;
+pub mod outbox;
 mod stream;
 pub mod transport;
 
 pub use direct::DirectAgentApi;
-pub use dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
+pub use dispatcher::{Caller, Dispatcher, Reply, Target};
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +30,7 @@ pub struct Services {
 }
 
 /// The administrator's list of agents, and the engine's version it shows.
-type AgentList = (u64, Shared<Vec<AgentEntry>>);
+type AgentList = ((u64, u64), Shared<Vec<AgentEntry>>);
 
 impl Services {
     pub fn new(

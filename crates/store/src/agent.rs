@@ -1,21 +1,19 @@
-//! Agents and their conversations in SQL. Each function runs inside a transaction that its caller opened.
-
-use std::path::PathBuf;
+//! Agents in SQL: one at a time, and by page. Each function runs inside a transaction that its caller opened.
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
-use nexus_core::store::{AgentRecord, Fence, Progress, StoreError};
-use rusqlite::{Connection, Row, params};
-
-use super::approval;
-use super::fault::Fault;
-use super::log::{self, Tail};
-use super::owner::{Holder, Owner};
-use super::record::{
-    AgentRow, MessageRow, SettingsRow, agent_id, decode_grants, decode_permissions, micros,
-    timestamp,
+use nexus_core::permission::DEPTH_MAX;
+use nexus_core::store::{
+    AgentKey, AgentPage, AgentQuery, AgentRecord, Fence, Lease, ListedAgent, Progress, StoreError,
+    Window,
 };
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+
+use super::fault::Fault;
+use super::log::{self, History, Tail};
+use super::owner::{Owner, Whose};
+use super::record::{AgentRow, MessageRow, agent_id, micros, timestamp};
 
 /// The messages of one append and what changes with them.
 pub(super) struct Step<'a> {
@@ -24,18 +22,17 @@ pub(super) struct Step<'a> {
     pub(super) progress: Option<Progress>,
 }
 
-/// Appends to a conversation that this process holds under `fence`. This is the path every turn takes, several times,
-/// so it writes no page that it need not.
+/// Appends to a conversation that this process holds. This is the path every turn takes, several times, so it writes no
+/// page that it need not.
 pub(super) fn append(
     db: &Connection,
     me: &Owner,
-    id: &AgentId,
-    fence: Fence,
+    lease: Lease,
     step: &Step<'_>,
 ) -> Result<(), Fault> {
-    let head = Head::held(db, me, id, fence)?;
-    log::append(db, head.log_id, signed(step.first_index)?, step.rows)
-        .map_err(|fault| fault.about(format!("agent {id}")))?;
+    let log_id = held(db, me, lease)?;
+    log::append(db, log_id, signed(step.first_index)?, step.rows)
+        .map_err(|fault| fault.about(format!("agent {}", lease.agent.0)))?;
     let Some(progress) = &step.progress else { return Ok(()) };
     db.prepare_cached(
         "UPDATE heads SET halted_at_iteration_limit = ?, last_iteration_count = ?,
@@ -46,74 +43,95 @@ pub(super) fn append(
         progress.last_iteration_count,
         progress.should_shutdown,
         micros(Timestamp::now()),
-        head.agent_id
+        lease.agent.0
     ])?;
     Ok(())
 }
 
-/// Replaces the settings of an agent that this process holds under `fence`.
+/// Checks that this process holds the agent under this lease, and returns the log it speaks in.
+pub(super) fn held(db: &Connection, me: &Owner, lease: Lease) -> Result<i64, Fault> {
+    let mut query =
+        db.prepare_cached("SELECT log_id, owner, fence FROM heads WHERE agent_id = ?")?;
+    let mut rows = query.query([lease.agent.0])?;
+    let Some(row) = rows.next()? else { return Err(StoreError::Ended.into()) };
+    let mine = me.claimed_id().is_some_and(|id| row.get_ref(1).is_ok_and(|it| it == id.into()));
+    if mine && unsigned(row.get(2)?)? == lease.fence.0 {
+        return Ok(row.get(0)?);
+    }
+    // Nobody owns a saved session, so it is only asked here whether it is one.
+    let saved: bool = db
+        .prepare_cached("SELECT saved FROM agents WHERE id = ?")?
+        .query_row([lease.agent.0], |row| row.get(0))?;
+    Err(if saved { StoreError::Ended } else { StoreError::LeaseLost }.into())
+}
+
+/// Replaces the settings of an agent that this process holds.
 pub(super) fn update(
     db: &Connection,
     me: &Owner,
-    id: &AgentId,
-    fence: Fence,
-    settings: &SettingsRow,
+    lease: Lease,
+    settings: &str,
 ) -> Result<(), Fault> {
-    write_settings(db, Head::held(db, me, id, fence)?.agent_id, settings)
+    held(db, me, lease)?;
+    write_settings(db, lease.agent, settings)
 }
 
 pub(super) fn write_settings(
     db: &Connection,
-    agent_id: i64,
-    settings: &SettingsRow,
+    agent: AgentKey,
+    settings: &str,
 ) -> Result<(), Fault> {
-    db.prepare_cached(
-        "UPDATE agents SET permissions = ?, grants = ?, model = ?, cwd = ?, system_prompt = ?
-         WHERE id = ?",
-    )?
-    .execute(params![
-        settings.permissions,
-        settings.grants,
-        settings.model,
-        settings.cwd,
-        settings.system_prompt,
-        agent_id
-    ])?;
+    db.prepare_cached("UPDATE agents SET settings = ? WHERE id = ?")?
+        .execute(params![settings, agent.0])?;
     db.prepare_cached("UPDATE heads SET updated_at = ? WHERE agent_id = ?")?
-        .execute(params![micros(Timestamp::now()), agent_id])?;
+        .execute(params![micros(Timestamp::now()), agent.0])?;
     Ok(())
 }
 
-/// Stores a new agent, held by this process. It has said nothing yet, whatever its record counts.
+/// Stores a new agent, held by this process, whose parent must be there when it is a permanent one.
 pub(super) fn create(
     db: &Connection,
     me: &mut Owner,
     id: &AgentId,
     row: &AgentRow,
-) -> Result<Fence, Fault> {
+) -> Result<Lease, Fault> {
+    if let Some(parent) = row.parent.as_ref().filter(|parent| !parent.is_temp()) {
+        let known: bool = db
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM agents WHERE name = ? AND saved = 0)")?
+            .query_row([parent.as_str()], |row| row.get(0))?;
+        if !known {
+            return Err(StoreError::UnknownParent(parent.clone()).into());
+        }
+    }
+    insert(db, me, id, row)
+}
+
+/// Stores a new agent, held by this process. It has said nothing yet, whatever its record counts.
+pub(super) fn insert(
+    db: &Connection,
+    me: &mut Owner,
+    id: &AgentId,
+    row: &AgentRow,
+) -> Result<Lease, Fault> {
+    let fence = next_fence(db)?;
     let made = db
         .prepare_cached(
-            "INSERT INTO agents
-                 (name, created_at, parent, depth, permissions, ceiling, model, cwd, system_prompt, grants)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO agents (name, created_at, born, parent, depth, ceiling, settings)
+             VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
         )?
         .execute(params![
             id.as_str(),
             row.created_at,
+            signed(fence.0)?,
             row.parent.as_ref().map(AgentId::as_str),
             row.depth,
-            row.permissions,
             row.ceiling,
-            row.model,
-            row.cwd,
-            row.system_prompt,
-            row.grants
+            row.settings
         ])?;
     if made == 0 {
         return Err(taken(db, id)?);
     }
-    let agent = db.last_insert_rowid();
-    let fence = next_fence(db)?;
+    let agent = AgentKey(db.last_insert_rowid());
     let progress = &row.progress;
     db.prepare_cached(
         "INSERT INTO heads
@@ -122,7 +140,7 @@ pub(super) fn create(
          VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
-        agent,
+        agent.0,
         progress.halted_at_iteration_limit,
         progress.last_iteration_count,
         progress.should_shutdown,
@@ -130,7 +148,7 @@ pub(super) fn create(
         signed(fence.0)?,
         micros(Timestamp::now())
     ])?;
-    Ok(fence)
+    Ok(Lease { agent, fence })
 }
 
 /// Says by what a name is taken.
@@ -145,84 +163,18 @@ pub(super) fn take_lease(
     db: &Connection,
     me: &mut Owner,
     id: &AgentId,
-) -> Result<Option<Fence>, Fault> {
+) -> Result<Option<Lease>, Fault> {
     match Head::find(db, id)? {
         Some(head) if !head.saved => head.take(db, me, id).map(Some),
         Some(_) | None => Ok(None),
     }
 }
 
-/// Removes agents and their descendants with all they said, and returns their names. One that lives in another process
-/// is not ours to end; then none is removed. Of one that was saved by name the session stays, without a parent: so does
-/// every saved session beneath them.
-pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
-    let mut gone = Vec::new();
-    for id in family(db, ids)? {
-        if id.is_temp() {
-            approval::forget(db, me, &id)?;
-        }
-        let Some(head) = Head::find(db, &id)?.filter(|head| !head.saved) else { continue };
-        head.refuse_if_held_elsewhere(me, &id)?;
-        approval::forget(db, me, &id)?;
-        if head.kept {
-            db.prepare_cached(
-                "UPDATE heads SET owner = NULL, should_shutdown = 0 WHERE agent_id = ?",
-            )?
-            .execute([head.agent_id])?;
-            db.prepare_cached(
-                "UPDATE agents SET saved = 1, made_by = coalesce(parent, made_by), parent = NULL
-                 WHERE id = ?",
-            )?
-            .execute([head.agent_id])?;
-        } else {
-            remove(db, &head)?;
-        }
-        gone.push(id);
-    }
-    for id in &gone {
-        db.prepare_cached(
-            "UPDATE agents SET made_by = parent, parent = NULL WHERE parent = ? AND saved = 1",
-        )?
-        .execute([id.as_str()])?;
-    }
-    Ok(gone)
-}
-
-/// The agents and their descendants, as far as they are no saved sessions, parents first.
-fn family(db: &Connection, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
-    let mut family = ids.to_vec();
-    let mut next = 0;
-    while next < family.len() {
-        let mut children = db
-            .prepare_cached("SELECT name FROM agents WHERE parent = ? AND saved = 0 ORDER BY id")?;
-        let names = children.query_map([family[next].as_str()], |row| row.get::<_, String>(0))?;
-        for name in names {
-            let child = agent_id(&name?)?;
-            if !family.contains(&child) {
-                family.push(child);
-            }
-        }
-        next += 1;
-    }
-    Ok(family)
-}
-
-/// Removes a session's rows, and of what it said all that no copy shares.
-pub(super) fn remove(db: &Connection, head: &Head) -> Result<(), Fault> {
-    db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([head.agent_id])?;
-    log::remove(db, head.log_id)
-}
-
 /// Gives back the lease of one agent.
-pub(super) fn release(
-    db: &Connection,
-    me: &Owner,
-    id: &AgentId,
-    fence: Fence,
-) -> Result<(), Fault> {
-    let head = Head::held(db, me, id, fence)?;
+pub(super) fn release(db: &Connection, me: &Owner, lease: Lease) -> Result<(), Fault> {
+    held(db, me, lease)?;
     db.prepare_cached("UPDATE heads SET owner = NULL WHERE agent_id = ?")?
-        .execute([head.agent_id])?;
+        .execute([lease.agent.0])?;
     Ok(())
 }
 
@@ -234,75 +186,164 @@ pub(super) fn release_all(db: &Connection, me: &Owner) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Gives the sessions whose turns were cut off, with their processes, the place among the most recently changed that
-/// their last message has. Those of living processes may be among them, and are right to be.
-pub(super) fn catch_up(db: &Connection) -> Result<(), Fault> {
+/// A session whose turn was cut off, with its process, before its place among the most recently changed was written.
+pub(super) struct CutOff {
+    agent: AgentKey,
+    said_at: i64,
+}
+
+/// Those that were cut off. Agents of living processes may be among them, and are right to be.
+pub(super) fn cut_off(db: &Connection) -> Result<Vec<CutOff>, Fault> {
     let mut held =
         db.prepare("SELECT agent_id, log_id, updated_at FROM heads WHERE owner IS NOT NULL")?;
     let mut rows = held.query([])?;
     let mut behind = Vec::new();
     while let Some(row) = rows.next()? {
-        let (agent_id, updated_at): (i64, i64) = (row.get(0)?, row.get(2)?);
+        let (agent, updated_at) = (AgentKey(row.get(0)?), row.get::<_, i64>(2)?);
         let said_at = log::tail(db, row.get(1)?)?.last_at;
-        behind.extend(said_at.filter(|at| *at > updated_at).map(|at| (agent_id, at)));
+        let said_at = said_at.filter(|at| *at > updated_at);
+        behind.extend(said_at.map(|said_at| CutOff { agent, said_at }));
     }
-    for (agent_id, at) in behind {
-        db.execute(
-            "UPDATE heads SET updated_at = max(updated_at, ?) WHERE agent_id = ?",
-            params![at, agent_id],
-        )?;
+    Ok(behind)
+}
+
+/// Gives them the place that their last message has.
+pub(super) fn catch_up(db: &Connection, behind: &[CutOff]) -> Result<(), Fault> {
+    let mut update =
+        db.prepare("UPDATE heads SET updated_at = max(updated_at, ?) WHERE agent_id = ?")?;
+    for CutOff { agent, said_at } in behind {
+        update.execute([*said_at, agent.0])?;
     }
     Ok(())
 }
 
-/// All agents in the order in which they were stored.
-pub(super) fn list(db: &Connection) -> Result<Vec<AgentRecord>, Fault> {
-    let mut query =
-        db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.saved = 0 ORDER BY a.id"))?;
-    let mut rows = query.query([])?;
-    let mut agents = Vec::new();
-    while let Some(row) = rows.next()? {
-        agents.push(decode_agent(row, log::tail(db, row.get("log_id")?)?)?);
+/// A page of agents in the order in which they were stored.
+pub(super) fn page(db: &Connection, query: &AgentQuery) -> Result<AgentPage, Fault> {
+    let limit = i64::from(query.limit) + 1;
+    let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &limit)];
+    let mut filter = String::from("WHERE a.saved = 0");
+    let after = query.after.as_ref().map(AgentId::as_str);
+    if after.is_some() {
+        filter.push_str(" AND a.id > (SELECT id FROM agents WHERE name = :after)");
+        values.push((":after", &after));
     }
-    Ok(agents)
+    let own = query.line_of.as_ref().map(AgentId::as_str);
+    let line = if own.is_some() { line() } else { String::new() };
+    if own.is_some() {
+        filter.push_str(" AND a.id IN line");
+        values.push((":own", &own));
+    }
+    if query.working {
+        filter.push_str(" AND h.should_shutdown = 0");
+    }
+    let mut select = db.prepare_cached(&format!(
+        "{line} SELECT a.*, h.*, (SELECT count(*) FROM agents c WHERE c.parent = a.name AND c.saved = 0) AS children
+         FROM agents a JOIN heads h ON h.agent_id = a.id {filter} ORDER BY a.id LIMIT :limit"
+    ))?;
+    let mut rows = select.query(values.as_slice())?;
+    let mut page = AgentPage::default();
+    while let Some(row) = rows.next()? {
+        if page.agents.len() == query.limit as usize {
+            page.more = true;
+            break;
+        }
+        let record = decode(row, log::tail(db, row.get("log_id")?)?)?;
+        let child_count = unsigned(row.get("children")?)?;
+        page.agents.push(ListedAgent { record, child_count });
+    }
+    Ok(page)
 }
 
-/// An agent and all it said.
-pub(super) fn read(
-    db: &Connection,
-    id: &AgentId,
-) -> Result<Option<(AgentRecord, Vec<SharedMessage>)>, Fault> {
-    let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.name = ?"))?;
-    let mut rows = query.query([id.as_str()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
+/// The agent `:own`, its ancestors and its descendants. Whatever the rows say, nobody has more ancestors than the deepest
+/// agent.
+fn line() -> String {
+    format!(
+        "WITH RECURSIVE
+         above (id, parent, steps) AS (
+             SELECT id, parent, 0 FROM agents WHERE name = :own AND saved = 0
+             UNION SELECT a.id, a.parent, steps + 1 FROM above JOIN agents a ON a.name = above.parent
+             WHERE a.saved = 0 AND steps < {DEPTH_MAX}),
+         below (id, name) AS (
+             VALUES (NULL, :own)
+             UNION SELECT a.id, a.name FROM below JOIN agents a ON a.parent = below.name AND a.saved = 0),
+         line (id) AS (SELECT id FROM above UNION ALL SELECT id FROM below)"
+    )
+}
+
+/// An agent and its ancestors, as far as they are stored.
+pub(super) fn lineage(db: &Connection, id: &AgentId) -> Result<Vec<AgentRecord>, Fault> {
+    let mut query =
+        db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.name = ? AND a.saved = 0"))?;
+    let mut lineage: Vec<AgentRecord> = Vec::new();
+    let mut next = Some(id.clone());
+    while let Some(name) = next.filter(|_| lineage.len() <= DEPTH_MAX as usize) {
+        let mut rows = query.query([name.as_str()])?;
+        let Some(row) = rows.next()? else { break };
+        let record = decode(row, log::tail(db, row.get("log_id")?)?)?;
+        next = record.parent.clone();
+        lineage.push(record);
+    }
+    Ok(lineage)
+}
+
+/// An agent and the end of what it said.
+pub(super) fn read(db: &Connection, agent: AgentKey) -> Result<(AgentRecord, Window), Fault> {
+    let mut query = db.prepare_cached(&format!("{SELECT_AGENT} WHERE a.id = ?"))?;
+    let mut rows = query.query([agent.0])?;
+    let Some(row) = rows.next()? else { return Err(StoreError::Ended.into()) };
     let log_id = row.get("log_id")?;
-    let record = decode_agent(row, log::tail(db, log_id)?)?;
-    let messages = log::read(db, log_id, &record)?;
-    Ok(Some((record, messages)))
+    let tail = log::tail(db, log_id)?;
+    let record = decode(row, tail)?;
+    let window = History::of(db, log_id, tail.length)?
+        .window(db)
+        .map_err(|fault| fault.about(format!("agent {}", record.id)))?;
+    Ok((record, window))
+}
+
+/// Some messages of an agent's history, fewer where it ends.
+pub(super) fn messages(
+    db: &Connection,
+    agent: AgentKey,
+    first: u64,
+    limit: u32,
+) -> Result<Vec<SharedMessage>, Fault> {
+    let log_id: Option<i64> = db
+        .prepare_cached(
+            "SELECT log_id FROM heads JOIN agents ON id = agent_id WHERE agent_id = ? AND saved = 0",
+        )?
+        .query_row([agent.0], |row| row.get(0))
+        .optional()?;
+    let Some(log_id) = log_id else { return Err(StoreError::Ended.into()) };
+    let length = log::tail(db, log_id)?.length;
+    let first = i64::try_from(first).unwrap_or(i64::MAX).min(length);
+    let end = first.saturating_add(limit.into()).min(length);
+    History::of(db, log_id, length)?
+        .read(db, first..end)
+        .map_err(|fault| fault.about(format!("agent {}", agent.0)))
 }
 
 pub(super) const SELECT_AGENT: &str =
     "SELECT a.*, h.* FROM agents a JOIN heads h ON h.agent_id = a.id";
 
-pub(super) fn decode_agent(row: &Row<'_>, tail: Tail) -> Result<AgentRecord, Fault> {
+pub(super) fn decode(row: &Row<'_>, tail: Tail) -> Result<AgentRecord, Fault> {
     let name: String = row.get("name")?;
     let parent: Option<String> = row.get("parent")?;
     let ceiling: Option<String> = row.get("ceiling")?;
-    let permissions = |text: &str| {
-        decode_permissions(text).map_err(|fault| fault.about(format!("permissions of {name}")))
+    let unfit = |what: &str, error: serde_json::Error| {
+        Fault::from(error).about(format!("the {what} of {name}"))
     };
     Ok(AgentRecord {
         id: agent_id(&name)?,
         created_at: timestamp(row.get("created_at")?)?,
+        born: unsigned(row.get("born")?)?,
         parent: parent.as_deref().map(agent_id).transpose()?,
         depth: row.get("depth")?,
-        permissions: permissions(&row.get::<_, String>("permissions")?)?,
-        ceiling: ceiling.as_deref().map(permissions).transpose()?,
-        model: row.get("model")?,
-        cwd: PathBuf::from(row.get::<_, String>("cwd")?),
-        system_prompt: row.get("system_prompt")?,
-        grants: decode_grants(row.get::<_, Option<String>>("grants")?.as_deref())
-            .map_err(|fault| fault.about(format!("grants of {name}")))?,
+        ceiling: ceiling
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|error| unfit("ceiling", error))?,
+        settings: serde_json::from_str(&row.get::<_, String>("settings")?)
+            .map_err(|error| unfit("settings", error))?,
         progress: Progress {
             halted_at_iteration_limit: row.get("halted_at_iteration_limit")?,
             last_iteration_count: row.get("last_iteration_count")?,
@@ -313,14 +354,12 @@ pub(super) fn decode_agent(row: &Row<'_>, tail: Tail) -> Result<AgentRecord, Fau
     })
 }
 
-/// Where an agent stands: what is to be known before it is written.
+/// Where an agent stands: what is to be known before it is written by its name.
 pub(super) struct Head {
-    pub(super) agent_id: i64,
+    pub(super) agent: AgentKey,
     pub(super) log_id: i64,
     owner: Option<String>,
-    fence: Fence,
     pub(super) saved: bool,
-    kept: bool,
     /// The agent this was copied from by saving it.
     pub(super) copy_of: Option<i64>,
 }
@@ -328,37 +367,18 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn find(db: &Connection, id: &AgentId) -> Result<Option<Self>, Fault> {
         let mut query = db.prepare_cached(
-            "SELECT agent_id, log_id, owner, fence, saved, kept, copy_of
+            "SELECT agent_id, log_id, owner, saved, copy_of
              FROM agents JOIN heads ON agent_id = id WHERE name = ?",
         )?;
         let mut rows = query.query([id.as_str()])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         Ok(Some(Self {
-            agent_id: row.get(0)?,
+            agent: AgentKey(row.get(0)?),
             log_id: row.get(1)?,
             owner: row.get(2)?,
-            fence: Fence(unsigned(row.get(3)?)?),
-            saved: row.get(4)?,
-            kept: row.get(5)?,
-            copy_of: row.get(6)?,
+            saved: row.get(3)?,
+            copy_of: row.get(4)?,
         }))
-    }
-
-    /// The head of an agent that this process holds under `fence`.
-    pub(super) fn held(
-        db: &Connection,
-        me: &Owner,
-        id: &AgentId,
-        fence: Fence,
-    ) -> Result<Self, Fault> {
-        let head = Self::find(db, id)?.filter(|head| !head.saved);
-        let head = head.ok_or_else(|| StoreError::Unknown(id.clone()))?;
-        let held = head.owner.is_some() && head.owner.as_deref() == me.claimed_id();
-        if held && head.fence == fence {
-            Ok(head)
-        } else {
-            Err(StoreError::LeaseLost(id.clone()).into())
-        }
     }
 
     /// Makes this process the owner. Whoever was it before may have ended in the middle of a turn, whose beginning is
@@ -368,7 +388,7 @@ impl Head {
         db: &Connection,
         me: &mut Owner,
         id: &AgentId,
-    ) -> Result<Fence, Fault> {
+    ) -> Result<Lease, Fault> {
         self.refuse_if_held_elsewhere(me, id)?;
         let fence = next_fence(db)?;
         let said_at = log::tail(db, self.log_id)?.last_at.unwrap_or(0);
@@ -376,16 +396,16 @@ impl Head {
             "UPDATE heads SET owner = ?, fence = ?, updated_at = max(updated_at, ?)
              WHERE agent_id = ?",
         )?
-        .execute(params![me.id()?, signed(fence.0)?, said_at, self.agent_id])?;
-        Ok(fence)
+        .execute(params![me.id()?, signed(fence.0)?, said_at, self.agent.0])?;
+        Ok(Lease { agent: self.agent, fence })
     }
 
     pub(super) fn refuse_if_held_elsewhere(&self, me: &Owner, id: &AgentId) -> Result<(), Fault> {
-        match self.owner.as_deref().map(|owner| me.holder(owner)) {
-            Some(Holder::Living(owner)) => {
-                Err(StoreError::HeldElsewhere { id: id.clone(), owner }.into())
+        match self.owner.as_deref().map(|owner| me.whose(owner)) {
+            Some(Whose::Another(holder)) => {
+                Err(StoreError::HeldElsewhere { id: id.clone(), holder }.into())
             }
-            Some(Holder::Me | Holder::Dead) | None => Ok(()),
+            Some(Whose::Mine | Whose::Nobodys) | None => Ok(()),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Requests for leave in SQL. Each function runs inside a transaction that its caller opened.
 
 use nexus_core::AgentId;
-use nexus_core::store::{ApprovalRecord, ApprovalStatus, StoreError, StoredApproval};
-use rusqlite::{Connection, Row, params};
+use nexus_core::store::{
+    ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, Lease, StoreError, StoredApproval,
+};
+use rusqlite::{Connection, Row, ToSql, params};
 
+use super::agent;
 use super::fault::Fault;
-use super::owner::{Holder, Owner};
+use super::owner::{Owner, Whose};
 use super::record::{agent_id, micros, timestamp};
 
 /// Approvals of one agent that are kept beside those that wait. People look at the last few; each holds the arguments of
@@ -19,7 +22,7 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
         .prepare_cached(
             "INSERT INTO approvals (id, agent, tool, arguments, reason, created_at, status, owner)
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-             WHERE ?9 OR EXISTS (SELECT 1 FROM agents WHERE name = ?2)",
+             WHERE ?9 OR EXISTS (SELECT 1 FROM agents WHERE name = ?2 AND saved = 0)",
         )?
         .execute(params![
             approval.id,
@@ -33,7 +36,7 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
             approval.agent.is_temp()
         ])?;
     if stored == 0 {
-        return Err(StoreError::LeaseLost(approval.agent.clone()).into());
+        return Err(StoreError::Ended.into());
     }
     // What waits in another process is a temporary namesake's, or was denied when that process ended.
     let over = "SELECT id FROM approvals WHERE agent = ?1 AND NOT (status = ?2 AND owner = ?3)
@@ -47,7 +50,17 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
     Ok(())
 }
 
-pub(super) fn settle(db: &Connection, id: &str, status: ApprovalStatus) -> Result<(), Fault> {
+/// Notes how an approval ended, and what the agent that asked has by that.
+pub(super) fn settle(
+    db: &Connection,
+    me: &Owner,
+    id: &str,
+    status: ApprovalStatus,
+    grant: Option<&(Lease, String)>,
+) -> Result<(), Fault> {
+    if let Some((lease, settings)) = grant {
+        agent::update(db, me, *lease, settings)?;
+    }
     db.prepare_cached("UPDATE approvals SET status = ? WHERE id = ?")?
         .execute(params![status.name(), id])?;
     Ok(())
@@ -65,23 +78,29 @@ pub(super) fn rename(
     Ok(())
 }
 
-/// Removes what an agent asked for. Of a temporary one, only what it asked in this process: another may have one of the
-/// same name.
-pub(super) fn forget(db: &Connection, me: &Owner, agent: &AgentId) -> Result<(), Fault> {
-    if agent.is_temp() {
-        db.prepare_cached("DELETE FROM approvals WHERE agent = ? AND owner = ?")?
-            .execute(params![agent.as_str(), me.claimed_id()])?;
-    } else {
-        db.prepare_cached("DELETE FROM approvals WHERE agent = ?")?.execute([agent.as_str()])?;
-    }
+/// Removes what permanent agents asked for. Their names are given as a JSON list.
+pub(super) fn forget(db: &Connection, names: &str) -> Result<(), Fault> {
+    db.prepare_cached("DELETE FROM approvals WHERE agent IN (SELECT value FROM json_each(?))")?
+        .execute([names])?;
     Ok(())
 }
 
-/// Removes what temporary agents asked for in processes that are gone: they went with them.
-pub(super) fn forget_gone(db: &Connection, me: &Owner) -> Result<(), Fault> {
+/// Removes what a temporary agent asked for in this process: another may have one of the same name.
+pub(super) fn forget_temporary(db: &Connection, me: &Owner, agent: &AgentId) -> Result<(), Fault> {
+    db.prepare_cached("DELETE FROM approvals WHERE agent = ? AND owner = ?")?
+        .execute(params![agent.as_str(), me.claimed_id()])?;
+    Ok(())
+}
+
+/// The processes in which temporary agents asked for anything.
+pub(super) fn askers(db: &Connection) -> Result<Vec<String>, Fault> {
     let mut owners = db.prepare("SELECT DISTINCT owner FROM approvals WHERE agent LIKE '.%'")?;
-    let owners: Vec<String> = owners.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    for owner in owners.iter().filter(|owner| me.holder(owner) == Holder::Dead) {
+    Ok(owners.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+/// Removes what temporary agents asked for in those of the processes that are gone: they went with them.
+pub(super) fn forget_gone(db: &Connection, me: &Owner, askers: &[String]) -> Result<(), Fault> {
+    for owner in askers.iter().filter(|owner| me.whose(owner) == Whose::Nobodys) {
         db.execute("DELETE FROM approvals WHERE agent LIKE '.%' AND owner = ?", [owner])?;
     }
     Ok(())
@@ -95,33 +114,64 @@ pub(super) fn find(db: &Connection, me: &Owner, id: &str) -> Result<Option<Store
     let mut record = decode(row)?;
     let mut waits_in = None;
     if record.status == ApprovalStatus::Pending {
-        match me.holder(&row.get::<_, String>("owner")?) {
-            Holder::Living(owner) => waits_in = Some(owner),
-            Holder::Dead => record.status = ApprovalStatus::DeniedByRestart,
-            Holder::Me => {}
+        match me.whose(&row.get::<_, String>("owner")?) {
+            Whose::Another(holder) => waits_in = Some(holder),
+            Whose::Nobodys => record.status = ApprovalStatus::DeniedByRestart,
+            Whose::Mine => {}
         }
     }
     Ok(Some(StoredApproval { record, waits_in }))
 }
 
-/// All approvals, oldest first, without those of other processes' temporary agents. What waited in a process that is
-/// gone was denied by that.
-pub(super) fn list(db: &Connection, me: &Owner) -> Result<Vec<ApprovalRecord>, Fault> {
-    let mut query = db.prepare_cached("SELECT * FROM approvals ORDER BY created_at, id")?;
-    let mut rows = query.query([])?;
-    let mut approvals = Vec::new();
+/// A page of approvals, oldest first, without those of other processes' temporary agents. What waited in a process that
+/// is gone was denied by that.
+pub(super) fn page(
+    db: &Connection,
+    me: &Owner,
+    query: &ApprovalQuery,
+) -> Result<ApprovalPage, Fault> {
+    let (limit, own_id) = (i64::from(query.limit) + 1, me.claimed_id());
+    let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &limit), (":me", &own_id)];
+    let mut filter = String::from("WHERE (agent NOT LIKE '.%' OR owner = :me)");
+    let agent = query.agent.as_ref().map(AgentId::as_str);
+    if agent.is_some() {
+        filter.push_str(" AND agent = :agent");
+        values.push((":agent", &agent));
+    }
+    let mut line = "";
+    let own = query.line_of.as_ref().map(AgentId::as_str);
+    if own.is_some() {
+        line = "WITH RECURSIVE line (name) AS (
+                    VALUES (:own)
+                    UNION SELECT a.name FROM line JOIN agents a ON a.parent = line.name AND a.saved = 0)";
+        filter.push_str(" AND agent IN line");
+        values.push((":own", &own));
+    }
+    if query.after.is_some() {
+        filter.push_str(
+            " AND (created_at, id) > (SELECT created_at, id FROM approvals WHERE id = :after)",
+        );
+        values.push((":after", &query.after));
+    }
+    let mut select = db.prepare_cached(&format!(
+        "{line} SELECT * FROM approvals {filter} ORDER BY created_at, id LIMIT :limit"
+    ))?;
+    let mut rows = select.query(values.as_slice())?;
+    let mut page = ApprovalPage::default();
     while let Some(row) = rows.next()? {
-        let mut approval = decode(row)?;
-        let owner: String = row.get("owner")?;
-        if approval.agent.is_temp() && me.claimed_id() != Some(&owner) {
-            continue;
+        if page.approvals.len() == query.limit as usize {
+            page.more = true;
+            break;
         }
-        if approval.status == ApprovalStatus::Pending && me.holder(&owner) == Holder::Dead {
+        let mut approval = decode(row)?;
+        if approval.status == ApprovalStatus::Pending
+            && me.whose(&row.get::<_, String>("owner")?) == Whose::Nobodys
+        {
             approval.status = ApprovalStatus::DeniedByRestart;
         }
-        approvals.push(approval);
+        page.approvals.push(approval);
     }
-    Ok(approvals)
+    Ok(page)
 }
 
 fn decode(row: &Row<'_>) -> Result<ApprovalRecord, Fault> {

@@ -232,7 +232,7 @@ impl Target {
 
 fn insert(db: &Connection, me: &mut Owner, found: &Found) -> Result<(), Fault> {
     let SessionRecord { record, saved, made_by, updated_at } = &found.session;
-    session::Whole::encode(record.clone(), &found.messages)?.create(db, me)?;
+    session::Whole::encode(record.clone(), &found.messages)?.insert(db, me)?;
     let agent_id: i64 = db
         .prepare_cached(
             "UPDATE agents SET saved = ?, kept = ?, made_by = ? WHERE name = ? RETURNING id",

@@ -8,6 +8,7 @@ pub mod agent_logs;
 mod approval;
 mod commits;
 mod doctor;
+mod family;
 mod fault;
 mod log;
 mod open;
@@ -26,21 +27,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use nexus_core::AgentId;
+use nexus_core::agent::AgentSettings;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, ApprovalStatus, Fence, SessionPage, SessionQuery,
-    SessionRecord, SettingsRecord, Store, StoreError, StoredAgent, StoredApproval,
+    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
+    ApprovalRecord, ApprovalStore, Contact, Fence, Lease, LoadedAs, SessionPage, SessionQuery,
+    SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use self::commits::{Commits, Verdict};
 pub use self::doctor::{Checkup, DoctorError, Readable, examine};
+use self::fault::Fault;
 pub use self::open::OpenError;
 use self::owner::{Owner, SILENCE_MAX, VoidThrough};
 use self::readers::Readers;
-use self::record::{AgentRow, MessageRow, SettingsRow};
+use self::record::{AgentRow, MessageRow, encode_settings};
 use self::writer::Writer;
 
 /// The store of one process. Dropping it without `close` is safe, as a `kill -9` is: what was answered is on disk, and
@@ -48,7 +53,7 @@ use self::writer::Writer;
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
-    changes_elsewhere: Arc<AtomicU64>,
+    foreign_commits: Arc<AtomicU64>,
     void_through: VoidThrough,
 }
 
@@ -75,19 +80,16 @@ impl SqliteStore {
         let opened = open::open(home)?;
         let readers = Readers::new(opened.path.clone());
         let owner = Owner::new(&opened.home, options.silence_max);
-        if let Err(fault) = approval::forget_gone(&opened.db, &owner) {
-            // Nobody is shown them meanwhile, and the next start tries again.
-            tracing::warn!(?fault, "what temporary agents asked for was not removed");
-        }
-        if let Err(fault) = agent::catch_up(&opened.db) {
-            // They are in their old places until they are used.
-            tracing::warn!(?fault, "sessions that were cut off are not in their places");
+        if let Err(fault) = clear_up(&opened.db, &owner) {
+            // Nothing is wrong by that: sessions that were cut off are in their old places until they are used, and what
+            // the temporary agents of dead processes asked for is shown to nobody. The next start tries again.
+            tracing::warn!(?fault, "what dead processes left behind was not cleared up");
         }
         let void_through = owner.void_through();
-        let changes_elsewhere = Arc::new(AtomicU64::new(0));
-        let writer = Writer::start(opened.db, owner, changes_elsewhere.clone(), options.commits)
+        let foreign_commits = Arc::new(AtomicU64::new(0));
+        let writer = Writer::start(opened.db, owner, foreign_commits.clone(), options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
-        Ok(Self { writer, readers, changes_elsewhere, void_through })
+        Ok(Self { writer, readers, foreign_commits, void_through })
     }
 
     /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.
@@ -101,73 +103,112 @@ impl SqliteStore {
     }
 
     /// Reads an agent after its lease is ours: nobody else can append between the two.
-    async fn read_held(
-        &self,
-        id: &AgentId,
-        fence: Fence,
-    ) -> Result<Option<StoredAgent>, StoreError> {
-        let name = id.clone();
-        let found = self.readers.read(move |db| agent::read(db, &name)).await?;
-        Ok(found.map(|(record, messages)| StoredAgent { record, fence, messages }))
+    async fn read_held(&self, lease: Lease) -> Result<Option<StoredAgent>, StoreError> {
+        let (record, window) = self.readers.read(move |db| agent::read(db, lease.agent)).await?;
+        Ok(Some(StoredAgent { record, lease, window }))
     }
 }
 
+/// Makes up for what processes that died did not write, with one flush however many agents they had.
+fn clear_up(db: &Connection, me: &Owner) -> Result<(), Fault> {
+    let (askers, behind) = (approval::askers(db)?, agent::cut_off(db)?);
+    if askers.is_empty() && behind.is_empty() {
+        return Ok(());
+    }
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    approval::forget_gone(db, me, &askers)?;
+    agent::catch_up(db, &behind)?;
+    Ok(transaction.commit()?)
+}
+
 #[async_trait]
-impl Store for SqliteStore {
-    async fn create(&self, agent: AgentRecord) -> Result<Fence, StoreError> {
+impl AgentStore for SqliteStore {
+    async fn create(&self, agent: AgentRecord) -> Result<Lease, StoreError> {
         let row = AgentRow::encode(&agent)?;
         self.writer.submit(move |db, me| agent::create(db, me, &agent.id, &row)).await
     }
 
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
         let name = id.clone();
-        let lease = self.writer.submit(move |db, me| agent::take_lease(db, me, &name)).await?;
-        match lease {
-            Some(fence) => self.read_held(id, fence).await,
+        match self.writer.submit(move |db, me| agent::take_lease(db, me, &name)).await? {
+            Some(lease) => self.read_held(lease).await,
             None => Ok(None),
         }
     }
 
-    async fn list(&self) -> Result<Vec<AgentRecord>, StoreError> {
-        self.readers.read(agent::list).await
-    }
-
-    async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
-        self.writer.submit(move |db, me| agent::destroy(db, me, &ids)).await
-    }
-
-    fn append(
-        &self,
-        id: &AgentId,
-        fence: Fence,
-        append: Append,
-    ) -> BoxFuture<'static, Result<(), StoreError>> {
+    fn append(&self, lease: Lease, append: Append) -> BoxFuture<'static, Result<(), StoreError>> {
         // Encoded here and not on the writer's thread, which every agent shares.
         let rows: Result<Vec<_>, _> = append.messages.iter().map(MessageRow::encode).collect();
         let rows = match rows {
             Ok(rows) => rows,
-            Err(fault) => return Box::pin(async { Err(fault.into()) }),
+            Err(fault) => return ready(Err(fault.into())).boxed(),
         };
-        let (id, first_index, progress) = (id.clone(), append.first_index, append.progress);
-        Box::pin(self.writer.submit(move |db, me| {
-            agent::append(db, me, &id, fence, &agent::Step { first_index, rows: &rows, progress })
-        }))
+        let (first_index, progress) = (append.first_index, append.progress);
+        let write = self.writer.submit(move |db, me| {
+            agent::append(db, me, lease, &agent::Step { first_index, rows: &rows, progress })
+        });
+        write.boxed()
     }
 
     fn update(
         &self,
-        id: &AgentId,
-        fence: Fence,
-        settings: SettingsRecord,
+        lease: Lease,
+        settings: AgentSettings,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        let row = match SettingsRow::encode(settings) {
-            Ok(row) => row,
-            Err(fault) => return Box::pin(async { Err(fault.into()) }),
+        let settings = match encode_settings(&settings) {
+            Ok(settings) => settings,
+            Err(fault) => return ready(Err(fault.into())).boxed(),
         };
-        let id = id.clone();
-        Box::pin(self.writer.submit(move |db, me| agent::update(db, me, &id, fence, &row)))
+        self.writer.submit(move |db, me| agent::update(db, me, lease, &settings)).boxed()
     }
 
+    async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError> {
+        self.readers.read(move |db| agent::page(db, &query)).await
+    }
+
+    async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError> {
+        let id = id.clone();
+        self.readers.read(move |db| agent::lineage(db, &id)).await
+    }
+
+    async fn messages(
+        &self,
+        agent: AgentKey,
+        first: u64,
+        limit: u32,
+    ) -> Result<Vec<SharedMessage>, StoreError> {
+        self.readers.read(move |db| agent::messages(db, agent, first, limit)).await
+    }
+
+    async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
+        self.writer.submit(move |db, me| family::destroy(db, me, &ids)).await
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.writer.submit(move |db, me| agent::release(db, me, lease)).await
+    }
+
+    fn void_through(&self) -> Fence {
+        Fence(self.void_through.get())
+    }
+
+    fn foreign_commits(&self) -> u64 {
+        self.foreign_commits.load(Ordering::Acquire)
+    }
+
+    async fn announce(&self, contact: Contact) -> Result<(), StoreError> {
+        self.writer.submit(move |_, me| Ok(me.announce(contact)?)).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        // Readers first: the last connection to leave is the one that tidies the write-ahead log away.
+        self.readers.close().await;
+        self.writer.close().await
+    }
+}
+
+#[async_trait]
+impl SessionStore for SqliteStore {
     async fn sessions(&self, query: SessionQuery) -> Result<SessionPage, StoreError> {
         self.readers.read(move |db| session::page(db, &query)).await
     }
@@ -190,14 +231,13 @@ impl Store for SqliteStore {
         was: &AgentId,
         record: AgentRecord,
         messages: Vec<SharedMessage>,
-    ) -> Result<Fence, StoreError> {
+    ) -> Result<(Lease, u64), StoreError> {
         let (was, whole) = (was.clone(), session::Whole::encode(record, &messages)?);
         self.writer.submit(move |db, me| session::settle(db, me, &was, &whole)).await
     }
 
-    async fn keep(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError> {
-        let id = id.clone();
-        self.writer.submit(move |db, me| session::keep(db, me, &id, fence)).await
+    async fn keep(&self, lease: Lease) -> Result<(), StoreError> {
+        self.writer.submit(move |db, me| session::keep(db, me, lease)).await
     }
 
     async fn copy_session(
@@ -213,21 +253,20 @@ impl Store for SqliteStore {
     async fn load(
         &self,
         from: &AgentId,
-        to: &AgentId,
-        settings: Option<SettingsRecord>,
+        loaded: LoadedAs,
     ) -> Result<Option<StoredAgent>, StoreError> {
-        let settings = settings.map(SettingsRow::encode).transpose()?;
-        let (from, name) = (from.clone(), to.clone());
+        let settings = loaded.settings.as_ref().map(encode_settings).transpose()?;
+        let (from, name) = (from.clone(), loaded.name);
         let work = move |db: &Connection, me: &mut Owner| {
-            session::load(db, me, &from, &name, settings.as_ref())
+            session::load(db, me, &from, &name, settings.as_deref())
         };
         match self.writer.submit(work).await? {
-            Some(fence) => self.read_held(to, fence).await,
+            Some(lease) => self.read_held(lease).await,
             None => Ok(None),
         }
     }
 
-    async fn rename(&self, from: &AgentId, to: &AgentId) -> Result<bool, StoreError> {
+    async fn rename(&self, from: &AgentId, to: &AgentId) -> Result<Option<u64>, StoreError> {
         let (from, to) = (from.clone(), to.clone());
         self.writer.submit(move |db, me| session::rename(db, me, &from, &to)).await
     }
@@ -236,19 +275,21 @@ impl Store for SqliteStore {
         let name = name.clone();
         self.writer.submit(move |db, me| session::delete(db, me, &name)).await
     }
+}
 
-    async fn release(&self, id: &AgentId, fence: Fence) -> Result<(), StoreError> {
-        let id = id.clone();
-        self.writer.submit(move |db, me| agent::release(db, me, &id, fence)).await
-    }
-
+#[async_trait]
+impl ApprovalStore for SqliteStore {
     async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError> {
         self.writer.submit(move |db, me| approval::put(db, me, &approval)).await
     }
 
-    async fn settle_approval(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
-        let id = id.to_owned();
-        self.writer.submit(move |db, _| approval::settle(db, &id, status)).await
+    async fn settle_approval(&self, settlement: Settlement) -> Result<(), StoreError> {
+        let Settlement { id, status, grant } = settlement;
+        let encode = |(lease, settings)| Ok((lease, encode_settings(&settings)?));
+        let grant = grant.map(encode).transpose().map_err(|fault: Fault| fault)?;
+        self.writer
+            .submit(move |db, me| approval::settle(db, me, &id, status, grant.as_ref()))
+            .await
     }
 
     async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
@@ -257,22 +298,8 @@ impl Store for SqliteStore {
         self.writer.submit(move |db, me| approval::find(db, me, &id)).await
     }
 
-    async fn approvals(&self) -> Result<Vec<ApprovalRecord>, StoreError> {
+    async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalPage, StoreError> {
         // By the writer, as above.
-        self.writer.submit(|db, me| approval::list(db, me)).await
-    }
-
-    fn changes_elsewhere(&self) -> u64 {
-        self.changes_elsewhere.load(Ordering::Acquire)
-    }
-
-    fn void_through(&self) -> Fence {
-        Fence(self.void_through.get())
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        // Readers first: the last connection to leave is the one that tidies the write-ahead log away.
-        self.readers.close().await;
-        self.writer.close().await
+        self.writer.submit(move |db, me| approval::page(db, me, &query)).await
     }
 }

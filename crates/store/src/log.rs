@@ -4,16 +4,19 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nexus_core::message::SharedMessage;
-use nexus_core::store::AgentRecord;
+use nexus_core::message::{Role, SharedMessage};
+use nexus_core::store::Window;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::agent::{signed, unsigned};
+use super::agent::unsigned;
 use super::fault::Fault;
-use super::record::{MessageRow, decode_message};
+use super::record::{MessageRow, decode_message, role_name};
 
 /// A run begins anew before each multiple of this, so it is never longer.
 const RUN_MAX: i64 = 32;
+
+/// Messages that are looked at in one go when the last of a kind is searched for.
+const SEARCHED: i64 = 8 * RUN_MAX;
 
 /// Messages of one log that follow each other in the table: message `first` and those after it lie at `seq` and after.
 #[derive(Clone, Copy)]
@@ -153,44 +156,96 @@ pub(super) struct Stretch {
     pub(super) end: i64,
 }
 
-/// All messages of a conversation.
-pub(super) fn read(
-    db: &Connection,
-    log_id: i64,
-    record: &AgentRecord,
-) -> Result<Vec<SharedMessage>, Fault> {
-    let mut query = db.prepare_cached(
-        "SELECT idx, role, at, content, extra FROM messages
-         WHERE seq >= ? AND seq < ? AND log_id = ? ORDER BY seq",
-    )?;
-    let mut messages = Vec::new();
-    let mut places = Vec::new();
-    for Stretch { log_id, start, end } in stretches(db, log_id, signed(record.message_count)?)? {
-        places.extend(ranges(db, log_id, start, end)?.into_iter().map(|range| (log_id, range)));
+/// A conversation, and where its messages lie, oldest first.
+pub(super) struct History {
+    stretches: Vec<Stretch>,
+    length: i64,
+}
+
+impl History {
+    pub(super) fn of(db: &Connection, log_id: i64, length: i64) -> Result<Self, Fault> {
+        Ok(Self { stretches: stretches(db, log_id, length)?, length })
     }
-    for (log_id, Range { start, end }) in places {
-        let mut rows = query.query([start, end, log_id])?;
-        while let Some(row) = rows.next()? {
-            if unsigned(row.get(0)?)? != messages.len() as u64 {
-                break;
+
+    /// All that was said.
+    pub(super) fn whole(&self, db: &Connection) -> Result<Vec<SharedMessage>, Fault> {
+        self.read(db, 0..self.length)
+    }
+
+    /// The messages of a range of indexes, all of which must be there.
+    pub(super) fn read(
+        &self,
+        db: &Connection,
+        wanted: Range<i64>,
+    ) -> Result<Vec<SharedMessage>, Fault> {
+        let mut query = db.prepare_cached(
+            "SELECT idx, role, at, content, extra FROM messages
+             WHERE seq >= ? AND seq < ? AND log_id = ? ORDER BY seq",
+        )?;
+        let mut messages = Vec::new();
+        let mut index = wanted.start;
+        for Stretch { log_id, start, end } in &self.stretches {
+            let (start, end) = (wanted.start.max(*start), wanted.end.min(*end));
+            for Range { start, end } in ranges(db, *log_id, start, end)? {
+                let mut rows = query.query([start, end, *log_id])?;
+                while let Some(row) = rows.next()? {
+                    if row.get::<_, i64>(0)? != index {
+                        break;
+                    }
+                    let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
+                    let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref())
+                        .map_err(|fault| fault.about(format!("message {index}")))?;
+                    messages.push(Arc::new(message));
+                    index += 1;
+                }
             }
-            let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
-            let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref());
-            let message = message.map_err(|fault| {
-                fault.about(format!("message {} of {}", messages.len(), record.id))
-            })?;
-            messages.push(Arc::new(message));
         }
+        if index != wanted.end {
+            let length = self.length;
+            return Err(Fault::unfit(format!(
+                "of {length} messages the one at {index} is missing"
+            )));
+        }
+        Ok(messages)
     }
-    if messages.len() as u64 != record.message_count {
-        return Err(Fault::unfit(format!(
-            "of the {} messages of agent {} the one at {} is missing",
-            record.message_count,
-            record.id,
-            messages.len()
-        )));
+
+    /// The end of the conversation, from what its last summary leaves standing.
+    pub(super) fn window(&self, db: &Connection) -> Result<Window, Fault> {
+        let first = match self.last(db, Role::Summary, self.length)? {
+            None => 0,
+            Some(summary) => {
+                let covers =
+                    self.read(db, summary..summary + 1)?.first().and_then(|it| it.meta.covers);
+                let covers = covers.and_then(|covers| i64::try_from(covers).ok());
+                let covers = covers.unwrap_or(summary).min(summary);
+                self.last(db, Role::User, covers)?.unwrap_or(covers)
+            }
+        };
+        Ok(Window { first: unsigned(first)?, messages: self.read(db, first..self.length)? })
     }
-    Ok(messages)
+
+    /// Where the last message of a role before `end` stands. Searched from the end, and only as far as it takes.
+    fn last(&self, db: &Connection, role: Role, end: i64) -> Result<Option<i64>, Fault> {
+        let mut query = db.prepare_cached(
+            "SELECT idx FROM messages WHERE seq >= ? AND seq < ? AND log_id = ? AND role = ?
+             ORDER BY seq DESC LIMIT 1",
+        )?;
+        for stretch in self.stretches.iter().rev() {
+            let mut end = stretch.end.min(end);
+            while end > stretch.start {
+                let start = stretch.start.max(end - SEARCHED);
+                for range in ranges(db, stretch.log_id, start, end)?.into_iter().rev() {
+                    let place = params![range.start, range.end, stretch.log_id, role_name(role)];
+                    let found = query.query_row(place, |row| row.get(0)).optional()?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                end = start;
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Lets the log `new` go on from the first `length` messages of `log_id`.
@@ -202,6 +257,53 @@ pub(super) fn fork(db: &Connection, new: i64, log_id: i64, length: i64) -> Resul
             .execute(params![new, parent, length])?;
     }
     Ok(())
+}
+
+/// Removes logs, given as a JSON list, whose sessions are gone. Those that share nothing with any other, which are nearly
+/// all, go together.
+pub(super) fn remove_all(db: &Connection, logs: &str) -> Result<(), Fault> {
+    let mut shared = db.prepare_cached(
+        "SELECT value FROM json_each(?)
+         WHERE value IN (SELECT log_id FROM forks) OR value IN (SELECT parent FROM forks)",
+    )?;
+    let shared: Vec<i64> =
+        shared.query_map([logs], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    for log_id in &shared {
+        remove(db, *log_id)?;
+    }
+    let shared = serde_json::to_string(&shared)?;
+    // A run may be followed by messages of other logs, which stay.
+    db.prepare_cached(
+        "DELETE FROM messages WHERE seq IN (
+             SELECT m.seq FROM json_each(?1) AS place
+             JOIN messages m ON m.seq >= place.value ->> 0 AND m.seq < place.value ->> 1
+             WHERE m.log_id IN (SELECT value FROM json_each(?2))
+             AND m.log_id NOT IN (SELECT value FROM json_each(?3)))",
+    )?
+    .execute([&places(db, logs)?, logs, &shared])?;
+    db.prepare_cached(
+        "DELETE FROM runs WHERE log_id IN (SELECT value FROM json_each(?1))
+         AND log_id NOT IN (SELECT value FROM json_each(?2))",
+    )?
+    .execute([logs, &shared])?;
+    Ok(())
+}
+
+/// The ranges of the table, as a JSON list, in which all messages of these logs lie. Conversations that took turns lie in
+/// each other's ranges, so that looking through them one by one would visit each message many times.
+fn places(db: &Connection, logs: &str) -> Result<String, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT seq FROM json_each(?) AS gone JOIN runs ON log_id = gone.value ORDER BY seq",
+    )?;
+    let mut places: Vec<(i64, i64)> = Vec::new();
+    for start in query.query_map([logs], |row| row.get::<_, i64>(0))? {
+        let start = start?;
+        match places.last_mut() {
+            Some((_, end)) if *end >= start => *end = start + RUN_MAX,
+            _ => places.push((start, start + RUN_MAX)),
+        }
+    }
+    Ok(serde_json::to_string(&places)?)
 }
 
 /// Removes a log whose session is gone, as far as no other log has its past in it; then, of the logs before it, what

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
+use nexus_core::store::{Contact, Holder};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,8 @@ pub(super) struct Owner {
     directory: PathBuf,
     /// Made with the first lease: a process that only lists agents never needs one.
     claim: Option<Claim>,
+    /// Where this process can be reached, as far as it has said so.
+    contact: Contact,
     silence_max: Duration,
     /// The last sign of life of others, and since when it is the last. Measured by this process's own clock, which
     /// stands still while the machine sleeps, and not by comparing two.
@@ -66,20 +69,25 @@ struct Claim {
     locked: File,
 }
 
-/// Who a stored owner is.
+/// Whose a lease is that a stored owner took.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    Me,
-    Dead,
-    /// Another process, in words for people.
-    Living(String),
+pub(super) enum Whose {
+    Mine,
+    /// Its owner is gone.
+    Nobodys,
+    /// Of another process, which lives.
+    Another(Holder),
 }
 
-/// What an owner file says. Only for people: that the owner lives is said by the lock.
+/// What an owner file says, in its last line: where the owner is reached. That it lives is said by the lock.
 #[derive(Serialize, Deserialize)]
 struct Note {
     pid: u32,
     started_at: String,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    socket: Option<PathBuf>,
 }
 
 impl Owner {
@@ -87,6 +95,7 @@ impl Owner {
         Self {
             directory: home.join("owners"),
             claim: None,
+            contact: Contact::default(),
             silence_max,
             seen: RefCell::default(),
             void_through: VoidThrough::default(),
@@ -131,10 +140,19 @@ impl Owner {
             None => {
                 DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
                 sweep(&self.directory)?;
-                Claim::make(&self.directory)?
+                Claim::make(&self.directory, &self.contact)?
             }
         };
         Ok(&self.claim.insert(claim).id)
+    }
+
+    /// Says in this process's file, and in those it has later, where it can be reached.
+    pub(super) fn announce(&mut self, contact: Contact) -> io::Result<()> {
+        if let Some(claim) = &mut self.claim {
+            claim.note(&contact)?;
+        }
+        self.contact = contact;
+        Ok(())
     }
 
     /// The id, where one was claimed.
@@ -142,20 +160,26 @@ impl Owner {
         self.claim.as_ref().map(|claim| claim.id.as_str())
     }
 
-    pub(super) fn holder(&self, id: &str) -> Holder {
+    pub(super) fn whose(&self, id: &str) -> Whose {
         if self.claimed_id() == Some(id) {
-            return Holder::Me;
+            return Whose::Mine;
         }
         let path = self.directory.join(id);
         match probe(&path) {
-            Holder::Living(_) if self.is_silent(&path) => {
-                tracing::warn!(path = %path.display(), "an owner shows no sign of life and is revoked");
-                match fs::remove_file(&path) {
-                    Ok(()) => Holder::Dead,
-                    Err(error) => Holder::Living(format!("a silent process: {error}")),
+            Whose::Another(holder) if self.is_silent(&path) => match fs::remove_file(&path) {
+                Ok(()) => {
+                    tracing::warn!(
+                        pid = holder.pid,
+                        "an owner shows no sign of life and is revoked"
+                    );
+                    Whose::Nobodys
                 }
-            }
-            holder => holder,
+                Err(error) => {
+                    tracing::warn!(pid = holder.pid, %error, "a silent owner cannot be revoked");
+                    Whose::Another(holder)
+                }
+            },
+            whose => whose,
         }
     }
 
@@ -183,19 +207,29 @@ impl Owner {
 }
 
 impl Claim {
-    fn make(directory: &Path) -> io::Result<Self> {
+    fn make(directory: &Path, contact: &Contact) -> io::Result<Self> {
         loop {
             let id = random_hex();
             let path = directory.join(&id);
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            if !lock(&file)? {
+            let locked =
+                OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+            if !lock(&locked)? {
                 continue;
             }
-            let note = Note { pid: std::process::id(), started_at: Timestamp::now().to_string() };
-            file.write_all(&serde_json::to_vec(&note)?)?;
-            return Ok(Self { id, path, locked: file });
+            let mut claim = Self { id, path, locked };
+            claim.note(contact)?;
+            return Ok(claim);
         }
+    }
+
+    /// Adds a line to the file: whoever reads it meanwhile finds the line before. It cannot be replaced by another file,
+    /// which would not be locked.
+    fn note(&mut self, contact: &Contact) -> io::Result<()> {
+        let Contact { url, socket } = contact.clone();
+        let (pid, started_at) = (std::process::id(), Timestamp::now().to_string());
+        let mut line = serde_json::to_vec(&Note { pid, started_at, url, socket })?;
+        line.push(b'\n');
+        self.locked.write_all(&line)
     }
 
     /// Whether the file still has its name.
@@ -224,28 +258,32 @@ fn sweep(directory: &Path) -> io::Result<()> {
 
 /// Finds out whether the owner of a file lives, and removes the file when not. What cannot be found out counts as
 /// living: a lease wrongly refused is an answer, a lease wrongly taken is two owners.
-fn probe(path: &Path) -> Holder {
-    let file = match File::open(path) {
+fn probe(path: &Path) -> Whose {
+    let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Holder::Dead,
-        Err(_) => return Holder::Living("another process".into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Whose::Nobodys,
+        Err(_) => return Whose::Another(UNKNOWN),
     };
     // Shared, so that two processes that ask at the same time do not take each other for the owner.
     match file.try_lock_shared() {
         Ok(()) => {
             // While the lock is held: a claim in the making must see that its file is gone.
             fs::remove_file(path).ok();
-            Holder::Dead
+            Whose::Nobodys
         }
-        Err(_) => Holder::Living(describe(&file)),
+        Err(_) => Whose::Another(read_note(&mut file).unwrap_or(UNKNOWN)),
     }
 }
 
-fn describe(file: &File) -> String {
-    match serde_json::from_reader::<_, Note>(file) {
-        Ok(note) => format!("process {}", note.pid),
-        Err(_) => "another process".into(),
-    }
+/// A process that lives and whose file says nothing.
+const UNKNOWN: Holder = Holder { pid: 0, contact: Contact { url: None, socket: None } };
+
+/// The last line that is whole.
+fn read_note(file: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    let note = text.lines().rev().find_map(|line| serde_json::from_str::<Note>(line).ok())?;
+    Some(Holder { pid: note.pid, contact: Contact { url: note.url, socket: note.socket } })
 }
 
 /// 64 bits that no other process has drawn: the standard library seeds its hashers from the operating system.
@@ -261,20 +299,41 @@ mod tests {
         Owner::new(home.path(), SILENCE_MAX)
     }
 
+    /// This process, as others see it.
+    fn reached_at(url: Option<&str>) -> Holder {
+        let contact = Contact { url: url.map(str::to_owned), socket: None };
+        Holder { pid: std::process::id(), contact }
+    }
+
+    #[test]
+    fn what_is_announced_is_read_whole_and_survives_a_new_claim() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut a, b) = (owner(&home), owner(&home));
+        let id = a.id().unwrap().to_owned();
+        a.announce(reached_at(Some("http://one")).contact).unwrap();
+        assert_eq!(b.whose(&id), Whose::Another(reached_at(Some("http://one"))));
+        // Half of a line, as a reader may find it that comes in the middle of a write.
+        a.claim.as_mut().unwrap().locked.write_all(b"{\"pid\":1,\"started").unwrap();
+        assert_eq!(b.whose(&id), Whose::Another(reached_at(Some("http://one"))));
+        a.claim = None;
+        let id = a.id().unwrap().to_owned();
+        assert_eq!(b.whose(&id), Whose::Another(reached_at(Some("http://one"))));
+    }
+
     #[test]
     fn a_living_owner_is_named_and_a_dead_one_is_swept() {
         let home = tempfile::tempdir().unwrap();
         let (mut a, b) = (owner(&home), owner(&home));
         let id = a.id().unwrap().to_owned();
-        assert_eq!(a.holder(&id), Holder::Me);
-        assert_eq!(b.holder(&id), Holder::Living(format!("process {}", std::process::id())));
+        assert_eq!(a.whose(&id), Whose::Mine);
+        assert_eq!(b.whose(&id), Whose::Another(reached_at(None)));
         let file = home.path().join("owners").join(&id);
         assert!(file.exists());
         drop(a);
         let mut c = owner(&home);
         c.id().unwrap();
         assert!(!file.exists());
-        assert_eq!(b.holder(&id), Holder::Dead);
+        assert_eq!(b.whose(&id), Whose::Nobodys);
     }
 
     #[test]
@@ -285,24 +344,24 @@ mod tests {
         let patient = owner(&home);
         let hasty = Owner::new(home.path(), Duration::ZERO);
         for _ in 0..3 {
-            assert!(matches!(patient.holder(&b), Holder::Living(_)));
+            assert!(matches!(patient.whose(&b), Whose::Another(_)));
         }
         // A minute ago, by this process's clock.
         let minute = Duration::from_secs(60);
         for (_, since) in patient.seen.borrow_mut().values_mut() {
             *since = since.checked_sub(minute).unwrap();
         }
-        assert!(matches!(patient.holder(&a), Holder::Living(_)), "seen for the first time");
+        assert!(matches!(patient.whose(&a), Whose::Another(_)), "seen for the first time");
         for (_, since) in patient.seen.borrow_mut().values_mut() {
             *since = since.checked_sub(minute).unwrap();
         }
         let later = SystemTime::now() + Duration::from_secs(1);
         beating.claim.as_ref().unwrap().locked.set_modified(later).unwrap();
-        assert!(matches!(patient.holder(&a), Holder::Living(_)), "it beat");
+        assert!(matches!(patient.whose(&a), Whose::Another(_)), "it beat");
         assert!(silent.beat().unwrap());
         silent.claim.as_ref().unwrap().locked.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!(hasty.holder(&b), Holder::Dead);
-        assert_eq!(patient.holder(&b), Holder::Dead, "for everybody");
+        assert_eq!(hasty.whose(&b), Whose::Nobodys);
+        assert_eq!(patient.whose(&b), Whose::Nobodys, "for everybody");
         assert!(beating.beat().unwrap());
         assert!(!silent.beat().unwrap());
     }
@@ -316,7 +375,7 @@ mod tests {
         owner.retire();
         assert_eq!(owner.claimed_id(), None);
         assert_eq!(fs::read_dir(home.path().join("owners")).unwrap().count(), 0);
-        assert_eq!(owner.holder(&id), Holder::Dead);
+        assert_eq!(owner.whose(&id), Whose::Nobodys);
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! How agents and messages lie in the database, apart from the core's types, which may change without it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use nexus_core::agent::AgentSettings;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
-use nexus_core::permission::{Grants, Level, Permissions, Reach};
-use nexus_core::store::{AgentRecord, Progress, SettingsRecord};
+use nexus_core::store::{AgentRecord, Progress};
 use nexus_core::{AgentId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,12 +17,8 @@ pub(super) struct AgentRow {
     pub(super) created_at: i64,
     pub(super) parent: Option<AgentId>,
     pub(super) depth: u32,
-    pub(super) permissions: String,
     pub(super) ceiling: Option<String>,
-    pub(super) model: Option<String>,
-    pub(super) cwd: String,
-    pub(super) system_prompt: Option<String>,
-    pub(super) grants: Option<String>,
+    pub(super) settings: String,
     pub(super) progress: Progress,
 }
 
@@ -34,36 +28,16 @@ impl AgentRow {
             created_at: micros(record.created_at),
             parent: record.parent.clone(),
             depth: record.depth,
-            permissions: encode_permissions(&record.permissions)?,
-            ceiling: record.ceiling.as_ref().map(encode_permissions).transpose()?,
-            model: record.model.clone(),
-            cwd: path_text(&record.cwd)?.to_owned(),
-            system_prompt: record.system_prompt.clone(),
-            grants: encode_grants(&record.grants)?,
+            ceiling: record.ceiling.as_ref().map(serde_json::to_string).transpose()?,
+            settings: encode_settings(&record.settings)?,
             progress: record.progress,
         })
     }
 }
 
-/// The columns of `agents` that can be changed while an agent lives.
-pub(super) struct SettingsRow {
-    pub(super) permissions: String,
-    pub(super) grants: Option<String>,
-    pub(super) model: Option<String>,
-    pub(super) cwd: String,
-    pub(super) system_prompt: Option<String>,
-}
-
-impl SettingsRow {
-    pub(super) fn encode(settings: SettingsRecord) -> Result<Self, Fault> {
-        Ok(Self {
-            permissions: encode_permissions(&settings.permissions)?,
-            grants: encode_grants(&settings.grants)?,
-            model: settings.model,
-            cwd: path_text(&settings.cwd)?.to_owned(),
-            system_prompt: settings.system_prompt,
-        })
-    }
+/// A path that is not UTF-8 is refused: it would come back as another place.
+pub(super) fn encode_settings(settings: &AgentSettings) -> Result<String, Fault> {
+    Ok(serde_json::to_string(settings)?)
 }
 
 /// One row of `messages`. The text stays where it is, shared with the agent.
@@ -204,92 +178,7 @@ impl<'a> CallRecord<'a> {
     }
 }
 
-/// Permissions as they are kept. No field has a default and an unknown one is refused: what cannot be read whole must
-/// not come back wider than it was.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PermissionsRecord {
-    level: String,
-    preset: String,
-    read: ReachRecord,
-    write: ReachRecord,
-    blocked: BTreeSet<PathBuf>,
-    disabled_tools: BTreeSet<String>,
-    network: bool,
-    commands: bool,
-    agents: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ReachRecord {
-    Anywhere,
-    Beneath(BTreeSet<PathBuf>),
-}
-
-/// Grants as they are kept.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GrantsRecord {
-    write_paths: BTreeSet<PathBuf>,
-    exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
-}
-
-/// Most agents have none, which is no text.
-fn encode_grants(grants: &Grants) -> Result<Option<String>, Fault> {
-    if *grants == Grants::default() {
-        return Ok(None);
-    }
-    let Grants { write_paths, exec_dirs } = grants.clone();
-    Ok(Some(serde_json::to_string(&GrantsRecord { write_paths, exec_dirs })?))
-}
-
-pub(super) fn decode_grants(text: Option<&str>) -> Result<Grants, Fault> {
-    let Some(text) = text else { return Ok(Grants::default()) };
-    let GrantsRecord { write_paths, exec_dirs } = serde_json::from_str(text)?;
-    Ok(Grants { write_paths, exec_dirs })
-}
-
-fn encode_permissions(permissions: &Permissions) -> Result<String, Fault> {
-    let reach = |reach: &Reach| match reach {
-        Reach::Anywhere => ReachRecord::Anywhere,
-        Reach::Beneath(roots) => ReachRecord::Beneath(roots.clone()),
-    };
-    let record = PermissionsRecord {
-        level: permissions.level.name().into(),
-        preset: permissions.preset.clone(),
-        read: reach(&permissions.read),
-        write: reach(&permissions.write),
-        blocked: permissions.blocked.clone(),
-        disabled_tools: permissions.disabled_tools.clone(),
-        network: permissions.network,
-        commands: permissions.commands,
-        agents: permissions.agents,
-    };
-    Ok(serde_json::to_string(&record)?)
-}
-
-pub(super) fn decode_permissions(text: &str) -> Result<Permissions, Fault> {
-    let record: PermissionsRecord = serde_json::from_str(text)?;
-    let reach = |reach| match reach {
-        ReachRecord::Anywhere => Reach::Anywhere,
-        ReachRecord::Beneath(roots) => Reach::Beneath(roots),
-    };
-    Ok(Permissions {
-        level: Level::parse(&record.level)
-            .ok_or_else(|| Fault::unfit(format!("unknown permission level {:?}", record.level)))?,
-        preset: record.preset,
-        read: reach(record.read),
-        write: reach(record.write),
-        blocked: record.blocked,
-        disabled_tools: record.disabled_tools,
-        network: record.network,
-        commands: record.commands,
-        agents: record.agents,
-    })
-}
-
-fn role_name(role: Role) -> &'static str {
+pub(super) fn role_name(role: Role) -> &'static str {
     match role {
         Role::User => "user",
         Role::Assistant => "assistant",
@@ -308,9 +197,4 @@ pub(super) fn micros(at: Timestamp) -> i64 {
 
 pub(super) fn timestamp(micros: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_microsecond(micros).map_err(|error| Fault::unfit(error.to_string()))
-}
-
-/// Refused when it is not UTF-8: a path that came back changed would be another place.
-fn path_text(path: &Path) -> Result<&str, Fault> {
-    path.to_str().ok_or_else(|| Fault::unfit(format!("path {} is not UTF-8", path.display())))
 }

@@ -6,8 +6,13 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(super) const APPLICATION_ID: i32 = 0x6e78_7333;
 
 /// The version of a database is the number of steps it has behind it.
-pub(super) const STEPS: &[&str] =
-    &[AGENTS_AND_MESSAGES, GRANTS_AND_APPROVALS, SESSIONS, ONE_PAGE_FOR_AN_APPEND];
+pub(super) const STEPS: &[&str] = &[
+    AGENTS_AND_MESSAGES,
+    GRANTS_AND_APPROVALS,
+    SESSIONS,
+    ONE_PAGE_FOR_AN_APPEND,
+    SETTINGS_AND_PAGES,
+];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
 /// would otherwise rewrite the prompt and the permissions beside it, and a group of turns would touch a page for each
@@ -142,6 +147,39 @@ const ONE_PAGE_FOR_AN_APPEND: &str = "
     ALTER TABLE heads DROP COLUMN message_count;
     ALTER TABLE heads DROP COLUMN last_action_at;
 ";
+
+/// - `agents.settings` is the core's `AgentSettings` as JSON. What was no JSON before stays unreadable, for its agent alone.
+/// - `agents.born` tells an agent from others that had its name. It is drawn from `leases.last_fence`; before `settings`,
+///   which may be long, so that it is read without it.
+/// - The indexes serve pages: agents that are no saved sessions, the children of one, approvals by their age.
+const SETTINGS_AND_PAGES: &str = r#"
+    ALTER TABLE agents ADD COLUMN born INTEGER NOT NULL DEFAULT 0;
+    UPDATE agents SET born = coalesce((SELECT fence FROM heads WHERE agent_id = id), id);
+
+    ALTER TABLE agents ADD COLUMN settings TEXT NOT NULL DEFAULT '';
+    UPDATE agents SET settings = json_object(
+        'permissions', json(iif(json_valid(permissions), permissions, json_quote(permissions))),
+        'grants', json(CASE
+            WHEN grants IS NULL THEN '{"write_paths":[],"exec_dirs":{}}'
+            WHEN json_valid(grants) THEN grants
+            ELSE json_quote(grants) END),
+        'model', model,
+        'cwd', cwd,
+        'system_prompt', system_prompt
+    );
+    ALTER TABLE agents DROP COLUMN permissions;
+    ALTER TABLE agents DROP COLUMN grants;
+    ALTER TABLE agents DROP COLUMN model;
+    ALTER TABLE agents DROP COLUMN cwd;
+    ALTER TABLE agents DROP COLUMN system_prompt;
+
+    CREATE INDEX agents_live ON agents (id) WHERE saved = 0;
+    DROP INDEX agents_by_parent;
+    CREATE INDEX agents_by_parent ON agents (parent, saved) WHERE parent IS NOT NULL;
+    DROP INDEX approvals_by_agent;
+    CREATE INDEX approvals_by_agent ON approvals (agent, created_at, id);
+    CREATE INDEX approvals_by_age ON approvals (created_at, id);
+"#;
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {
     db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))

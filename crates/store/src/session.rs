@@ -3,15 +3,18 @@
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
-use nexus_core::store::{AgentRecord, Fence, SessionPage, SessionQuery, SessionRecord};
+use nexus_core::store::{
+    AgentKey, AgentRecord, Fence, Lease, SessionPage, SessionQuery, SessionRecord,
+};
 use rusqlite::{Connection, Row, named_params, params};
 
-use super::agent::{self, Head, SELECT_AGENT, decode_agent, next_fence, signed, taken, unsigned};
+use super::agent::{self, Head, SELECT_AGENT, next_fence, signed, taken, unsigned};
 use super::approval;
+use super::family;
 use super::fault::Fault;
-use super::log::{self, Tail};
+use super::log::{self, History, Tail};
 use super::owner::Owner;
-use super::record::{AgentRow, MessageRow, SettingsRow, agent_id, micros, timestamp};
+use super::record::{AgentRow, MessageRow, agent_id, micros, timestamp};
 
 /// A page of sessions, the most recently changed first.
 pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage, Fault> {
@@ -59,12 +62,14 @@ pub(super) fn read(
     let (Some(session), Some(head)) = (find(db, name)?, Head::find(db, name)?) else {
         return Ok(None);
     };
-    let messages = log::read(db, head.log_id, &session.record)?;
+    let messages = History::of(db, head.log_id, signed(session.record.message_count)?)?
+        .whole(db)
+        .map_err(|fault| fault.about(format!("session {name}")))?;
     Ok(Some((session, messages)))
 }
 
 pub(super) fn decode(row: &Row<'_>, tail: Tail) -> Result<SessionRecord, Fault> {
-    let record = decode_agent(row, tail)?;
+    let record = agent::decode(row, tail)?;
     let made_by: Option<String> = row.get("made_by")?;
     let made_by = made_by.as_deref().map(agent_id).transpose()?;
     Ok(SessionRecord {
@@ -90,44 +95,45 @@ impl Whole {
         Ok(Self { record, row, messages })
     }
 
-    /// Stores it as an agent of this process.
-    pub(super) fn create(&self, db: &Connection, me: &mut Owner) -> Result<Fence, Fault> {
-        let Self { record, row, messages } = self;
-        let fence = agent::create(db, me, &record.id, row)?;
-        let step = agent::Step { first_index: 0, rows: messages, progress: None };
-        agent::append(db, me, &record.id, fence, &step)?;
-        Ok(fence)
+    /// Stores it as an agent of this process, whether or not its parent is there.
+    pub(super) fn insert(&self, db: &Connection, me: &mut Owner) -> Result<Lease, Fault> {
+        let lease = agent::insert(db, me, &self.record.id, &self.row)?;
+        self.say(db, me, lease)?;
+        Ok(lease)
+    }
+
+    fn say(&self, db: &Connection, me: &Owner, lease: Lease) -> Result<(), Fault> {
+        let step = agent::Step { first_index: 0, rows: &self.messages, progress: None };
+        agent::append(db, me, lease, &step)
     }
 }
 
 /// Stores a session in which nobody works.
 pub(super) fn put_saved(db: &Connection, me: &mut Owner, whole: &Whole) -> Result<(), Fault> {
-    whole.create(db, me)?;
     // Made as an agent and set aside as one: there is one way to write either.
-    let saved = "UPDATE agents SET saved = 1, kept = 1 WHERE name = ?";
-    db.prepare_cached(saved)?.execute([whole.record.id.as_str()])?;
-    let free =
-        "UPDATE heads SET owner = NULL WHERE agent_id = (SELECT id FROM agents WHERE name = ?)";
-    db.prepare_cached(free)?.execute([whole.record.id.as_str()])?;
+    let AgentKey(agent) = whole.insert(db, me)?.agent;
+    db.prepare_cached("UPDATE agents SET saved = 1, kept = 1 WHERE id = ?")?.execute([agent])?;
+    db.prepare_cached("UPDATE heads SET owner = NULL WHERE agent_id = ?")?.execute([agent])?;
     Ok(())
 }
 
-/// Stores the temporary agent `was` under the name it has from here on.
+/// Stores the temporary agent `was` under the name it has from here on. Returns its `born` beside the lease.
 pub(super) fn settle(
     db: &Connection,
     me: &mut Owner,
     was: &AgentId,
     whole: &Whole,
-) -> Result<Fence, Fault> {
-    let fence = whole.create(db, me)?;
-    keep(db, me, &whole.record.id, fence)?;
+) -> Result<(Lease, u64), Fault> {
+    let lease = agent::create(db, me, &whole.record.id, &whole.row)?;
+    whole.say(db, me, lease)?;
+    keep(db, me, lease)?;
     approval::rename(db, me, was, &whole.record.id)?;
-    Ok(fence)
+    Ok((lease, lease.fence.0))
 }
 
-pub(super) fn keep(db: &Connection, me: &Owner, id: &AgentId, fence: Fence) -> Result<(), Fault> {
-    let head = Head::held(db, me, id, fence)?;
-    db.prepare_cached("UPDATE agents SET kept = 1 WHERE id = ?")?.execute([head.agent_id])?;
+pub(super) fn keep(db: &Connection, me: &Owner, lease: Lease) -> Result<(), Fault> {
+    agent::held(db, me, lease)?;
+    db.prepare_cached("UPDATE agents SET kept = 1 WHERE id = ?")?.execute([lease.agent.0])?;
     Ok(())
 }
 
@@ -140,40 +146,42 @@ pub(super) fn copy(
 ) -> Result<bool, Fault> {
     let Some(source) = Head::find(db, from)? else { return Ok(false) };
     if let Some(old) = Head::find(db, to)? {
-        if !(replace && old.saved && old.copy_of == Some(source.agent_id)) {
+        if !(replace && old.saved && old.copy_of == Some(source.agent.0)) {
             return Err(taken(db, to)?);
         }
-        agent::remove(db, &old)?;
+        db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([old.agent.0])?;
+        log::remove(db, old.log_id)?;
     }
-    let copy_of = replace.then_some(source.agent_id);
-    insert_copy(db, &source, to, Standing::Saved { copy_of })?;
+    let copy_of = replace.then_some(source.agent.0);
+    insert_copy(db, &source, to, next_fence(db)?, CopiedAs::Saved { copy_of })?;
     Ok(true)
 }
 
-/// How a copy stands in the store.
-enum Standing<'a> {
+/// What a copy is.
+enum CopiedAs<'a> {
     Saved { copy_of: Option<i64> },
-    Held { owner: &'a str, fence: Fence },
+    HeldBy(&'a str),
 }
 
 fn insert_copy(
     db: &Connection,
     source: &Head,
     to: &AgentId,
-    standing: Standing<'_>,
-) -> Result<i64, Fault> {
-    let (saved, copy_of, owner, fence) = match standing {
-        Standing::Saved { copy_of } => (true, copy_of, None, Fence(0)),
-        Standing::Held { owner, fence } => (false, None, Some(owner), fence),
+    fence: Fence,
+    copied: CopiedAs<'_>,
+) -> Result<AgentKey, Fault> {
+    let (saved, copy_of, owner) = match copied {
+        CopiedAs::Saved { copy_of } => (true, copy_of, None),
+        CopiedAs::HeldBy(owner) => (false, None, Some(owner)),
     };
-    let now = micros(Timestamp::now());
+    let (now, fence) = (micros(Timestamp::now()), signed(fence.0)?);
     db.prepare_cached(
-        "INSERT INTO agents (name, created_at, parent, depth, permissions, ceiling, model, cwd,
-             system_prompt, grants, saved, kept, made_by, copy_of)
-         SELECT ?1, ?2, parent, depth, permissions, ceiling, model, cwd,
-             system_prompt, grants, ?3, ?3, made_by, ?4 FROM agents WHERE id = ?5",
+        "INSERT INTO agents
+             (name, created_at, born, parent, depth, ceiling, settings, saved, kept, made_by, copy_of)
+         SELECT ?1, ?2, ?3, parent, depth, ceiling, settings, ?4, ?4, made_by, ?5
+         FROM agents WHERE id = ?6",
     )?
-    .execute(params![to.as_str(), now, saved, copy_of, source.agent_id])?;
+    .execute(params![to.as_str(), now, fence, saved, copy_of, source.agent.0])?;
     let agent_id = db.last_insert_rowid();
     db.prepare_cached(
         "INSERT INTO heads (agent_id, log_id, halted_at_iteration_limit, last_iteration_count,
@@ -181,9 +189,9 @@ fn insert_copy(
          SELECT ?1, ?1, halted_at_iteration_limit, last_iteration_count, 0, ?2, ?3, ?4
          FROM heads WHERE agent_id = ?5",
     )?
-    .execute(params![agent_id, owner, signed(fence.0)?, now, source.agent_id])?;
+    .execute(params![agent_id, owner, fence, now, source.agent.0])?;
     log::fork(db, agent_id, source.log_id, log::tail(db, source.log_id)?.length)?;
-    Ok(agent_id)
+    Ok(AgentKey(agent_id))
 }
 
 /// Makes an agent of a session: of itself, or of a copy under another name.
@@ -192,49 +200,58 @@ pub(super) fn load(
     me: &mut Owner,
     from: &AgentId,
     to: &AgentId,
-    settings: Option<&SettingsRow>,
-) -> Result<Option<Fence>, Fault> {
+    settings: Option<&str>,
+) -> Result<Option<Lease>, Fault> {
     let Some(source) = Head::find(db, from)? else { return Ok(None) };
-    let (agent_id, fence) = if from == to {
-        let fence = source.take(db, me, to)?;
-        db.prepare_cached("UPDATE agents SET saved = 0, copy_of = NULL WHERE id = ?")?
-            .execute([source.agent_id])?;
-        (source.agent_id, fence)
+    let lease = if from == to {
+        let lease = source.take(db, me, to)?;
+        if source.saved {
+            db.prepare_cached(
+                "UPDATE agents SET saved = 0, copy_of = NULL, born = ? WHERE id = ?",
+            )?
+            .execute([signed(lease.fence.0)?, lease.agent.0])?;
+        }
+        lease
     } else if Head::find(db, to)?.is_some() {
         return Err(taken(db, to)?);
     } else {
         let fence = next_fence(db)?;
-        (insert_copy(db, &source, to, Standing::Held { owner: me.id()?, fence })?, fence)
+        let agent = insert_copy(db, &source, to, fence, CopiedAs::HeldBy(me.id()?))?;
+        Lease { agent, fence }
     };
     if let Some(settings) = settings {
-        agent::write_settings(db, agent_id, settings)?;
+        agent::write_settings(db, lease.agent, settings)?;
     }
-    Ok(Some(fence))
+    Ok(Some(lease))
 }
 
-/// Gives a session another name. What was said keeps the names that were spoken.
+/// Gives a session another name, and returns its new `born`. What was said keeps the names that were spoken.
 pub(super) fn rename(
     db: &Connection,
     me: &Owner,
     from: &AgentId,
     to: &AgentId,
-) -> Result<bool, Fault> {
-    let Some(head) = Head::find(db, from)? else { return Ok(false) };
+) -> Result<Option<u64>, Fault> {
+    let Some(head) = Head::find(db, from)? else { return Ok(None) };
     head.refuse_if_held_elsewhere(me, from)?;
     if Head::find(db, to)?.is_some() {
         return Err(taken(db, to)?);
     }
-    db.prepare_cached("UPDATE agents SET name = ? WHERE id = ?")?
-        .execute(params![to.as_str(), head.agent_id])?;
+    let Fence(born) = next_fence(db)?;
+    db.prepare_cached("UPDATE agents SET name = ?, born = ? WHERE id = ?")?.execute(params![
+        to.as_str(),
+        signed(born)?,
+        head.agent.0
+    ])?;
     db.prepare_cached("UPDATE agents SET parent = ? WHERE parent = ?")?
         .execute([to.as_str(), from.as_str()])?;
     approval::rename(db, me, from, to)?;
-    Ok(true)
+    Ok(Some(born))
 }
 
 /// Removes a session, saved by name or not, and ends its descendants.
 pub(super) fn delete(db: &Connection, me: &Owner, name: &AgentId) -> Result<Vec<AgentId>, Fault> {
     db.prepare_cached("UPDATE agents SET saved = 0, kept = 0 WHERE name = ?")?
         .execute([name.as_str()])?;
-    agent::destroy(db, me, std::slice::from_ref(name))
+    family::destroy(db, me, std::slice::from_ref(name))
 }

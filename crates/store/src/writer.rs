@@ -1,7 +1,9 @@
 //! The one thread that writes. It takes what is queued, runs it in one transaction and answers after the commit, so
 //! that a flush of the disk is shared by all who wait for one.
 
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -24,9 +26,6 @@ const GROUP_JOBS_MAX: usize = 256;
 /// told so instead.
 const QUEUE_JOBS_MAX: usize = 16_384;
 
-/// Statements kept compiled. All that this directory has, with room.
-const STATEMENTS_MAX: usize = 64;
-
 pub(super) struct Writer {
     // Declared, and so dropped, before the thread: that ends when its queue is closed, and is then waited for.
     queue: mpsc::Sender<Order>,
@@ -44,13 +43,13 @@ impl Writer {
     pub(super) fn start(
         db: Connection,
         me: Owner,
-        changes_elsewhere: Arc<AtomicU64>,
+        foreign_commits: Arc<AtomicU64>,
         commits: Option<Box<dyn Commits>>,
     ) -> io::Result<Self> {
-        db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         let (queue, orders) = mpsc::channel(QUEUE_JOBS_MAX);
         let interval = me.beat_interval();
-        let desk = Desk { db, me, data_version: None, changes_elsewhere, commits, committed: 0 };
+        let desk =
+            Desk { db, me, data_version: None, foreign_commits, commits, committed: 0, jobs: 0 };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(|| desk.run(orders))?;
         let beats = queue.downgrade();
@@ -115,8 +114,13 @@ impl Drop for Joined {
 
 /// A queued write. `run` happens inside the transaction, `answer` after it, with what became of the commit.
 trait Job: Send {
-    /// The error is a copy of what `answer` will tell.
-    fn run(&mut self, db: &Connection, me: &mut Owner) -> Result<(), StoreError>;
+    /// Fails with `broken`, where that is something, when all is done. The error is a copy of what `answer` will tell.
+    fn run(
+        &mut self,
+        db: &Connection,
+        me: &mut Owner,
+        broken: Option<StoreError>,
+    ) -> Result<(), StoreError>;
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
@@ -131,9 +135,18 @@ where
     T: Send,
     W: FnOnce(&Connection, &mut Owner) -> Result<T, Fault> + Send,
 {
-    fn run(&mut self, db: &Connection, me: &mut Owner) -> Result<(), StoreError> {
+    fn run(
+        &mut self,
+        db: &Connection,
+        me: &mut Owner,
+        broken: Option<StoreError>,
+    ) -> Result<(), StoreError> {
         let Some(work) = self.work.take() else { return Ok(()) };
-        let outcome = isolated(db, |db| work(db, me)).map_err(StoreError::from);
+        let outcome = isolated(db, |db| {
+            let value = work(db, me)?;
+            broken.map_or(Ok(value), |error| Err(error.into()))
+        });
+        let outcome = outcome.map_err(StoreError::from);
         let copy = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
         self.outcome = Some(outcome);
         copy
@@ -147,14 +160,14 @@ where
     }
 }
 
-/// Runs `work` so that it happens whole or not at all, inside the transaction of its group. When it cannot be undone
-/// alone the whole transaction is undone, which the caller sees by `is_autocommit`.
+/// Runs `work` so that it happens whole or not at all, inside the transaction of its group, even if it panics. When it
+/// cannot be undone alone the whole transaction is undone, which the caller sees by `is_autocommit`.
 fn isolated<T>(
     db: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     execute(db, "SAVEPOINT job")?;
-    let outcome = work(db).and_then(|value| {
+    let outcome = surviving(|| work(db)).and_then(|value| {
         execute(db, "RELEASE job")?;
         Ok(value)
     });
@@ -168,16 +181,29 @@ fn isolated<T>(
     outcome
 }
 
+/// Runs `work` so that its panic is its own failure: the thread that everybody writes through lives on. Nothing that it
+/// leaves behind is used: what it wrote is undone, and the owner is whole between any two of its steps.
+fn surviving<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        tracing::error!(text, "a write panicked");
+        Err(Fault::unfit(format!("a write panicked: {text}")))
+    })
+}
+
 /// What the thread works with.
 struct Desk {
     db: Connection,
     me: Owner,
     /// Changes when anybody but this connection, and so another process, has committed.
     data_version: Option<i64>,
-    changes_elsewhere: Arc<AtomicU64>,
+    foreign_commits: Arc<AtomicU64>,
     commits: Option<Box<dyn Commits>>,
     /// Commits that were tried.
     committed: u64,
+    /// Jobs that were run.
+    jobs: u64,
 }
 
 impl Desk {
@@ -209,7 +235,7 @@ impl Desk {
     }
 
     fn write(&mut self, mut group: Vec<Box<dyn Job>>) {
-        let committed = self.commit(&mut group);
+        let committed = surviving(|| self.commit(&mut group)).map_err(StoreError::from);
         if let Err(error) = &committed {
             tracing::error!(?error, jobs = group.len(), "a group of writes was not committed");
             roll_back(&self.db);
@@ -219,28 +245,30 @@ impl Desk {
         }
     }
 
-    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), Fault> {
         execute(&self.db, "BEGIN IMMEDIATE")?;
         // Inside the transaction, where no other process can take a lease.
         self.me.notice_revocation(&self.db)?;
         self.look_around();
         for job in group {
-            if let Err(error) = job.run(&self.db, &mut self.me)
+            self.jobs += 1;
+            let broken = self.commits.as_mut().and_then(|commits| commits.fail_job(self.jobs));
+            if let Err(error) = job.run(&self.db, &mut self.me, broken)
                 && self.db.is_autocommit()
             {
                 // The transaction is gone, and with it what the earlier jobs wrote.
-                return Err(error);
+                return Err(error.into());
             }
         }
         self.end_transaction()
     }
 
-    fn end_transaction(&mut self) -> Result<(), StoreError> {
+    fn end_transaction(&mut self) -> Result<(), Fault> {
         self.committed += 1;
         let number = self.committed;
         match self.commits.as_mut().map_or(Verdict::Commit, |commits| commits.before(number)) {
             Verdict::Commit => execute(&self.db, "COMMIT")?,
-            Verdict::Fail(error) => return Err(error),
+            Verdict::Fail(error) => return Err(error.into()),
             Verdict::Lie => roll_back(&self.db),
         }
         if let Some(commits) = &mut self.commits {
@@ -258,7 +286,7 @@ impl Desk {
         match version {
             Ok(version) => {
                 if self.data_version.replace(version).is_some_and(|last| last != version) {
-                    self.changes_elsewhere.fetch_add(1, Ordering::Release);
+                    self.foreign_commits.fetch_add(1, Ordering::Release);
                 }
             }
             Err(error) => tracing::debug!(%error, "the version of the data was not read"),

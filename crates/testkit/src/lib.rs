@@ -17,9 +17,12 @@
 //!
 //! `POST …/chat/completions` is answered as OpenAI does, `POST …/messages` as Anthropic does; a [`Reply`] says what is
 //! answered without naming either.
+//!
+//! [`store`] has a store in memory for tests of what uses one, and the contract that every store keeps.
 
 mod reply;
 mod server;
+pub mod store;
 mod wire;
 
 pub use reply::{Gate, Reply};

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nexus_core::authority::{Action, Requester};
-use nexus_core::create::AgentSpec;
-use nexus_core::tool::{Call, Need, Tool};
-use nexus_core::{AgentId, Role};
+use nexus_core::authority::Action;
+use nexus_core::lifecycle::AgentSpec;
+use nexus_core::permission::ToolClass;
+use nexus_core::tool::{Invocation, Need, Tool};
+use nexus_core::{Agent, AgentId, Role};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,13 +35,14 @@ struct CreateArgs {
 impl TypedTool for Create {
     const NAME: &'static str = "nexus_create";
     const DESCRIPTION: &'static str = "Create a child agent; then give it work with nexus_send.";
+    const CLASS: ToolClass = ToolClass::Agents;
     type Args = CreateArgs;
 
     fn needs(&self, _: &CreateArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
     }
 
-    async fn run(&self, args: CreateArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: CreateArgs, call: Invocation) -> Result<String, String> {
         let spec = AgentSpec {
             name: args.agent_id,
             preset: args.preset,
@@ -49,9 +51,8 @@ impl TypedTool for Create {
             model: args.model,
             ..AgentSpec::default()
         };
-        let made = call.engine.create_agent(&requester(&call), spec).await;
-        made.map(|agent| format!("Created agent {}.", agent.id()))
-            .map_err(|error| error.to_string())
+        let made = call.colleagues.create(&call.agent, spec).await?;
+        Ok(format!("Created agent {}.", made.id()))
     }
 }
 
@@ -68,19 +69,17 @@ struct SendArgs {
 impl TypedTool for Send {
     const NAME: &'static str = "nexus_send";
     const DESCRIPTION: &'static str = "Message a child (or your parent) and return its answer. Several calls at once run in parallel.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = SendArgs;
 
     fn needs(&self, args: &SendArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Message(agent_id(&args.agent_id)?)])
     }
 
-    async fn run(&self, args: SendArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: SendArgs, call: Invocation) -> Result<String, String> {
         let target = agent_id(&args.agent_id)?;
-        let asked = call
-            .engine
-            .ask_agent(&call.agent, &target, args.content, &call.cancel, call.announce)
-            .await;
-        let outcome = asked.map_err(|error| error.to_string())?;
+        let Invocation { agent, cancel, announce, colleagues, .. } = call;
+        let outcome = colleagues.ask(&agent, &target, args.content, &cancel, announce).await?;
         Ok(match (outcome.cancelled, outcome.halted_at_iteration_limit) {
             (true, _) => format!("[cancelled] {}", outcome.content),
             (false, true) => format!("[stopped at its iteration limit] {}", outcome.content),
@@ -102,21 +101,21 @@ struct Status;
 impl TypedTool for Status {
     const NAME: &'static str = "nexus_status";
     const DESCRIPTION: &'static str = "Show whether a child is running and what it said last.";
+    const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
     }
 
-    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: ChildArgs, call: Invocation) -> Result<String, String> {
         let child = child(&args, &call, Action::Read).await?;
-        let last = child.with_conversation(|conversation| {
-            let said =
-                conversation.history().iter().rev().find(|message| message.role == Role::Assistant);
-            said.map_or_else(|| "nothing".into(), |message| message.content.clone())
-        });
-        let running = if child.turns_in_flight() > 0 { "running" } else { "idle" };
-        Ok(format!("{running}, {} messages; last said: {last}", child.message_count()))
+        let now = child.snapshot();
+        let mut history = now.conversation.history_from(0).rev();
+        let said = history.find(|message| message.role == Role::Assistant);
+        let last = said.map_or("nothing", |message| &message.content);
+        let running = if now.turns.is_empty() { "idle" } else { "running" };
+        Ok(format!("{running}, {} messages; last said: {last}", now.conversation.len()))
     }
 }
 
@@ -126,13 +125,14 @@ struct Cancel;
 impl TypedTool for Cancel {
     const NAME: &'static str = "nexus_cancel";
     const DESCRIPTION: &'static str = "Cancel what a child is doing.";
+    const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
     }
 
-    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: ChildArgs, call: Invocation) -> Result<String, String> {
         let child = child(&args, &call, Action::Manage).await?;
         Ok(format!("Cancelled {} turns.", child.cancel_all()))
     }
@@ -144,22 +144,19 @@ struct Destroy;
 impl TypedTool for Destroy {
     const NAME: &'static str = "nexus_destroy";
     const DESCRIPTION: &'static str = "Destroy a child and its descendants for good.";
+    const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
     }
 
-    async fn run(&self, args: ChildArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: ChildArgs, call: Invocation) -> Result<String, String> {
         let target = agent_id(&args.agent_id)?;
         if target == call.agent.id() {
             return Err("an agent cannot destroy itself from within its own turn".into());
         }
-        let gone = call
-            .engine
-            .destroy_agent(&requester(&call), &target)
-            .await
-            .map_err(|error| error.to_string())?;
+        let gone = call.colleagues.destroy(&call.agent, &target).await?;
         match gone.as_slice() {
             [] => Err(format!("unknown agent: {target}")),
             gone => Ok(format!(
@@ -170,17 +167,9 @@ impl TypedTool for Destroy {
     }
 }
 
-async fn child(
-    args: &ChildArgs,
-    call: &Call,
-    action: Action,
-) -> Result<Arc<nexus_core::Agent>, String> {
+async fn child(args: &ChildArgs, call: &Invocation, action: Action) -> Result<Agent, String> {
     let target = agent_id(&args.agent_id)?;
-    call.engine.agent(&requester(call), &target, action).await.map_err(|error| error.to_string())
-}
-
-fn requester(call: &Call) -> Requester {
-    Requester::Agent(call.agent.id())
+    call.colleagues.find(&call.agent, &target, action).await
 }
 
 fn agent_id(name: &str) -> Result<AgentId, String> {

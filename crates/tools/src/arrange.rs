@@ -1,5 +1,6 @@
 //! Tools that copy, move and make files and directories. None of them replaces what is there.
 
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,6 +21,7 @@ pub(super) struct FromTo {
 impl FileTool for CopyFile {
     const NAME: &'static str = "copy_file";
     const DESCRIPTION: &'static str = "Copy a file.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = FromTo;
 
     fn needs(args: &FromTo) -> Result<Vec<Need>, String> {
@@ -39,6 +41,7 @@ pub(super) struct Rename;
 impl FileTool for Rename {
     const NAME: &'static str = "rename";
     const DESCRIPTION: &'static str = "Move a file or directory.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = FromTo;
 
     fn needs(args: &FromTo) -> Result<Vec<Need>, String> {
@@ -70,6 +73,7 @@ pub(super) struct MkdirArgs {
 impl FileTool for Mkdir {
     const NAME: &'static str = "mkdir";
     const DESCRIPTION: &'static str = "Make a directory.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = MkdirArgs;
 
     fn needs(args: &MkdirArgs) -> Result<Vec<Need>, String> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nexus_core::tool::{Access, Call, CommandKind, Need, Tool};
+use nexus_core::permission::ToolClass;
+use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,6 +38,7 @@ pub fn command_tools(settings: CommandSettings) -> Vec<Arc<dyn Tool>> {
         hidden: settings.hidden,
         env: environment::cleaned(settings.variables),
         tmp: std::env::temp_dir().canonicalize().ok(),
+        shell: if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" },
         timeout_max: longest,
     });
     vec![
@@ -70,6 +72,7 @@ struct ExecArgs {
 impl TypedTool for Exec {
     const NAME: &'static str = "exec";
     const DESCRIPTION: &'static str = "Run a program without a shell.";
+    const CLASS: ToolClass = ToolClass::Command;
     type Args = ExecArgs;
 
     fn needs(&self, args: &ExecArgs) -> Result<Vec<Need>, String> {
@@ -79,7 +82,7 @@ impl TypedTool for Exec {
         }
     }
 
-    async fn run(&self, args: ExecArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: ExecArgs, call: Invocation) -> Result<String, String> {
         let ExecArgs { argv, timeout_s, .. } = args;
         self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
     }
@@ -100,6 +103,7 @@ impl TypedTool for BashSafe {
     const NAME: &'static str = "bash_safe";
     const DESCRIPTION: &'static str =
         "Run one simple command: no pipes, globs, variables or redirections.";
+    const CLASS: ToolClass = ToolClass::Command;
     type Args = LineArgs;
 
     fn needs(&self, args: &LineArgs) -> Result<Vec<Need>, String> {
@@ -107,7 +111,7 @@ impl TypedTool for BashSafe {
         Ok(needs(args.cwd.as_deref()))
     }
 
-    async fn run(&self, args: LineArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: LineArgs, call: Invocation) -> Result<String, String> {
         let LineArgs { command, timeout_s, .. } = args;
         let argv = words::split(&command)?;
         self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
@@ -127,16 +131,16 @@ struct ScriptArgs {
 impl TypedTool for Shell {
     const NAME: &'static str = "shell_UNSAFE";
     const DESCRIPTION: &'static str = "Run a shell script.";
+    const CLASS: ToolClass = ToolClass::Command;
     type Args = ScriptArgs;
 
     fn needs(&self, _: &ScriptArgs) -> Result<Vec<Need>, String> {
         Ok(needs(None))
     }
 
-    async fn run(&self, args: ScriptArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: ScriptArgs, call: Invocation) -> Result<String, String> {
         let ScriptArgs { command, timeout_s } = args;
-        let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
-        let argv = vec![shell.into(), "-c".into(), command];
+        let argv = vec![self.0.shell.into(), "-c".into(), command];
         self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
     }
 }
@@ -154,13 +158,14 @@ struct PythonArgs {
 impl TypedTool for RunPython {
     const NAME: &'static str = "run_python";
     const DESCRIPTION: &'static str = "Run Python 3 code; print what you want to see.";
+    const CLASS: ToolClass = ToolClass::Command;
     type Args = PythonArgs;
 
     fn needs(&self, _: &PythonArgs) -> Result<Vec<Need>, String> {
         Ok(needs(None))
     }
 
-    async fn run(&self, args: PythonArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: PythonArgs, call: Invocation) -> Result<String, String> {
         let PythonArgs { code, timeout_s } = args;
         // As input it may be longer than an argument.
         let (argv, stdin) = (vec!["python3".into(), "-".into()], Some(code));
@@ -182,13 +187,14 @@ struct SleepArgs {
 impl TypedTool for Sleep {
     const NAME: &'static str = "sleep";
     const DESCRIPTION: &'static str = "Wait.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = SleepArgs;
 
     fn needs(&self, args: &SleepArgs) -> Result<Vec<Need>, String> {
         self.duration(args).map(|_| Vec::new())
     }
 
-    async fn run(&self, args: SleepArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: SleepArgs, call: Invocation) -> Result<String, String> {
         tokio::select! {
             () = tokio::time::sleep(self.duration(&args)?) => Ok(format!("Waited {} s.", args.seconds)),
             () = call.cancel.cancelled() => Err("cancelled".into()),
@@ -219,6 +225,8 @@ pub(super) struct Commands {
     pub(super) env: BTreeMap<String, String>,
     /// Where private directories are made.
     tmp: Option<PathBuf>,
+    /// What runs scripts.
+    shell: &'static str,
     timeout_max: Duration,
 }
 
@@ -233,7 +241,7 @@ pub(super) struct Request {
 }
 
 impl Commands {
-    pub(super) async fn run(&self, request: Request, call: &Call) -> Result<String, String> {
+    pub(super) async fn run(&self, request: Request, call: &Invocation) -> Result<String, String> {
         let command = self.command(request, &call.access);
         let outcome = self.launcher.run(&command, &call.cancel).await;
         shown(&outcome.map_err(|error| error.to_string())?, command.timeout)

@@ -1,5 +1,6 @@
 //! Tools that write or change the text of one file.
 
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
@@ -22,6 +23,7 @@ pub(super) struct WriteFileArgs {
 impl FileTool for WriteFile {
     const NAME: &'static str = "write_file";
     const DESCRIPTION: &'static str = "Create or replace a file.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = WriteFileArgs;
 
     fn needs(args: &WriteFileArgs) -> Result<Vec<Need>, String> {
@@ -52,6 +54,7 @@ pub(super) struct AppendFileArgs {
 impl FileTool for AppendFile {
     const NAME: &'static str = "append_file";
     const DESCRIPTION: &'static str = "Append to a file.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = AppendFileArgs;
 
     fn needs(args: &AppendFileArgs) -> Result<Vec<Need>, String> {
@@ -88,6 +91,7 @@ pub(super) struct EditFileArgs {
 impl FileTool for EditFile {
     const NAME: &'static str = "edit_file";
     const DESCRIPTION: &'static str = "Replace text that occurs exactly once, unless replace_all.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = EditFileArgs;
 
     fn needs(args: &EditFileArgs) -> Result<Vec<Need>, String> {
@@ -138,6 +142,7 @@ impl FileTool for EditLines {
     const NAME: &'static str = "edit_lines";
     const DESCRIPTION: &'static str =
         "Replace lines start to end (from 1). end = start-1 inserts before start.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = EditLinesArgs;
 
     fn needs(args: &EditLinesArgs) -> Result<Vec<Need>, String> {
@@ -195,6 +200,7 @@ pub(super) struct RegexReplaceArgs {
 impl FileTool for RegexReplace {
     const NAME: &'static str = "regex_replace";
     const DESCRIPTION: &'static str = "Replace matches of a regex; ${1} is a group.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = RegexReplaceArgs;
 
     fn needs(args: &RegexReplaceArgs) -> Result<Vec<Need>, String> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use nexus_core::tool::{Call, Need, Tool};
+use nexus_core::permission::ToolClass;
+use nexus_core::tool::{Invocation, Need, Tool};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +16,7 @@ use super::typed::{TypedTool, tool};
 pub(super) trait FileTool: Send + Sync + 'static {
     const NAME: &'static str;
     const DESCRIPTION: &'static str;
+    const CLASS: ToolClass;
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
 
     fn needs(args: &Self::Args) -> Result<Vec<Need>, String>;
@@ -33,16 +35,27 @@ struct OnThread<T>(PhantomData<T>);
 impl<T: FileTool> TypedTool for OnThread<T> {
     const NAME: &'static str = T::NAME;
     const DESCRIPTION: &'static str = T::DESCRIPTION;
+    const CLASS: ToolClass = T::CLASS;
     type Args = T::Args;
 
     fn needs(&self, args: &T::Args) -> Result<Vec<Need>, String> {
         T::needs(args)
     }
 
-    async fn run(&self, args: T::Args, call: Call) -> Result<String, String> {
-        let abandoned = StopOnDrop::default();
-        let files = Files::new(call.access, abandoned.0.clone());
-        let done = tokio::task::spawn_blocking(move || T::run(args, &files)).await;
+    async fn run(&self, args: T::Args, call: Invocation) -> Result<String, String> {
+        let stop = StopOnDrop::default();
+        let (access, stopped) = (call.access, stop.0.clone());
+        // To look where blocked paths lead touches the disk too.
+        let mut work =
+            tokio::task::spawn_blocking(move || T::run(args, &Files::new(access, stopped)));
+        let done = tokio::select! {
+            biased;
+            done = &mut work => done,
+            () = call.cancel.cancelled() => {
+                drop(stop);
+                work.await
+            }
+        };
         done.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err("the server is stopping".into()),
@@ -50,8 +63,8 @@ impl<T: FileTool> TypedTool for OnThread<T> {
     }
 }
 
-/// A thread cannot be ended from outside. When the call is cancelled or times out, its future is dropped, and this tells
-/// the thread.
+/// A thread cannot be ended from outside. When the call is cancelled, and also when its future is dropped, this tells it
+/// to end itself.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nexus_core::permission::Level;
-use nexus_core::tool::{Call, CommandKind, Need};
+use nexus_core::permission::ToolClass;
+use nexus_core::tool::{CommandKind, Invocation, Need};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -46,6 +47,7 @@ pub(super) struct GitArgs {
 impl TypedTool for Git {
     const NAME: &'static str = "git";
     const DESCRIPTION: &'static str = "Run git with args such as [\"log\",\"-3\"].";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = GitArgs;
 
     fn needs(&self, args: &GitArgs) -> Result<Vec<Need>, String> {
@@ -61,7 +63,7 @@ impl TypedTool for Git {
         Ok(needs)
     }
 
-    async fn run(&self, args: GitArgs, call: Call) -> Result<String, String> {
+    async fn run(&self, args: GitArgs, call: Invocation) -> Result<String, String> {
         let plan = Plan::parse(&args.args)?;
         if let (true, Some(why)) =
             (call.access.permissions.level < Level::Yolo, plan.refused_below_yolo())

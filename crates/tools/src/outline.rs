@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,6 +31,7 @@ pub(super) struct OutlineArgs {
 impl FileTool for Outline {
     const NAME: &'static str = "outline";
     const DESCRIPTION: &'static str = "Functions and types of a source file, with line numbers.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = OutlineArgs;
 
     fn needs(args: &OutlineArgs) -> Result<Vec<Need>, String> {

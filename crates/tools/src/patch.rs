@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use diffy::Patch as Hunks;
 use diffy::patch_set::{FileMode, FileOperation, ParseOptions, PatchKind, PatchSet};
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use rustix::fs::Stat;
 use schemars::JsonSchema;
@@ -29,6 +30,7 @@ pub(super) struct PatchArgs {
 impl FileTool for Patch {
     const NAME: &'static str = "patch";
     const DESCRIPTION: &'static str = "Apply a unified diff to one or more files.";
+    const CLASS: ToolClass = ToolClass::Write;
     type Args = PatchArgs;
 
     fn needs(args: &PatchArgs) -> Result<Vec<Need>, String> {

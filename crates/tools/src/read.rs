@@ -5,6 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use rustix::fs::{AtFlags, FileType, Stat};
 use schemars::JsonSchema;
@@ -27,6 +28,7 @@ pub(super) struct ReadFileArgs {
 impl FileTool for ReadFile {
     const NAME: &'static str = "read_file";
     const DESCRIPTION: &'static str = "Read a text file. offset (from 1) and limit are lines.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = ReadFileArgs;
 
     fn needs(args: &ReadFileArgs) -> Result<Vec<Need>, String> {
@@ -80,6 +82,7 @@ pub(super) struct TailArgs {
 impl FileTool for Tail {
     const NAME: &'static str = "tail";
     const DESCRIPTION: &'static str = "Read the last lines of a file.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = TailArgs;
 
     fn needs(args: &TailArgs) -> Result<Vec<Need>, String> {
@@ -120,6 +123,7 @@ pub(super) struct FileInfoArgs {
 impl FileTool for FileInfo {
     const NAME: &'static str = "file_info";
     const DESCRIPTION: &'static str = "Kind, size, mode and time of a file.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = FileInfoArgs;
 
     fn needs(args: &FileInfoArgs) -> Result<Vec<Need>, String> {
@@ -175,6 +179,7 @@ impl ListDirectoryArgs {
 impl FileTool for ListDirectory {
     const NAME: &'static str = "list_directory";
     const DESCRIPTION: &'static str = "List a directory.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = ListDirectoryArgs;
 
     fn needs(args: &ListDirectoryArgs) -> Result<Vec<Need>, String> {

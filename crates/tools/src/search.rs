@@ -11,6 +11,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
 };
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use rustix::fs::FileType;
 use schemars::JsonSchema;
@@ -33,6 +34,7 @@ pub(super) struct GlobArgs {
 impl FileTool for Glob {
     const NAME: &'static str = "glob";
     const DESCRIPTION: &'static str = "Find files by name: *.rs or src/**/*.rs.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = GlobArgs;
 
     fn needs(args: &GlobArgs) -> Result<Vec<Need>, String> {
@@ -84,6 +86,7 @@ pub(super) struct SearchTextArgs {
 impl FileTool for SearchText {
     const NAME: &'static str = "search_text";
     const DESCRIPTION: &'static str = "Search file contents for a regex, as ripgrep does.";
+    const CLASS: ToolClass = ToolClass::Look;
     type Args = SearchTextArgs;
 
     fn needs(args: &SearchTextArgs) -> Result<Vec<Need>, String> {

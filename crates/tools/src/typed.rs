@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{Call, Need, Tool};
+use nexus_core::tool::{Invocation, Need, Tool};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,11 +16,12 @@ pub trait TypedTool: Send + Sync + 'static {
     const NAME: &'static str;
     /// One short paragraph that helps a model use the tool well. Every agent pays for its length in every call.
     const DESCRIPTION: &'static str;
+    const CLASS: ToolClass;
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
 
     fn needs(&self, args: &Self::Args) -> Result<Vec<Need>, String>;
 
-    async fn run(&self, args: Self::Args, call: Call) -> Result<String, String>;
+    async fn run(&self, args: Self::Args, call: Invocation) -> Result<String, String>;
 }
 
 pub fn tool<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
@@ -42,11 +44,15 @@ impl<T: TypedTool> Tool for Typed<T> {
         &self.spec
     }
 
+    fn class(&self) -> ToolClass {
+        T::CLASS
+    }
+
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
         self.tool.needs(&decode(arguments)?)
     }
 
-    async fn run(&self, call: Call) -> Result<String, String> {
+    async fn run(&self, call: Invocation) -> Result<String, String> {
         let args = decode(&call.arguments)?;
         self.tool.run(args, call).await
     }

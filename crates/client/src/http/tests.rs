@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use nexus_protocol::agent::CreateAgentParams;
+use nexus_protocol::params::NonBlank;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -50,7 +51,7 @@ async fn a_call_is_a_post_with_the_token() {
 #[tokio::test]
 async fn an_agents_name_stays_one_segment_of_the_path() {
     let server = FakeServer::start(|_| Reply::result(send_result())).await;
-    client(&server).for_agent("../rpc?x ü").send("").await.unwrap();
+    client(&server).for_agent("../rpc?x ü").send("x").await.unwrap();
     assert_eq!(server.seen()[0].path, "/agent/..%2Frpc%3Fx%20%C3%BC");
 }
 
@@ -128,7 +129,7 @@ async fn no_answer_in_time() {
 /// The items of a stream, one line each.
 async fn items(reply: Reply) -> Vec<String> {
     let server = FakeServer::replying([reply]).await;
-    let params = SendParams { content: "hello".into(), ..Default::default() };
+    let params = SendParams::new(NonBlank::new("hello").unwrap());
     let mut lines = Vec::new();
     match client(&server).send_stream("a", params).await {
         Err(error) => lines.push(format!("not opened: {error}")),

@@ -1,5 +1,6 @@
 //! Frames, connections and answers, against a socket that a test serves by hand.
 
+use nexus_protocol::params::NonBlank;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use serde_json::json;
 use tempfile::TempDir;
@@ -89,7 +90,7 @@ async fn a_streams_notifications_are_passed_over() {
         write_frame(&mut stream, &answer_to(&request, result)).await;
     };
     let target = Target::Agent("a".into());
-    let params = SendParams { content: "x".into(), stream: Some(true), ..Default::default() };
+    let params = SendParams { stream: Some(true), ..SendParams::new(NonBlank::new("x").unwrap()) };
     let (result, ()) = tokio::join!(client.call::<SendMessage>(&target, params), serve);
     assert_eq!(result.unwrap().content, "hi");
 }

@@ -1,6 +1,7 @@
 //! Which model a name means, and what it takes to use it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models as _, Provider, ProviderError,
@@ -163,6 +164,11 @@ fn a_configured_provider_without_models_has_its_usual_one() {
         let config = json!({"providers": {"p": provider}});
         catalog(&config, &[("K", "k")]).resolve(None).map(|model| model.id)
     };
+    let without_models = ModelError::Unusable {
+        name: "default".into(),
+        reason: "provider p names no models; name one under providers.p.models, as in {\"llama3.2\": {}}, or ask for p/ID"
+            .into(),
+    };
     assert_eq!(
         id(json!({"type": "anthropic", "api_key_env": "K"})),
         Ok("claude-sonnet-5-5".into())
@@ -171,9 +177,9 @@ fn a_configured_provider_without_models_has_its_usual_one() {
     assert_eq!(id(azure), Ok("d".into()));
     assert_eq!(
         id(json!({"type": "openai", "base_url": "http://127.0.0.1:1"})),
-        Err(ModelError::NoneConfigured)
+        Err(without_models.clone())
     );
-    assert_eq!(id(json!({"type": "ollama"})), Err(ModelError::NoneConfigured));
+    assert_eq!(id(json!({"type": "ollama"})), Err(without_models));
 }
 
 #[test]
@@ -248,21 +254,22 @@ fn a_provider_that_cannot_work_is_refused_at_once() {
     check(json!({"type": "ollama", "auth_method": "bearer"}), ".auth_method", no_key);
     let anthropic_only = "has an effect only on providers of the type anthropic";
     check(json!({"type": "openai", "prompt_caching": true}), ".prompt_caching", anthropic_only);
-    check(json!({"type": "azure"}), "", "a provider of type azure needs a base_url");
+    check(json!({"type": "azure"}), ".base_url", "a provider of type azure needs a base_url");
     check(
         json!({"type": "openai", "models": {"": {}}}),
         ".models.",
         "an alias is one line of 1 to 128 bytes",
     );
-    for url in ["file:///etc/passwd", "nonsense"] {
-        let error = Tree::new()
-            .write("home", json!({"providers": {"openai": {"base_url": url}}}).to_string())
-            .error();
-        assert!(
-            error.starts_with("home/config.json: providers.openai: the base_url is not usable"),
-            "{error}"
-        );
+    for url in ["file:///etc/passwd", "127.0.0.1:8000/v1", "localhost:8000"] {
+        let reason = format!("{url:?} does not begin with http:// or https://; write http://{url}");
+        check(json!({"type": "openai", "base_url": url}), ".base_url", &reason);
     }
+    let reason = "the base_url is not usable: it must not hold a query or fragment";
+    check(json!({"type": "openai", "base_url": "HTTP://x/v1?a"}), ".base_url", reason);
+    let reason = "the header \"a b\" in extra_headers cannot be sent";
+    check(json!({"type": "openai", "extra_headers": {"a b": "c"}}), ".extra_headers", reason);
+    let reason = "a key is not kept in a file; put it into an environment variable and name that, as in \"api_key_env\": \"MY_API_KEY\"";
+    check(json!({"type": "openai", "api_key": "sk-secret"}), ".api_key", reason);
     let error = Tree::new().write("home", r#"{"providers": {"a/b": {"type": "openai"}}}"#).error();
     assert!(error.contains("providers.a/b: a provider's name may hold only"), "{error}");
 }
@@ -287,8 +294,10 @@ fn here(config: &Value, env: &[(&str, &str)], ollama: bool, installed: bool) -> 
     let found = move || {
         ollama.then(|| Ollama { base_url: "http://127.0.0.1:1/v1".into(), model: "qwen".into() })
     };
-    let built_in =
-        Some(BuiltIn { provider: Arc::new(Silent), installed: Arc::new(move || installed) });
+    let built_in = Some(BuiltIn {
+        provider: Arc::new(Silent),
+        installed: Arc::new(AtomicBool::new(installed)),
+    });
     let fallbacks = Fallbacks { ollama: &found, built_in };
     ModelCatalog::new(&load(config).unwrap(), Arc::new(lookup), fallbacks)
 }

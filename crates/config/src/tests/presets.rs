@@ -39,6 +39,7 @@ fn a_chain_of_presets_adds_up() {
         allowed_paths: Some(paths(&["/srv/app/src"])),
         blocked_paths: paths(&["/srv/app/keys", "/users/me/notes/private"]),
         disabled_tools,
+        writes_nothing: true,
     };
     assert_eq!(found["reviewer"], reviewer);
     assert_eq!(

@@ -1,27 +1,50 @@
 //! A turn: from one incoming message to the agent's final answer.
 
 mod run;
-pub mod slots;
+mod slots;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-use crate::agent::Agent;
-use crate::engine::Engine;
-use crate::message::ToolCall;
+use crate::agent::{Agent, EnqueueError, Finish, Skipped, Work};
+use crate::briefing::Briefing;
+use crate::compact::{CompactError, Compaction, Compactor};
+use crate::directory::Directory;
+use crate::events::{EventSink, TurnOutcome};
+use crate::gate::Gate;
 use crate::name::{AgentId, TurnId};
-use crate::provider::{ModelError, ProviderError, Usage};
-use crate::store::{ApprovalRecord, StoreError};
+use crate::provider::{ModelError, Models, ProviderError};
+use crate::store::StoreError;
+use run::{Opening, Turn};
 use slots::Refused;
+pub use slots::{Admission, Slots};
 
-/// Turns of one agent that may wait behind the one that runs. A caller that queues more has lost count.
-pub const AGENT_QUEUE_MAX: usize = 256;
+/// How often turns are cancelled while a stop waits for them: one may have been on its way when the others were.
+const CANCEL_AGAIN: Duration = Duration::from_millis(100);
+
+/// Starts turns, and what waits in line with them.
+pub struct Turns {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) models: Arc<dyn Models>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) briefing: Arc<Briefing>,
+    pub(crate) compactor: Arc<Compactor>,
+    pub(crate) slots: Slots,
+    pub(crate) limits: TurnLimits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TurnLimits {
+    pub max_tool_iterations: u32,
+    pub max_concurrent_tools: usize,
+}
 
 /// What starts a turn.
 #[derive(Default)]
@@ -40,36 +63,6 @@ pub struct TurnInput {
     pub nested: bool,
     /// Told what happens while it happens.
     pub sink: Option<Box<dyn EventSink>>,
-}
-
-/// How a turn ended, when it did not fail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TurnOutcome {
-    /// The text of all steps, joined as it was streamed.
-    pub content: String,
-    pub cancelled: bool,
-    pub halted_at_iteration_limit: bool,
-}
-
-/// Something that happened in a turn.
-#[derive(Debug)]
-pub enum TurnEvent<'a> {
-    Text(&'a str),
-    ToolCall(&'a ToolCall),
-    /// `refused_by` names the rule of the gate that refused the call.
-    ToolResult {
-        id: &'a str,
-        content: &'a str,
-        refused_by: Option<&'static str>,
-    },
-    ApprovalRequested(&'a ApprovalRecord),
-    Usage(Usage),
-}
-
-/// Takes the events of one turn. Must not block: a reader that cannot keep up is the sink's own problem.
-pub trait EventSink: Send {
-    /// False when the sink takes no more; it is then dropped and the turn goes on without it.
-    fn event(&mut self, event: TurnEvent<'_>) -> bool;
 }
 
 #[derive(Debug, Clone, Error)]
@@ -105,9 +98,15 @@ impl From<Refused> for TurnError {
     }
 }
 
-/// Says whose the provider traffic inside it is; see `logs`.
-pub(crate) fn span(agent: &Agent) -> tracing::Span {
-    tracing::info_span!(target: "nexus3::turn", "turn", agent_id = agent.id().as_str())
+impl From<CompactError> for TurnError {
+    fn from(error: CompactError) -> Self {
+        match error {
+            CompactError::TooLong { tokens, window } => Self::ContextTooLong { tokens, window },
+            CompactError::Model(error) => Self::Model(error),
+            CompactError::Provider(error) => Self::Provider(error),
+            CompactError::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 /// A turn that runs or waits. Dropping the handle does not end it.
@@ -134,42 +133,138 @@ impl TurnHandle {
     }
 }
 
-impl Engine {
+impl Turns {
     /// Starts a turn, or queues it behind the agent's others. It runs on its own, whatever becomes of the caller.
-    pub fn start_turn(
+    pub async fn start(
         self: &Arc<Self>,
-        agent: &Arc<Agent>,
+        agent: &Agent,
         mut input: TurnInput,
     ) -> Result<TurnHandle, TurnError> {
         let id = input.id.take().unwrap_or_else(TurnId::random);
-        if agent.turns_in_flight() > AGENT_QUEUE_MAX {
-            return Err(TurnError::Overloaded);
-        }
-        let admission = self.slots.admit()?;
-        let place = agent.enter_turn(&id).ok_or_else(|| TurnError::Duplicate(id.clone()))?;
-        let (cancel, span) = (place.cancel.clone(), place.span.clone());
-        let line = run::Line::join(agent);
-        let (answer, outcome) = oneshot::channel();
-        let turn = run::Turn {
-            engine: self.clone(),
-            agent: agent.clone(),
-            id: id.clone(),
-            cancel: cancel.clone(),
+        let nested = input.nested;
+        let turn = |cancel| Opening {
+            turn: Turn { turns: self.clone(), agent: agent.clone(), id: id.clone(), cancel },
+            input,
         };
-        let worker = async move {
-            let ended = match turn.run(input, line, &admission).await {
-                // Nobody asked for it: it was stopped because another process has the agent.
-                Ok(outcome) if outcome.cancelled && turn.agent.is_lost() => {
-                    Err(StoreError::LeaseLost(turn.agent.id()).into())
-                }
-                ended => ended,
-            };
-            // The name is free again before the caller learns the outcome.
-            drop(place);
-            drop(admission);
-            let _ = answer.send(ended);
-        };
-        self.slots.workers.spawn(worker.instrument(span));
+        let (cancel, outcome) = self.enqueue(agent, &id, nested, turn).await?;
         Ok(TurnHandle { id, cancel, outcome })
+    }
+
+    /// Summarises the older part of a conversation. Waits for its turn and for a slot like any other.
+    pub async fn compact(
+        self: &Arc<Self>,
+        agent: &Agent,
+        force: bool,
+    ) -> Result<Compaction, TurnError> {
+        let id = TurnId::random();
+        let (compactor, own) = (self.compactor.clone(), agent.clone());
+        let summary = |cancel| Summary { compactor, agent: own, force, cancel };
+        let (_, outcome) = self.enqueue(agent, &id, false, summary).await?;
+        outcome.await.unwrap_or(Err(TurnError::Panicked))
+    }
+
+    async fn enqueue<J: Job>(
+        &self,
+        agent: &Agent,
+        id: &TurnId,
+        nested: bool,
+        job: impl FnOnce(CancellationToken) -> J,
+    ) -> Result<(CancellationToken, oneshot::Receiver<Result<J::Outcome, TurnError>>), TurnError>
+    {
+        let admission = self.slots.admit()?;
+        let cancel = agent.turn_token();
+        let (answer, outcome) = oneshot::channel();
+        let waits =
+            Waits { job: job(cancel.clone()), cancel: cancel.clone(), nested, admission, answer };
+        let queued = agent.enqueue(id.clone(), cancel.clone(), Box::new(waits)).await;
+        queued.map_err(|error| match error {
+            EnqueueError::Duplicate => TurnError::Duplicate(id.clone()),
+            EnqueueError::Full => TurnError::Overloaded,
+            EnqueueError::Gone(error) => TurnError::Store(error),
+        })?;
+        Ok((cancel, outcome))
+    }
+
+    pub fn max_tool_iterations(&self) -> u32 {
+        self.limits.max_tool_iterations
+    }
+
+    /// Takes no new turns; those in flight get `grace` and are then cancelled. Returns when none is left.
+    pub async fn stop(&self, grace: Duration) {
+        self.slots.close();
+        let mut patience = grace;
+        while tokio::time::timeout(patience, self.slots.empty()).await.is_err() {
+            for agent in self.directory.agents() {
+                agent.cancel_all();
+            }
+            patience = CANCEL_AGAIN;
+        }
+    }
+}
+
+/// What is done in an agent's line of turns.
+trait Job: Send + 'static {
+    type Outcome: Send + 'static;
+
+    fn run(self) -> impl Future<Output = Result<Self::Outcome, TurnError>> + Send;
+
+    /// What it comes to when it is cancelled before it began.
+    fn cancelled() -> Self::Outcome;
+}
+
+/// A job that waits for its turn, and then for a slot: one that waits for its agent must not hold a slot.
+struct Waits<J: Job> {
+    job: J,
+    cancel: CancellationToken,
+    nested: bool,
+    admission: Admission,
+    answer: oneshot::Sender<Result<J::Outcome, TurnError>>,
+}
+
+impl<J: Job> Work for Waits<J> {
+    fn run(self: Box<Self>) -> BoxFuture<'static, Finish> {
+        let Self { job, cancel, nested, admission, answer } = *self;
+        async move {
+            let slot = async { if nested { None } else { admission.slot().await } };
+            let outcome = match cancel.run_until_cancelled(slot).await {
+                Some(_held) => job.run().await,
+                None => Ok(J::cancelled()),
+            };
+            let finish: Finish = Box::new(move || {
+                drop(admission);
+                let _ = answer.send(outcome);
+            });
+            finish
+        }
+        .boxed()
+    }
+
+    fn skip(self: Box<Self>, why: Skipped) {
+        let Self { admission, answer, .. } = *self;
+        drop(admission);
+        let _ = answer.send(match why {
+            Skipped::Cancelled => Ok(J::cancelled()),
+            Skipped::Gone(StoreError::Ended) => Ok(J::cancelled()),
+            Skipped::Gone(error) => Err(error.into()),
+        });
+    }
+}
+
+struct Summary {
+    compactor: Arc<Compactor>,
+    agent: Agent,
+    force: bool,
+    cancel: CancellationToken,
+}
+
+impl Job for Summary {
+    type Outcome = Compaction;
+
+    async fn run(self) -> Result<Compaction, TurnError> {
+        Ok(self.compactor.compact(&self.agent, self.force, &self.cancel).await?)
+    }
+
+    fn cancelled() -> Compaction {
+        Compaction::Skipped("cancelled")
     }
 }

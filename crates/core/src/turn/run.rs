@@ -1,101 +1,119 @@
 //! The loop of a turn: context → model → tool calls through the gate → again, until the model is done.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
-use futures_util::future::{BoxFuture, Fuse, FusedFuture as _, MaybeDone, maybe_done};
+use futures_util::future::{Fuse, FusedFuture as _};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::slots::Admission;
-use super::{EventSink, TurnError, TurnEvent, TurnInput, TurnOutcome};
-use crate::agent::Agent;
+use super::{Job, TurnError, TurnInput, Turns};
+use crate::agent::{Agent, Gone, Snapshot};
 use crate::approval::Announce;
-use crate::context::INTERRUPTED_CALL;
-use crate::engine::Engine;
+use crate::briefing::Briefed;
+use crate::conversation::INTERRUPTED_CALL;
+use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::gate::ToolOutcome;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
 use crate::store::{ApprovalRecord, Progress, StoreError};
 
+/// Announcements of one step that may wait for the turn to pass them on. A turn that is this far behind has a sink that
+/// takes no more; whoever watches finds the approvals in their list.
+const ANNOUNCEMENTS_MAX: usize = 256;
+
 pub(super) struct Turn {
-    pub engine: Arc<Engine>,
-    pub agent: Arc<Agent>,
+    pub turns: Arc<Turns>,
+    pub agent: Agent,
     pub id: TurnId,
     pub cancel: CancellationToken,
 }
 
-impl Turn {
-    pub async fn run(
-        &self,
-        mut input: TurnInput,
-        line: Line,
-        admission: &Admission,
-    ) -> Result<TurnOutcome, TurnError> {
-        let mut said = Said { text: String::new(), step_start: 0, sink: input.sink.take() };
-        // First the agent's lock, then a slot: a turn that waits for its agent must not hold a slot.
-        let waited = async {
-            let lock = line.front().await;
-            let slot = if input.nested { None } else { admission.slot().await };
-            (lock, slot)
-        };
-        let Some(_held) = self.unless_cancelled(waited).await else {
-            return Ok(TurnOutcome {
-                content: String::new(),
-                cancelled: true,
-                halted_at_iteration_limit: false,
-            });
-        };
-        self.steps(input, &mut said).await
+/// A turn and what it begins with.
+pub(super) struct Opening {
+    pub turn: Turn,
+    pub input: TurnInput,
+}
+
+impl Job for Opening {
+    type Outcome = TurnOutcome;
+
+    async fn run(self) -> Result<TurnOutcome, TurnError> {
+        let Self { turn, input } = self;
+        match turn.steps(input).await {
+            // Nobody asked for it: it was stopped because another process has the agent.
+            Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
+                Err(StoreError::LeaseLost.into())
+            }
+            ended => ended,
+        }
     }
 
-    async fn steps(&self, input: TurnInput, said: &mut Said) -> Result<TurnOutcome, TurnError> {
-        let model = self.engine.parts.models.resolve(self.agent.model().as_deref())?;
-        if self.agent.progress().should_shutdown {
-            self.agent.mark(&*self.engine.parts.store, false).await?;
+    fn cancelled() -> TurnOutcome {
+        TurnOutcome { cancelled: true, ..TurnOutcome::default() }
+    }
+}
+
+impl Turn {
+    async fn steps(&self, mut input: TurnInput) -> Result<TurnOutcome, TurnError> {
+        let mut said = Said { text: String::new(), step_start: 0, sink: input.sink.take() };
+        let now = self.agent.snapshot();
+        let model = self.turns.models.resolve(now.settings.model.as_deref())?;
+        if now.progress.should_shutdown {
+            self.agent.mark(false).await?;
         }
-        self.engine.make_room(&self.agent, &model, &input.content, &self.cancel).await?;
+        let briefed = self.turns.briefing.of(&now, model.brief).await?;
+        self.make_room(&model, &briefed, &input.content).await?;
         let schema = input.schema.clone();
         let (mut unwritten, context) = self.opening(input)?;
-        let mut call = self.model_call(&model, context, schema).await;
-        let steps_max = self.engine.settings.max_tool_iterations;
+        let mut call = model_call(&model, briefed.clone(), context, schema);
+        let steps_max = self.turns.limits.max_tool_iterations;
         for count in 1..=steps_max {
             let progress = Progress { last_iteration_count: count, ..self.progress() };
             said.begin_step();
             // What was said is written down while the model already works; its answer waits for both.
-            let opening = self.unless_cancelled(model.provider.stream(call.clone()));
+            let opening = self.cancel.run_until_cancelled(model.provider.stream(call.clone()));
             let (written, opened) =
                 tokio::join!(self.write(std::mem::take(&mut unwritten), progress), opening);
-            written?;
+            if written?.is_none() {
+                // What was said is nowhere, so it must not look as if it had been heard.
+                return Err(StoreError::Ended.into());
+            }
             let step = match opened {
                 None => Step::cut(End::Cancelled),
                 Some(Err(error)) => Step::cut(End::Failed(error)),
-                Some(Ok(events)) => self.listen(events, said).await,
+                Some(Ok(events)) => self.listen(events, &mut said).await,
             };
             self.write_answer(said.step_text(), &step, progress).await?;
             match step.end {
-                End::Cancelled => return Ok(self.outcome(said, true, false)),
+                End::Cancelled => return Ok(said.outcome(true, false)),
                 End::Failed(error) => return Err(error.into()),
-                End::Done if step.tool_calls.is_empty() => {
-                    return Ok(self.outcome(said, false, false));
-                }
+                End::Done if step.tool_calls.is_empty() => return Ok(said.outcome(false, false)),
                 End::Done => {}
             }
-            self.call_tools(&step.tool_calls, said, progress, count == steps_max).await?;
+            self.call_tools(&step.tool_calls, &mut said, progress, count == steps_max).await?;
             if self.cancel.is_cancelled() {
-                return Ok(self.outcome(said, true, false));
+                return Ok(said.outcome(true, false));
             }
             // What tools return can fill the window too.
-            self.engine.make_room(&self.agent, &model, "", &self.cancel).await?;
-            call.messages =
-                self.agent.with_conversation(|conversation| conversation.context().to_vec());
+            self.make_room(&model, &briefed, "").await?;
+            call.messages = self.agent.look().conversation.context();
         }
-        Ok(self.outcome(said, false, true))
+        Ok(said.outcome(false, true))
+    }
+
+    async fn make_room(
+        &self,
+        model: &Model,
+        briefed: &Briefed,
+        next: &str,
+    ) -> Result<(), TurnError> {
+        let compactor = &self.turns.compactor;
+        Ok(compactor.make_room(&self.agent, model, briefed, next, &self.cancel).await?)
     }
 
     /// What the turn writes down first, and what its first model call is shown.
@@ -103,52 +121,29 @@ impl Turn {
         &self,
         input: TurnInput,
     ) -> Result<(Vec<SharedMessage>, Vec<SharedMessage>), TurnError> {
+        let now = self.agent.snapshot();
         if !input.resume {
             let source = input.source;
             let meta = Meta { source, source_agent: input.source_agent, ..self.meta() };
             let user = Arc::new(Message::new(Role::User, input.content, meta));
-            let context = self.agent.with_conversation(|it| it.context_with(&user));
+            let context = now.conversation.context_with(&user);
             return Ok((vec![user], context));
         }
-        self.agent.with_conversation(|conversation| {
-            let unfinished = conversation.unfinished().filter(|it| it.turn == self.id);
-            let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.id.clone()))?;
-            // Never run again: the model is told that it is not known what became of them.
-            let meta = Meta { interrupted: true, ..self.meta() };
-            let result = |id| Arc::new(Message::tool_result(id, INTERRUPTED_CALL, meta.clone()));
-            let results: Vec<_> = unfinished.open_calls.into_iter().map(result).collect();
-            let context = conversation.resumed(&results);
-            Ok((results, context))
-        })
-    }
-
-    async fn model_call(
-        &self,
-        model: &Model,
-        messages: Vec<SharedMessage>,
-        schema: Option<Arc<Value>>,
-    ) -> ModelCall {
-        let (system, tools) = self.engine.briefing(&self.agent, model.brief).await;
-        ModelCall {
-            model_id: model.id.clone(),
-            reasoning: model.reasoning,
-            system,
-            tools,
-            messages,
-            volatile: Some(format!(
-                "Current time: {}",
-                Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
-            )),
-            max_tokens: None,
-            schema,
-        }
+        let unfinished = now.conversation.unfinished().filter(|it| it.turn == self.id);
+        let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.id.clone()))?;
+        // Never run again: the model is told that it is not known what became of them.
+        let meta = Meta { interrupted: true, ..self.meta() };
+        let result = |id| Arc::new(Message::tool_result(id, INTERRUPTED_CALL, meta.clone()));
+        let results: Vec<_> = unfinished.open_calls.into_iter().map(result).collect();
+        let context = now.conversation.resumed(&results);
+        Ok((results, context))
     }
 
     /// Takes in one model call's events until its end, a failure or a cancel.
     async fn listen(&self, mut events: EventStream, said: &mut Said) -> Step {
         let mut step = Step::cut(End::Done);
         loop {
-            let Some(event) = self.unless_cancelled(events.next()).await else {
+            let Some(event) = self.cancel.run_until_cancelled(events.next()).await else {
                 step.end = End::Cancelled;
                 return step;
             };
@@ -188,11 +183,11 @@ impl Turn {
         let interrupted = !matches!(step.end, End::Done);
         let calls = if interrupted { Vec::new() } else { step.tool_calls.clone() };
         if text.is_empty() && interrupted {
-            return self.note(Vec::new(), progress).await;
+            return self.note(Vec::new(), progress).await.map(drop);
         }
         let meta = Meta { interrupted, ..self.meta() };
         let message = Arc::new(Message::new(Role::Assistant, text, meta).with_tool_calls(calls));
-        self.write(vec![message], progress).await
+        self.note(vec![message], progress).await.map(drop)
     }
 
     /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
@@ -204,20 +199,20 @@ impl Turn {
         progress: Progress,
         last_step: bool,
     ) -> Result<(), TurnError> {
-        let (asked, mut announced) = mpsc::unbounded_channel();
+        let (asked, mut announced) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let announce: Announce =
-            Arc::new(move |approval: &ApprovalRecord| drop(asked.send(approval.clone())));
+            Arc::new(move |approval: &ApprovalRecord| drop(asked.try_send(approval.clone())));
         let run = |call: ToolCall| {
             let announce = announce.clone();
             async move {
-                let cancel = self.cancel.child_token();
-                let outcome = self.engine.call_tool(&self.agent, &call, cancel, announce).await;
+                let cancel = self.cancel.clone();
+                let outcome = self.turns.gate.call(&self.agent, &call, cancel, announce).await;
                 (call, outcome)
             }
         };
         let mut results = stream::iter(calls.to_vec())
             .map(run)
-            .buffer_unordered(self.engine.settings.max_concurrent_tools);
+            .buffer_unordered(self.turns.limits.max_concurrent_tools);
         let (mut running, mut ended) = (calls.len(), Vec::new());
         let mut writing = pin!(Fuse::terminated());
         loop {
@@ -232,7 +227,7 @@ impl Turn {
             tokio::select! {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
-                written = &mut writing, if !writing.is_terminated() => written?,
+                written = &mut writing, if !writing.is_terminated() => drop(written?),
                 Some((call, outcome)) = results.next(), if running > 0 => {
                     let ToolOutcome { content, refused_by } = outcome;
                     said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
@@ -247,56 +242,29 @@ impl Turn {
         &self,
         messages: Vec<SharedMessage>,
         progress: Progress,
-    ) -> Result<(), TurnError> {
-        if messages.is_empty() { Ok(()) } else { self.note(messages, progress).await }
+    ) -> Result<Option<Arc<Snapshot>>, TurnError> {
+        match messages.is_empty() {
+            true => Ok(Some(self.agent.snapshot())),
+            false => self.note(messages, progress).await,
+        }
     }
 
-    /// Writes the progress also where there are no messages. A destroyed agent has nowhere to be written to.
+    /// Writes the progress also where there are no messages. `None` when the agent was ended: that cancelled the turn, and
+    /// there is nowhere to write to.
     async fn note(
         &self,
         messages: Vec<SharedMessage>,
         progress: Progress,
-    ) -> Result<(), TurnError> {
-        if self.agent.ended.is_cancelled() {
-            return Ok(());
-        }
-        let parts = &self.engine.parts;
-        match self.agent.append(&*parts.store, &*parts.logs, messages, progress).await {
-            Err(StoreError::Unknown(_)) => Ok(()),
-            Err(_) if self.agent.ended.is_cancelled() => Ok(()),
-            Err(error @ StoreError::LeaseLost(_)) => {
-                self.engine.release_lost();
-                Err(error.into())
-            }
-            written => Ok(written?),
-        }
-    }
-
-    /// `None` as soon as the turn is cancelled, by its name or because the server stops.
-    async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => None,
-            () = self.engine.slots.cancel_all.cancelled() => None,
-            done = work => Some(done),
-        }
-    }
-
-    fn outcome(
-        &self,
-        said: &mut Said,
-        cancelled: bool,
-        halted_at_iteration_limit: bool,
-    ) -> TurnOutcome {
-        TurnOutcome {
-            content: std::mem::take(&mut said.text),
-            cancelled,
-            halted_at_iteration_limit,
+    ) -> Result<Option<Arc<Snapshot>>, TurnError> {
+        match self.agent.append(messages, progress).await {
+            Ok(now) => Ok(Some(now)),
+            Err(StoreError::Ended) if self.cancel.is_cancelled() => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn progress(&self) -> Progress {
-        Progress { halted_at_iteration_limit: false, ..self.agent.progress() }
+        Progress { halted_at_iteration_limit: false, ..self.agent.look().progress }
     }
 
     fn meta(&self) -> Meta {
@@ -304,21 +272,24 @@ impl Turn {
     }
 }
 
-/// A place in the line of an agent's turns, taken when a turn comes and not when its worker first runs: workers begin in
-/// any order.
-pub(super) struct Line(MaybeDone<BoxFuture<'static, OwnedMutexGuard<()>>>);
-
-impl Line {
-    pub fn join(agent: &Agent) -> Self {
-        let mut lock = maybe_done(agent.turn_lock.clone().lock_owned().boxed());
-        // Whoever polls next, the worker, leaves its own waker.
-        let _ = lock.poll_unpin(&mut Context::from_waker(Waker::noop()));
-        Self(lock)
-    }
-
-    async fn front(mut self) -> Option<OwnedMutexGuard<()>> {
-        (&mut self.0).await;
-        Pin::new(&mut self.0).take_output()
+fn model_call(
+    model: &Model,
+    briefed: Briefed,
+    messages: Vec<SharedMessage>,
+    schema: Option<Arc<Value>>,
+) -> ModelCall {
+    ModelCall {
+        model_id: model.id.clone(),
+        reasoning: model.reasoning,
+        system: briefed.system,
+        tools: briefed.tools,
+        messages,
+        volatile: Some(format!(
+            "Current time: {}",
+            Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
+        )),
+        max_tokens: None,
+        schema,
     }
 }
 
@@ -348,6 +319,12 @@ struct Said {
 }
 
 impl Said {
+    /// What the turn came to.
+    fn outcome(&mut self, cancelled: bool, halted_at_iteration_limit: bool) -> TurnOutcome {
+        let content = std::mem::take(&mut self.text);
+        TurnOutcome { content, cancelled, halted_at_iteration_limit }
+    }
+
     fn begin_step(&mut self) {
         self.step_start = self.text.len();
     }

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Bounds the turns of a server: so many run, so many more wait, and a further one is refused at once.
 pub struct Slots {
     running: Arc<Semaphore>,
     admitted: Arc<AtomicUsize>,
     admitted_max: usize,
-    pub(crate) workers: TaskTracker,
-    /// Cancelled when the server stops and its patience is over.
-    pub(crate) cancel_all: CancellationToken,
+    turns: TaskTracker,
     closed: CancellationToken,
 }
 
@@ -23,6 +21,7 @@ pub struct Slots {
 pub struct Admission {
     running: Arc<Semaphore>,
     admitted: Arc<AtomicUsize>,
+    _turn: TaskTrackerToken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +36,7 @@ impl Slots {
             running: Arc::new(Semaphore::new(running_max)),
             admitted: Arc::default(),
             admitted_max: running_max + waiting_max,
-            workers: TaskTracker::new(),
-            cancel_all: CancellationToken::new(),
+            turns: TaskTracker::new(),
             closed: CancellationToken::new(),
         }
     }
@@ -47,8 +45,11 @@ impl Slots {
         if self.closed.is_cancelled() {
             return Err(Refused::Closed);
         }
-        let admission =
-            Admission { running: self.running.clone(), admitted: self.admitted.clone() };
+        let admission = Admission {
+            running: self.running.clone(),
+            admitted: self.admitted.clone(),
+            _turn: self.turns.token(),
+        };
         // The admission gives its count back when it is dropped on the refusing branch.
         if self.admitted.fetch_add(1, Ordering::Relaxed) >= self.admitted_max {
             return Err(Refused::Full);
@@ -56,14 +57,15 @@ impl Slots {
         Ok(admission)
     }
 
-    /// Takes no new turns, waits for those in flight, and cancels them when `grace` is over.
-    pub async fn close(&self, grace: Duration) {
+    /// Takes no new turns.
+    pub fn close(&self) {
         self.closed.cancel();
-        self.workers.close();
-        if tokio::time::timeout(grace, self.workers.wait()).await.is_err() {
-            self.cancel_all.cancel();
-            self.workers.wait().await;
-        }
+        self.turns.close();
+    }
+
+    /// Resolves when none is left of those that were admitted. Only after `close` is it bound to come.
+    pub async fn empty(&self) {
+        self.turns.wait().await;
     }
 }
 

@@ -1,14 +1,16 @@
 //! Keeping a conversation within the window. The fake tokenizer counts one token a letter; the window is 1,000.
 
+use nexus_core::Agent;
 use nexus_core::compact::Compaction;
+use nexus_core::store::SessionStore as _;
 use nexus_core::turn::TurnError;
 use serde_json::json;
 
-use crate::fakes::{Script, WINDOW, World, history};
+use crate::fakes::{ADMIN, Script, WINDOW, World, history, id, lines};
 
 #[tokio::test]
 async fn the_older_part_is_summarised_when_the_window_fills() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     let long = "x".repeat(400);
     world.say(&agent, &long).await.unwrap();
@@ -28,46 +30,47 @@ async fn the_older_part_is_summarised_when_the_window_fills() {
     assert_eq!(shown[0], "Summary: about x, key [redacted]");
     assert_eq!(shown[1..3], ["User: short", "Assistant: ok"]);
     assert_eq!(shown.len(), 4);
-    assert_eq!(history(&agent).len(), 7, "the history keeps everything, and the summary");
+    assert_eq!(world.history(&agent).await.len(), 7, "all is kept, and the summary");
 }
 
 #[tokio::test]
 async fn compact_on_demand_says_what_it_saved() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     assert_eq!(
-        world.engine.compact(&agent, true).await.unwrap(),
+        world.engine.turns.compact(&agent, true).await.unwrap(),
         Compaction::Skipped("nothing_to_compact")
     );
     world.say(&agent, &"x".repeat(300)).await.unwrap();
     assert_eq!(
-        world.engine.compact(&agent, false).await.unwrap(),
+        world.engine.turns.compact(&agent, false).await.unwrap(),
         Compaction::Skipped("below_threshold")
     );
     world.model.script([Script::Say("sum")]);
-    let Compaction::Done { before, after } = world.engine.compact(&agent, true).await.unwrap()
+    let Compaction::Done { before, after } =
+        world.engine.turns.compact(&agent, true).await.unwrap()
     else {
         panic!("nothing was compacted")
     };
     assert!(before > after + 250, "{before} {after}");
-    assert_eq!(world.engine.count_tokens(&agent).await.total(), after);
+    assert_eq!(world.engine.compactor.count(&agent.snapshot()).await.unwrap().total(), after);
 }
 
 #[tokio::test]
 async fn a_failed_summary_changes_nothing() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.say(&agent, &"x".repeat(300)).await.unwrap();
     world.model.script([Script::Fail]);
-    assert!(matches!(world.engine.compact(&agent, true).await, Err(TurnError::Provider(_))));
+    assert!(matches!(world.engine.turns.compact(&agent, true).await, Err(TurnError::Provider(_))));
     assert_eq!(history(&agent).len(), 2);
 }
 
 #[tokio::test]
 async fn a_message_that_cannot_fit_is_refused_before_the_model_is_asked() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
-    let fixed = world.engine.count_tokens(&agent).await.total() as usize;
+    let fixed = world.engine.compactor.count(&agent.snapshot()).await.unwrap().total() as usize;
     let fits = WINDOW as usize - fixed;
     let too_long = world.say(&agent, &"x".repeat(fits + 1)).await;
     assert!(matches!(too_long, Err(TurnError::ContextTooLong { window: 1000, .. })));
@@ -77,7 +80,7 @@ async fn a_message_that_cannot_fit_is_refused_before_the_model_is_asked() {
 
 #[tokio::test]
 async fn a_call_that_fills_the_window_leaves_what_was_asked() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     let huge = Script::Call(vec![("echo", json!({"text": "z".repeat(20_000)}))]);
     world.model.script([huge, Script::Say("it echoed"), Script::Say("done")]);
@@ -86,4 +89,77 @@ async fn a_call_that_fills_the_window_leaves_what_was_asked() {
     let transcript = &calls[1].messages[0].content;
     assert!(transcript.len() < 20_000, "the summariser is shown {} bytes", transcript.len());
     assert_eq!(world.model.last_context(), ["Summary: it echoed", "User: Echo much"]);
+}
+
+/// An agent whose older part was summarised, twice, and the context it was shown last.
+async fn summarised(world: &World) -> Agent {
+    let agent = world.agent("a").await;
+    for (round, letter) in ["x", "y"].into_iter().enumerate() {
+        world.say(&agent, &letter.repeat(300)).await.unwrap();
+        world.say(&agent, &format!("short {round}")).await.unwrap();
+        world.say(&agent, &format!("shorter {round}")).await.unwrap();
+        world.model.script([Script::Say("about letters")]);
+        let done = world.engine.turns.compact(&agent, true).await.unwrap();
+        assert!(matches!(done, Compaction::Done { .. }), "{done:?}");
+    }
+    agent
+}
+
+#[tokio::test]
+async fn what_a_summary_stands_for_leaves_memory_and_is_read_as_before() {
+    let world = World::new();
+    let agent = summarised(&world).await;
+    let now = agent.snapshot();
+    let (first, total) = (now.conversation.first(), now.conversation.len());
+    assert!(0 < first && first < total, "{first} of {total}");
+    assert_eq!(history(&agent).len() as u64, total - first);
+
+    let stored = world.store.read_session(&id("a")).await.unwrap().unwrap().1;
+    let stored = lines(&stored);
+    assert_eq!(stored.len() as u64, total);
+    for offset in 0..=total + 1 {
+        for limit in [0, 1, 2, 3, total as u32, u32::MAX] {
+            let page = world.engine.history(&agent, offset, limit).await.unwrap();
+            let expected = stored.iter().skip(offset as usize).take(limit as usize);
+            let expected: Vec<_> = expected.cloned().collect();
+            assert_eq!(lines(&page.messages), expected, "{limit} from {offset}, border {first}");
+            assert_eq!(page.total, total);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restart_after_a_summary_gives_the_same_context() {
+    let world = World::new();
+    let agent = summarised(&world).await;
+    let before = agent.snapshot();
+    let again = world.restarted(|_| {});
+    let restored = again.find("a").await.unwrap();
+    let after = restored.snapshot();
+    assert_eq!(lines(&after.conversation.context()), lines(&before.conversation.context()));
+    assert_eq!(after.conversation.first(), before.conversation.first());
+    assert_eq!(after.conversation.len(), before.conversation.len());
+    assert_eq!(after.conversation.context_bytes(), before.conversation.context_bytes());
+    again.say(&restored, "and now?").await.unwrap();
+    let mut expected = lines(&before.conversation.context());
+    expected.push("User: and now?".into());
+    assert_eq!(again.model.last_context(), expected);
+    assert_eq!(again.history(&restored).await.len() as u64, before.conversation.len() + 2);
+}
+
+/// The store does not know it, so nothing of it may leave memory.
+#[tokio::test]
+async fn a_temporary_agent_keeps_all_it_said() {
+    let world = World::new();
+    let agent = world.agent(".a").await;
+    world.say(&agent, &"x".repeat(300)).await.unwrap();
+    world.say(&agent, "short").await.unwrap();
+    world.model.script([Script::Say("about x")]);
+    world.engine.turns.compact(&agent, true).await.unwrap();
+    assert_eq!(history(&agent).len(), 5);
+    assert_eq!(world.history(&agent).await, history(&agent));
+    // Saved by name, it is stored whole, and then trims as others do.
+    world.engine.sessions.save(&ADMIN, &id(".a"), &id("a")).await.unwrap();
+    let again = world.restarted(|_| {});
+    assert_eq!(again.history(&again.find("a").await.unwrap()).await, history(&agent));
 }

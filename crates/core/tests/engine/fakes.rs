@@ -1,97 +1,177 @@
-//! Parts in memory: a model that says what it is told to say, one tool.
+//! An engine on parts in memory: a model that says what it is told to say, one tool, and the store of the testkit.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use nexus_core::approval::ApprovalMode;
+use nexus_core::authority::Action;
 use nexus_core::compact::CompactionSettings;
-use nexus_core::create::AgentSpec;
 use nexus_core::engine::{Parts, Settings};
+use nexus_core::events::TurnOutcome;
+use nexus_core::lifecycle::{AccessError, AgentSpec, Card, ListQuery};
+use nexus_core::logs::AgentLogs;
 use nexus_core::message::SharedMessage;
-use nexus_core::permission::Level;
+use nexus_core::permission::{Level, ToolClass};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
     ToolSpec, Usage,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Call, CommandKind, Need, Tool, Toolbox};
-use nexus_core::turn::{TurnError, TurnInput, TurnOutcome};
+use nexus_core::tool::{CommandKind, Invocation, Need, Tool, Toolbox};
+use nexus_core::turn::{TurnError, TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall, TurnId};
+use nexus_testkit::store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::store::MemoryStore;
-
 pub const ADMIN: Requester = Requester::Administrator;
 
+/// Longer than any test takes.
+pub const LONG: Duration = Duration::from_secs(3600);
+
 /// An engine on fakes, and the fakes.
+#[derive(Clone)]
 pub struct World {
     pub engine: Arc<Engine>,
     pub model: Arc<ScriptedProvider>,
     pub store: Arc<MemoryStore>,
+    begun: Arc<AtomicUsize>,
 }
 
 impl World {
-    pub async fn new() -> Self {
-        Self::with(|_| {}).await
+    pub fn new() -> Self {
+        Self::with(|_| {})
     }
 
-    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        Self::on(Arc::default(), change).await
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::default(), change)
     }
 
-    /// An engine on a store that may hold agents already, as after a restart.
-    pub async fn on(store: Arc<MemoryStore>, change: impl FnOnce(&mut Settings)) -> Self {
+    /// One whose approvals wait for an answer.
+    pub fn asking() -> Self {
+        Self::with(|settings| settings.approvals = ApprovalMode::Ask { timeout: LONG })
+    }
+
+    /// An engine on a store that may hold agents already.
+    pub fn on(store: Arc<MemoryStore>, change: impl FnOnce(&mut Settings)) -> Self {
+        Self::logging(store, Arc::new(()), change)
+    }
+
+    /// As `on`, with a log of the caller's.
+    pub fn logging(
+        store: Arc<MemoryStore>,
+        logs: Arc<dyn AgentLogs>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let model = Arc::new(ScriptedProvider::default());
+        let begun = Arc::new(AtomicUsize::new(0));
+        let echo = |name: &str, class| {
+            let description = "Echoes.".into();
+            let spec = ToolSpec { name: name.into(), description, parameters: json!({}) };
+            Arc::new(Echo { spec, class, begun: begun.clone() }) as Arc<dyn Tool>
+        };
         let parts = Parts {
             store: store.clone(),
             models: Arc::new(OneModel(model.clone())),
             prompts: Arc::new(FixedPrompt),
-            logs: Arc::new(()),
+            logs,
             counter: Arc::new(Letters),
-            toolbox: Toolbox::new(
-                ["echo", "exec", "write_file"]
-                    .map(|name| Arc::new(Echo::new(name)) as Arc<dyn Tool>),
-            ),
+            toolbox: Toolbox::new([
+                echo("echo", ToolClass::Look),
+                echo("exec", ToolClass::Command),
+                echo("write_file", ToolClass::Write),
+            ]),
         };
-        let mut settings = Settings {
-            cwd: PathBuf::from("/"),
-            protected: ["/protected".into()].into(),
-            default_preset: "sandboxed".into(),
-            presets: Default::default(),
-            max_tool_iterations: 3,
-            max_concurrent_tools: 10,
-            tool_timeout: Duration::from_secs(60),
-            approvals: ApprovalMode::Deny,
-            network: true,
-            commands_confined: true,
-            sandbox: "none".into(),
-            compaction: CompactionSettings {
-                enabled: true,
-                model: None,
-                trigger_threshold: 0.9,
-                recent_preserve_ratio: 0.25,
-            },
-            max_concurrent: 4,
-            max_queued: 4,
-        };
+        let mut settings = settings();
         change(&mut settings);
-        Self { engine: Engine::open(parts, settings).await.unwrap(), model, store }
+        Self { engine: Engine::new(parts, settings), model, store, begun }
     }
 
-    pub async fn agent(&self, name: &str) -> Arc<Agent> {
-        let spec = AgentSpec { name: Some(name.into()), ..AgentSpec::default() };
-        self.engine.create_agent(&ADMIN, spec).await.unwrap()
+    /// The engine of a process that starts after this one was killed.
+    pub fn restarted(&self, change: impl FnOnce(&mut Settings)) -> Self {
+        let store = Arc::new(self.store.neighbour());
+        self.store.revoke();
+        Self::on(store, change)
     }
 
-    pub async fn say(&self, agent: &Arc<Agent>, content: &str) -> Result<TurnOutcome, TurnError> {
+    /// The engine of another process on the same store.
+    pub fn beside(&self) -> Self {
+        Self::on(Arc::new(self.store.neighbour()), |_| {})
+    }
+
+    pub async fn agent(&self, name: &str) -> Agent {
+        self.make(named(name)).await
+    }
+
+    pub async fn make(&self, spec: AgentSpec) -> Agent {
+        self.engine.agents.create(&ADMIN, spec).await.unwrap()
+    }
+
+    pub async fn find(&self, name: &str) -> Result<Agent, AccessError> {
+        self.engine.agents.find(&ADMIN, &id(name), Action::Manage).await
+    }
+
+    pub async fn start(&self, agent: &Agent, content: &str) -> Result<TurnHandle, TurnError> {
         let input = TurnInput { content: content.into(), ..TurnInput::default() };
-        self.engine.start_turn(agent, input)?.wait(None).await
+        self.engine.turns.start(agent, input).await
+    }
+
+    /// Starts a turn that is called as what is said.
+    pub async fn start_named(&self, agent: &Agent, name: &str) -> Result<TurnHandle, TurnError> {
+        let id = Some(turn_id(name));
+        let input = TurnInput { content: name.into(), id, ..TurnInput::default() };
+        self.engine.turns.start(agent, input).await
+    }
+
+    pub async fn say(&self, agent: &Agent, content: &str) -> Result<TurnOutcome, TurnError> {
+        self.start(agent, content).await?.wait(None).await
+    }
+
+    /// Waits until so many tool calls were begun.
+    pub async fn until_begun(&self, calls: usize) {
+        until(|| self.begun.load(Ordering::Relaxed) >= calls).await;
+    }
+
+    /// All agents, as the administrator sees them.
+    pub async fn cards(&self) -> Vec<Card> {
+        self.engine.agents.list(&ADMIN, ListQuery::default()).await.unwrap().cards
+    }
+
+    /// All that was said, what has left memory included.
+    pub async fn history(&self, agent: &Agent) -> Vec<String> {
+        let page = self.engine.history(agent, 0, u32::MAX).await.unwrap();
+        assert_eq!(page.total, page.messages.len() as u64);
+        lines(&page.messages)
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        cwd: PathBuf::from("/"),
+        protected: ["/protected".into()].into(),
+        default_preset: "sandboxed".into(),
+        presets: Default::default(),
+        max_tool_iterations: 3,
+        max_concurrent_tools: 10,
+        tool_timeout: Duration::from_secs(60),
+        approvals: ApprovalMode::Deny,
+        network: true,
+        commands_confined: true,
+        sandbox: "none".into(),
+        compaction: CompactionSettings {
+            enabled: true,
+            model: None,
+            trigger_threshold: 0.9,
+            recent_preserve_ratio: 0.25,
+        },
+        max_concurrent: 4,
+        max_queued: 4,
     }
 }
 
@@ -103,17 +183,38 @@ pub fn turn_id(name: &str) -> TurnId {
     TurnId::Text(name.into())
 }
 
-/// The history as `role: content` lines.
-pub fn history(agent: &Agent) -> Vec<String> {
-    agent.with_conversation(|conversation| lines(conversation.history()))
+pub fn named(name: &str) -> AgentSpec {
+    AgentSpec { name: Some(name.into()), ..AgentSpec::default() }
 }
 
-pub fn lines(messages: &[SharedMessage]) -> Vec<String> {
+/// One that may make others.
+pub fn trusted(name: &str) -> AgentSpec {
+    AgentSpec { preset: Some("trusted".into()), ..named(name) }
+}
+
+pub fn child(name: &str, parent: &str) -> AgentSpec {
+    AgentSpec { parent: Some(id(parent)), ..named(name) }
+}
+
+/// What is in memory of the history, as `role: content` lines.
+pub fn history(agent: &Agent) -> Vec<String> {
+    let now = agent.snapshot();
+    lines(now.conversation.history_from(0))
+}
+
+pub fn lines<'a>(messages: impl IntoIterator<Item = &'a SharedMessage>) -> Vec<String> {
     let line = |message: &SharedMessage| {
         let mark = if message.meta.interrupted { " [interrupted]" } else { "" };
         format!("{:?}: {}{mark}", message.role, message.content)
     };
-    messages.iter().map(line).collect()
+    messages.into_iter().map(line).collect()
+}
+
+/// Lets others go on until `holds`. Whoever waits for what never comes hangs here, and the test with it.
+pub async fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What the model does in one call.
@@ -125,6 +226,7 @@ pub enum Script {
     Fail,
     /// Says this, then nothing more.
     Hang(&'static str),
+    Panic,
 }
 
 /// Follows its scripts in order and remembers what it was shown. Without a script it says `ok`.
@@ -138,6 +240,11 @@ pub struct ScriptedProvider {
 impl ScriptedProvider {
     pub fn script(&self, scripts: impl IntoIterator<Item = Script>) {
         self.scripts.lock().unwrap().extend(scripts);
+    }
+
+    /// Calls the tool `echo` once.
+    pub fn call_echo(&self, arguments: Value) {
+        self.script([Script::Call(vec![("echo", arguments)])]);
     }
 
     pub fn calls(&self) -> Vec<ModelCall> {
@@ -187,6 +294,7 @@ impl Provider for ScriptedProvider {
             Script::Break(said) => stream::iter(text(said).into_iter().chain([broken()])).boxed(),
             Script::Fail => return Err(ProviderError::Unavailable("down".into())),
             Script::Hang(said) => stream::iter(text(said)).chain(stream::pending()).boxed(),
+            Script::Panic => panic!("the model was told to"),
         })
     }
 }
@@ -215,7 +323,7 @@ impl Models for OneModel {
 struct FixedPrompt;
 
 impl Prompts for FixedPrompt {
-    fn load(&self, _: &std::path::Path) -> Prompt {
+    fn load(&self, _: &Path) -> Prompt {
         Prompt { text: "prompt".into(), source: None }
     }
 }
@@ -229,20 +337,23 @@ impl TokenCounter for Letters {
     }
 }
 
-/// Returns its `text`; with `hang` it waits until it is cancelled. Needs what its arguments say: `read`, `write`,
-/// `command`.
-struct Echo(ToolSpec);
-
-impl Echo {
-    fn new(name: &str) -> Self {
-        Self(ToolSpec { name: name.into(), description: "Echoes.".into(), parameters: json!({}) })
-    }
+/// Returns its `text`. With `hang` it waits until it is cancelled, with `ending_s` so long after that, and with
+/// `deaf` it hears of no cancel. With `message`, `make` or `destroy` it does that in its agent's name. Needs what its
+/// arguments say: `read`, `write`, `command`.
+struct Echo {
+    spec: ToolSpec,
+    class: ToolClass,
+    begun: Arc<AtomicUsize>,
 }
 
 #[async_trait]
 impl Tool for Echo {
     fn spec(&self) -> &ToolSpec {
-        &self.0
+        &self.spec
+    }
+
+    fn class(&self) -> ToolClass {
+        self.class
     }
 
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
@@ -262,22 +373,34 @@ impl Tool for Echo {
         Ok(needs.into_iter().flatten().collect())
     }
 
-    async fn run(&self, call: Call) -> Result<String, String> {
+    async fn run(&self, call: Invocation) -> Result<String, String> {
         let arguments = &call.arguments;
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        if arguments["deaf"] == json!(true) {
+            std::future::pending::<()>().await;
+        }
         if arguments["hang"] == json!(true) {
             call.cancel.cancelled().await;
+            let ending = arguments["ending_s"].as_u64().unwrap_or(0);
+            tokio::time::sleep(Duration::from_secs(ending)).await;
         }
         for _ in 0..arguments["yields"].as_u64().unwrap_or(0) {
             tokio::task::yield_now().await;
         }
-        if let (Some(to), Some(text)) = (arguments["message"].as_str(), arguments["text"].as_str())
-        {
-            let asked = call
-                .engine
-                .ask_agent(&call.agent, &id(to), text.into(), &call.cancel, call.announce)
-                .await;
-            return asked.map(|outcome| outcome.content).map_err(|error| error.to_string());
+        let text = |name: &str| arguments[name].as_str();
+        if let (Some(to), Some(text)) = (text("message"), text("text")) {
+            let (to, agent, cancel) = (id(to), &call.agent, &call.cancel);
+            let asked = call.colleagues.ask(agent, &to, text.into(), cancel, call.announce);
+            return asked.await.map(|outcome| outcome.content);
         }
-        Ok(arguments["text"].as_str().unwrap_or_default().into())
+        if let Some(name) = text("make") {
+            let made = call.colleagues.create(&call.agent, named(name)).await?;
+            return Ok(format!("made {}", made.id()));
+        }
+        if let Some(name) = text("destroy") {
+            let gone = call.colleagues.destroy(&call.agent, &id(name)).await?;
+            return Ok(format!("ended {}", gone.len()));
+        }
+        Ok(text("text").unwrap_or_default().into())
     }
 }

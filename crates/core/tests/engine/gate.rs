@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use nexus_core::approval::{ApprovalMode, Decision, RespondError};
 use nexus_core::authority::Action;
-use nexus_core::create::{AgentSpec, CreateError};
+use nexus_core::events::{EventSink, TurnEvent};
+use nexus_core::gate::Explanation;
+use nexus_core::lifecycle::{AccessError, AgentSpec, CreateError};
 use nexus_core::permission::{Level, Reach};
-use nexus_core::rights::{Explanation, PermissionChange};
-use nexus_core::store::{ApprovalRecord, ApprovalStatus, Store as _};
-use nexus_core::turn::{EventSink, TurnEvent, TurnHandle, TurnInput};
+use nexus_core::rights::PermissionChange;
+use nexus_core::store::{ApprovalRecord, ApprovalStatus, ApprovalStore as _};
+use nexus_core::turn::{TurnHandle, TurnInput};
 use nexus_core::{Agent, Requester};
 use serde_json::{Value, json};
 
-use crate::fakes::{ADMIN, Script, World, history, id};
+use crate::fakes::{ADMIN, LONG, Script, World, history, id};
 
 fn preset(name: &str, preset: &str) -> AgentSpec {
     AgentSpec {
@@ -30,8 +32,8 @@ fn base() -> PathBuf {
 }
 
 /// What the gate says: `ok`, `ask: …`, or `rule: …`.
-async fn check(world: &World, agent: &Arc<Agent>, tool: &str, arguments: Value, expected: &str) {
-    let got = match world.engine.explain(agent, tool, arguments.clone()).await {
+async fn check(world: &World, agent: &Agent, tool: &str, arguments: Value, expected: &str) {
+    let got = match world.engine.gate.explain(agent, tool, &arguments).await {
         Explanation::Allowed => "ok".into(),
         Explanation::NeedsApproval(reason) => format!("ask: {reason}"),
         Explanation::Refused(refusal) => format!("{}: {refusal}", refusal.rule()),
@@ -41,8 +43,8 @@ async fn check(world: &World, agent: &Arc<Agent>, tool: &str, arguments: Value, 
 
 #[tokio::test]
 async fn a_sandboxed_agent_stays_in_its_directory() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "sandboxed")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "sandboxed")).await.unwrap();
     let check =
         async |tool, arguments, expected| check(&world, &agent, tool, arguments, expected).await;
     check("nope", json!({}), "known: there is no tool named nope").await;
@@ -75,8 +77,8 @@ async fn a_sandboxed_agent_stays_in_its_directory() {
 
 #[tokio::test]
 async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     let check =
         async |tool, arguments, expected| check(&world, &agent, tool, arguments, expected).await;
     check("echo", json!({"read": "/etc/hostname"}), "ok").await;
@@ -97,8 +99,8 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
     .await;
     check("echo", json!({"look": "git log"}), "ok").await;
 
-    let unconfined = World::with(|settings| settings.commands_confined = false).await;
-    let agent = unconfined.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let unconfined = World::with(|settings| settings.commands_confined = false);
+    let agent = unconfined.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     let dir = base().display().to_string();
     let expected = &format!("ask: run a command with echo in {dir} without a kernel sandbox");
     check_in(&unconfined, &agent, json!({"look": "git log"}), expected).await;
@@ -106,8 +108,8 @@ async fn a_trusted_agent_asks_before_it_writes_elsewhere_or_runs_commands() {
 
 #[tokio::test]
 async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     for path in [".nexus3/config.json", "x/.Nexus3/mcp.json", "/etc/.nexus3/config.json", ".nexus3"]
     {
         let expected = format!("path: {path} lies in a .nexus3 directory");
@@ -119,15 +121,15 @@ async fn nobody_is_asked_whether_an_agent_may_configure_the_server() {
 
 #[tokio::test]
 async fn what_git_runs_is_written_with_leave_only() {
-    let world = World::new().await;
-    let trusted = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let world = World::new();
+    let trusted = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     let dir = base().display().to_string();
     let spec = |name: &str, paths: &[&str]| AgentSpec {
         write_paths: paths.iter().map(ToString::to_string).collect(),
         ..preset(name, "sandboxed")
     };
-    let sandboxed = world.engine.create_agent(&ADMIN, spec("b", &["."])).await.unwrap();
-    let given = world.engine.create_agent(&ADMIN, spec("c", &[".", "x/.git"])).await.unwrap();
+    let sandboxed = world.engine.agents.create(&ADMIN, spec("b", &["."])).await.unwrap();
+    let given = world.engine.agents.create(&ADMIN, spec("c", &[".", "x/.git"])).await.unwrap();
     for path in [".git", ".GIT/config", "x/.git/hooks/pre-commit"] {
         check_in(&world, &trusted, json!({"write": path}), &format!("ask: write {dir}/")).await;
         let expected = format!("path: {path} lies in a .git directory");
@@ -141,15 +143,15 @@ async fn what_git_runs_is_written_with_leave_only() {
 
 #[tokio::test]
 async fn a_name_cannot_add_words_to_a_question() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     let write = json!({"write": "/srv/x\nharmless"});
     check_in(&world, &agent, write, "ask: write /srv/x\u{fffd}harmless").await;
 }
 
 #[tokio::test]
 async fn the_kernels_own_trees_are_refused_before_the_call() {
-    let world = World::new().await;
+    let world = World::new();
     let dir = tempfile::tempdir().unwrap();
     let link = |name: &str, to: &str| {
         let link = dir.path().join(name);
@@ -157,7 +159,7 @@ async fn the_kernels_own_trees_are_refused_before_the_call() {
         link.display().to_string()
     };
     let (tree, magic) = (link("tree", "/proc"), link("magic", "/proc/self/root/etc"));
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     for path in ["/proc", "/proc/1/environ", "/proc/sys/x", "/sys/kernel", "/dev/sda", &tree] {
         let expected = format!("path: {path} belongs to the kernel");
         check_in(&world, &agent, json!({"read": path}), &expected).await;
@@ -175,8 +177,7 @@ async fn the_kernels_own_trees_are_refused_before_the_call() {
 
 #[tokio::test]
 async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
-    let timeout = LONG;
-    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let world = World::asking();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     for name in ["a/deep", "b"] {
@@ -184,7 +185,7 @@ async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
     }
     std::os::unix::fs::symlink("a", root.join("link")).unwrap();
     let spec = AgentSpec { cwd: root.to_str().map(Into::into), ..preset("a", "trusted") };
-    let agent = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let agent = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     let command = |dir: &str| json!({"command": "x", "in": dir});
     let asks = |dir: &str| format!("ask: run a command with exec in {}", root.join(dir).display());
     let check = async |dir: &str, expected: &str| {
@@ -193,12 +194,12 @@ async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
     check("link", &asks("a")).await;
     check("missing", "path: missing: no such file or directory").await;
     world.model.script([Script::Call(vec![("exec", command("link"))])]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     let approval = pending(&world).await;
     assert!(approval.reason.ends_with(&root.join("a").display().to_string()), "{approval:?}");
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
     turn.wait(None).await.unwrap();
-    assert_eq!(agent.grants().exec_dirs["exec"], [root.join("a")].into());
+    assert_eq!(agent.look().settings.grants.exec_dirs["exec"], [root.join("a")].into());
     for (dir, expected) in
         [("a", "ok"), ("a/deep", "ok"), ("b", &asks("b")), (".", &asks("")), ("link/..", &asks(""))]
     {
@@ -206,14 +207,14 @@ async fn leave_for_a_command_is_for_the_directory_it_runs_in() {
     }
 }
 
-async fn check_in(world: &World, agent: &Arc<Agent>, arguments: Value, expected: &str) {
+async fn check_in(world: &World, agent: &Agent, arguments: Value, expected: &str) {
     check(world, agent, "echo", arguments, expected).await;
 }
 
 #[tokio::test]
 async fn without_anybody_to_ask_what_needs_approval_is_denied_and_the_model_is_told() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     world.model.script([Script::Call(vec![("echo", json!({"write": "/etc/x"}))])]);
     world.say(&agent, "go").await.unwrap();
     assert!(
@@ -224,13 +225,13 @@ async fn without_anybody_to_ask_what_needs_approval_is_denied_and_the_model_is_t
 }
 
 /// An agent whose turn waits for leave to write `/etc/x`.
-async fn asking(timeout: Duration) -> (World, Arc<Agent>, TurnHandle, ApprovalRecord) {
-    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+async fn asking(timeout: Duration) -> (World, Agent, TurnHandle, ApprovalRecord) {
+    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout });
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     world
         .model
         .script([Script::Call(vec![("echo", json!({"write": "/etc/x", "text": "written"}))])]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     let approval = pending(&world).await;
     (world, agent, turn, approval)
 }
@@ -238,14 +239,12 @@ async fn asking(timeout: Duration) -> (World, Arc<Agent>, TurnHandle, ApprovalRe
 /// The approval that waits, as soon as one does.
 async fn pending(world: &World) -> ApprovalRecord {
     loop {
-        match world.engine.list_approvals(&ADMIN, None, false).await.unwrap().pop() {
+        match world.engine.approvals.list(&ADMIN, None, false).await.unwrap().pop() {
             Some(approval) => return approval,
             None => tokio::task::yield_now().await,
         }
     }
 }
-
-const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
 async fn leave_for_once_is_for_once() {
@@ -256,35 +255,36 @@ async fn leave_for_once_is_for_once() {
     );
     let own = world
         .engine
-        .respond_approval(&Requester::Agent(id("a")), &approval.id, Decision::AllowOnce)
+        .approvals
+        .respond(&Requester::Agent(id("a")), &approval.id, Decision::AllowOnce)
         .await;
     assert!(matches!(own, Err(RespondError::Own)));
     world.agent("stranger").await;
     let stranger = Requester::Agent(id("stranger"));
-    assert!(world.engine.list_approvals(&stranger, None, false).await.unwrap().is_empty());
-    let denied = world.engine.respond_approval(&stranger, &approval.id, Decision::AllowOnce).await;
+    assert!(world.engine.approvals.list(&stranger, None, false).await.unwrap().is_empty());
+    let denied = world.engine.approvals.respond(&stranger, &approval.id, Decision::AllowOnce).await;
     assert!(matches!(denied, Err(RespondError::Denied(_))));
 
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
     turn.wait(None).await.unwrap();
     assert_eq!(history(&agent)[2], "Tool: written");
     check_in(&world, &agent, json!({"write": "/etc/x"}), "ask: ").await;
-    let again = world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await;
+    let again = world.engine.approvals.respond(&ADMIN, &approval.id, Decision::Deny).await;
     assert!(matches!(again, Err(RespondError::Decided(_))));
-    let unknown = world.engine.respond_approval(&ADMIN, "appr_x", Decision::Deny).await;
+    let unknown = world.engine.approvals.respond(&ADMIN, "appr_x", Decision::Deny).await;
     assert!(matches!(unknown, Err(RespondError::Unknown(_))));
 }
 
 #[tokio::test]
 async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
     let (world, agent, turn, approval) = asking(LONG).await;
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowSession).await.unwrap();
     turn.wait(None).await.unwrap();
     check_in(&world, &agent, json!({"write": "/etc/x"}), "ok").await;
     check_in(&world, &agent, json!({"write": "/etc/y"}), "ask: ").await;
 
-    let again = World::on(world.store.clone(), |_| {}).await;
-    let restored = again.engine.agent(&ADMIN, &id("a"), Action::Read).await.unwrap();
+    let again = world.restarted(|_| {});
+    let restored = again.engine.agents.find(&ADMIN, &id("a"), Action::Read).await.unwrap();
     check_in(&again, &restored, json!({"write": "/etc/x"}), "ok").await;
 }
 
@@ -292,27 +292,26 @@ async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
 async fn leave_that_came_too_late_lets_nothing_through() {
     let (world, agent, turn, approval) = asking(LONG).await;
     let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
-    world.engine.set_permissions(&agent, change).await.unwrap();
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    world.engine.permits.set(&ADMIN, &agent, change).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
     turn.wait(None).await.unwrap();
     let told = &history(&agent)[2];
     assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
 
     // A link that leads elsewhere by now.
-    let timeout = LONG;
-    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
+    let world = World::asking();
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("link");
     std::os::unix::fs::symlink("/etc", &link).unwrap();
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "trusted")).await.unwrap();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "trusted")).await.unwrap();
     let write = json!({"write": link.join("x").to_str(), "text": "written"});
     world.model.script([Script::Call(vec![("echo", write)])]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     let approval = pending(&world).await;
     assert_eq!(approval.reason, "write /etc/x");
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/usr", &link).unwrap();
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
     turn.wait(None).await.unwrap();
     let told = &history(&agent)[2];
     assert!(told.contains("it would touch something else by now than was approved"), "{told}");
@@ -320,8 +319,8 @@ async fn leave_that_came_too_late_lets_nothing_through() {
 
 #[tokio::test]
 async fn a_refusal_tells_nothing_of_what_lies_outside() {
-    let world = World::new().await;
-    let agent = world.engine.create_agent(&ADMIN, preset("a", "sandboxed")).await.unwrap();
+    let world = World::new();
+    let agent = world.engine.agents.create(&ADMIN, preset("a", "sandboxed")).await.unwrap();
     for (there, not_there) in [
         ("/etc/passwd/x", "/etc/no-such/x"),
         ("/etc/ssl/../x", "/etc/no-such/../x"),
@@ -341,7 +340,7 @@ async fn a_refusal_tells_nothing_of_what_lies_outside() {
 #[tokio::test]
 async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     let (world, agent, turn, approval) = asking(LONG).await;
-    world.engine.respond_approval(&ADMIN, &approval.id, Decision::Deny).await.unwrap();
+    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::Deny).await.unwrap();
     turn.wait(None).await.unwrap();
     assert_eq!(history(&agent)[2], "Tool: Refused: it was denied.");
 
@@ -352,23 +351,22 @@ async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     let (world, _, turn, _) = asking(LONG).await;
     turn.cancel.cancel();
     assert!(turn.wait(None).await.unwrap().cancelled);
-    assert!(world.engine.list_approvals(&ADMIN, None, false).await.unwrap().is_empty());
-    let kept = world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
+    assert!(world.engine.approvals.list(&ADMIN, None, false).await.unwrap().is_empty());
+    let kept = world.engine.approvals.list(&ADMIN, None, true).await.unwrap();
     assert_eq!(kept[0].status, ApprovalStatus::Cancelled);
 }
 
 #[tokio::test]
 async fn what_an_agent_asked_ends_with_it() {
-    let timeout = LONG;
-    let world = World::with(|settings| settings.approvals = ApprovalMode::Ask { timeout }).await;
-    let all = async || world.engine.list_approvals(&ADMIN, None, true).await.unwrap();
+    let world = World::asking();
+    let all = async || world.engine.approvals.list(&ADMIN, None, true).await.unwrap();
     for name in [".t", "p"] {
-        let agent = world.engine.create_agent(&ADMIN, preset(name, "trusted")).await.unwrap();
+        let agent = world.engine.agents.create(&ADMIN, preset(name, "trusted")).await.unwrap();
         world.model.script([Script::Call(vec![("echo", json!({"write": "/etc/x"}))])]);
-        let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+        let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
         pending(&world).await;
         assert_eq!(all().await.len(), 1);
-        world.engine.destroy_agent(&ADMIN, &id(name)).await.unwrap();
+        world.engine.agents.destroy(&ADMIN, &id(name)).await.unwrap();
         // It may fail: what it did cannot be written down any more.
         let _ = turn.wait(None).await;
         assert_eq!(all().await, [], "{name}");
@@ -384,65 +382,68 @@ async fn what_an_agent_asked_ends_with_it() {
         status: ApprovalStatus::Denied,
     };
     world.store.put_approval(old).await.unwrap();
-    world.engine.create_agent(&ADMIN, preset(".t", "trusted")).await.unwrap();
+    world.engine.agents.create(&ADMIN, preset(".t", "trusted")).await.unwrap();
     assert_eq!(all().await, []);
 }
 
 #[tokio::test]
 async fn permissions_change_within_the_ceiling_only() {
-    let world = World::new().await;
-    world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::new();
+    world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
-    let set = async |agent: &Arc<Agent>, preset: Option<&str>, off: &[&str], on: &[&str]| {
+    let kid = world.engine.agents.create(&ADMIN, spec).await.unwrap();
+    let set = async |agent: &Agent, preset: Option<&str>, off: &[&str], on: &[&str]| {
         let texts = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let change = PermissionChange {
             preset: preset.map(Into::into),
             disable_tools: texts(off),
             enable_tools: texts(on),
         };
-        world.engine.set_permissions(agent, change).await
+        world.engine.permits.set(&ADMIN, agent, change).await
     };
     assert!(matches!(set(&kid, Some("trusted"), &[], &[]).await, Err(CreateError::Ceiling(_))));
     set(&kid, None, &["echo"], &[]).await.unwrap();
     check_in(&world, &kid, json!({}), "enabled: the tool echo is disabled").await;
     set(&kid, Some("worker"), &[], &[]).await.unwrap();
-    assert_eq!(kid.permissions().preset, "worker");
+    assert_eq!(kid.look().settings.permissions.preset, "worker");
     assert!(set(&kid, Some("yolo"), &[], &[]).await.is_err());
 
-    let parent = world.engine.agent(&ADMIN, &id("p"), Action::Read).await.unwrap();
+    let parent = world.engine.agents.find(&ADMIN, &id("p"), Action::Read).await.unwrap();
     set(&parent, Some("sandboxed"), &[], &[]).await.unwrap();
-    assert_eq!(parent.permissions().level, Level::Sandboxed);
-    assert_eq!(parent.permissions().write, Reach::nowhere(), "trusted less, it writes nowhere");
+    let permissions = parent.snapshot().settings.permissions.clone();
+    assert_eq!(permissions.level, Level::Sandboxed);
+    assert_eq!(permissions.write, Reach::nowhere(), "trusted less, it writes nowhere");
     set(&parent, Some("trusted"), &[], &[]).await.unwrap();
-    assert!(world.engine.may_change_permissions(&Requester::Agent(id("p")), &parent).is_err());
+    let own = Requester::Agent(id("p"));
+    let own = world.engine.permits.set(&own, &parent, PermissionChange::default()).await;
+    assert!(matches!(own, Err(CreateError::Access(AccessError::Denied(_)))));
 }
 
 #[tokio::test]
 async fn whoever_narrows_a_parent_narrows_its_children() {
-    let world = World::new().await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::new();
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let kid = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     check_in(&world, &kid, json!({"read": "x"}), "ok").await;
     let change = PermissionChange { disable_tools: vec!["echo".into()], ..Default::default() };
-    world.engine.set_permissions(&parent, change).await.unwrap();
+    world.engine.permits.set(&ADMIN, &parent, change).await.unwrap();
     check_in(&world, &kid, json!({"read": "x"}), "enabled: ").await;
 }
 
 #[tokio::test]
 async fn a_parent_asks_its_children_in_parallel() {
-    let world = World::with(|settings| settings.max_concurrent = 1).await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::with(|settings| settings.max_concurrent = 1);
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     for name in ["k1", "k2", "k3"] {
         let spec = AgentSpec { parent: Some(id("p")), ..preset(name, "sandboxed") };
-        world.engine.create_agent(&ADMIN, spec).await.unwrap();
+        world.engine.agents.create(&ADMIN, spec).await.unwrap();
     }
     let ask = |name: &str| ("echo", json!({"message": name, "text": format!("work, {name}")}));
     world.model.script([Script::Call(vec![ask("k1"), ask("k2"), ask("k3")])]);
     world.say(&parent, "go").await.unwrap();
     assert_eq!(history(&parent)[2..5], ["Tool: ok", "Tool: ok", "Tool: ok"]);
-    let kid = world.engine.agent(&ADMIN, &id("k2"), Action::Read).await.unwrap();
+    let kid = world.engine.agents.find(&ADMIN, &id("k2"), Action::Read).await.unwrap();
     assert_eq!(history(&kid), ["User: work, k2", "Assistant: ok"]);
 }
 
@@ -461,11 +462,10 @@ async fn what_a_child_asks_for_is_seen_on_its_parents_stream() {
     let world = World::with(|settings| {
         settings.commands_confined = false;
         settings.approvals = ApprovalMode::Ask { timeout: Duration::from_millis(20) };
-    })
-    .await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    });
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    world.engine.agents.create(&ADMIN, spec).await.unwrap();
     world.model.script([
         Script::Call(vec![("echo", json!({"message": "k", "text": "look"}))]),
         Script::Call(vec![("echo", json!({"look": "git log"}))]),
@@ -473,17 +473,17 @@ async fn what_a_child_asks_for_is_seen_on_its_parents_stream() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let sink = Some(Box::new(Asked(asked.clone())) as Box<dyn EventSink>);
     let input = TurnInput { content: "go".into(), sink, ..TurnInput::default() };
-    world.engine.start_turn(&parent, input).unwrap().wait(None).await.unwrap();
+    world.engine.turns.start(&parent, input).await.unwrap().wait(None).await.unwrap();
     assert_eq!(*asked.lock().unwrap(), ["k"]);
 }
 
 #[tokio::test]
 async fn an_asked_turn_ends_when_the_time_of_the_asking_call_does() {
     let timeout = Duration::from_millis(200);
-    let world = World::with(|settings| settings.tool_timeout = timeout).await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::with(|settings| settings.tool_timeout = timeout);
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let kid = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     let ask = |name: &str| Script::Call(vec![("echo", json!({"message": name, "text": "?"}))]);
     world.model.script([ask("k"), Script::Hang("half an"), Script::Say("done")]);
     world.say(&parent, "go").await.unwrap();
@@ -495,27 +495,25 @@ async fn an_asked_turn_ends_when_the_time_of_the_asking_call_does() {
 
 #[tokio::test]
 async fn a_cancelled_turn_takes_the_one_it_asked_along() {
-    let world = World::new().await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::new();
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let kid = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     let ask = Script::Call(vec![("echo", json!({"message": "k", "text": "?"}))]);
     world.model.script([ask, Script::Hang("half an")]);
-    let turn = world.engine.start_turn(&parent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&parent, TurnInput::default()).await.unwrap();
     world.model.wait_for_calls(2).await;
     turn.cancel.cancel();
     assert!(turn.wait(None).await.unwrap().cancelled);
-    while kid.turns_in_flight() > 0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(kid.turns_in_flight(), 0);
 }
 
 #[tokio::test]
 async fn two_agents_that_wait_for_each_other_are_told() {
-    let world = World::new().await;
-    let parent = world.engine.create_agent(&ADMIN, preset("p", "trusted")).await.unwrap();
+    let world = World::new();
+    let parent = world.engine.agents.create(&ADMIN, preset("p", "trusted")).await.unwrap();
     let spec = AgentSpec { parent: Some(id("p")), ..preset("k", "sandboxed") };
-    let kid = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let kid = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     let ask = |name: &str| Script::Call(vec![("echo", json!({"message": name, "text": "?"}))]);
     world.model.script([ask("k"), ask("p")]);
     world.say(&parent, "go").await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use nexus_core::authority::Action;
-use nexus_core::create::AgentSpec;
 use nexus_core::engine::Settings;
+use nexus_core::lifecycle::AgentSpec;
 use nexus_core::permission::{Permissions, Preset};
 use nexus_core::rights::PermissionChange;
 use nexus_core::session::LoadSpec;
@@ -113,10 +113,10 @@ impl Line {
     }
 
     async fn hold(mut self, changes: Vec<Change>) {
-        let mut world = World::with(listed).await;
+        let mut world = World::with(listed);
         for change in changes {
             match change {
-                Change::Restart => world = World::on(world.store.clone(), listed).await,
+                Change::Restart => world = world.restarted(listed),
                 change => self.change(&world, change).await,
             }
             self.check(&world).await;
@@ -136,13 +136,13 @@ impl Line {
                     parent,
                     ..AgentSpec::default()
                 };
-                if let Ok(agent) = engine.create_agent(&ADMIN, spec).await {
-                    self.agents.insert(name, agent.ceiling());
+                if let Ok(agent) = engine.agents.create(&ADMIN, spec).await {
+                    self.agents.insert(name, agent.look().ceiling.as_deref().cloned());
                 }
             }
             Change::Set { agent, preset, tool, on } => {
                 let Some(name) = self.name(agent) else { return };
-                let agent = engine.agent(&ADMIN, &id(&name), Action::Manage).await.unwrap();
+                let agent = engine.agents.find(&ADMIN, &id(&name), Action::Manage).await.unwrap();
                 let tools =
                     |wanted: bool| if on == wanted { vec![tool.to_string()] } else { Vec::new() };
                 let change = PermissionChange {
@@ -150,22 +150,22 @@ impl Line {
                     enable_tools: tools(true),
                     disable_tools: tools(false),
                 };
-                let _ = engine.set_permissions(&agent, change).await;
+                let _ = engine.permits.set(&ADMIN, &agent, change).await;
             }
             Change::Move { agent, cwd } => {
                 let Some(name) = self.name(agent) else { return };
-                let agent = engine.agent(&ADMIN, &id(&name), Action::Manage).await.unwrap();
-                let _ = engine.set_cwd(&ADMIN, &agent, cwd.into()).await;
+                let agent = engine.agents.find(&ADMIN, &id(&name), Action::Manage).await.unwrap();
+                let _ = engine.tuning.set_cwd(&ADMIN, &agent, cwd.into()).await;
             }
             Change::Rename { agent } => {
                 let (Some(name), to) = (self.name(agent), self.fresh()) else { return };
-                engine.rename_session(&ADMIN, &id(&name), &id(&to)).await.unwrap();
+                engine.sessions.rename(&ADMIN, &id(&name), &id(&to)).await.unwrap();
                 let ceiling = self.agents.remove(&name).unwrap();
                 self.agents.insert(to, ceiling);
             }
             Change::Clone { agent, preset } => {
                 let (Some(name), to) = (self.name(agent), self.fresh()) else { return };
-                engine.clone_session(&ADMIN, &id(&name), &id(&to)).await.unwrap();
+                engine.sessions.copy(&ADMIN, &id(&name), &id(&to)).await.unwrap();
                 self.load(world, &to, &to, preset, &name).await;
             }
             Change::Load { agent, preset } => {
@@ -174,19 +174,19 @@ impl Line {
             }
             Change::Return { agent, preset } => {
                 let Some(name) = self.name(agent) else { return };
-                engine.save_session(&ADMIN, &id(&name), &id(&name)).await.unwrap();
-                let gone = engine.destroy_agent(&ADMIN, &id(&name)).await.unwrap();
+                engine.sessions.save(&ADMIN, &id(&name), &id(&name)).await.unwrap();
+                let gone = engine.agents.destroy(&ADMIN, &id(&name)).await.unwrap();
                 self.load(world, &name, &name, preset, &name).await;
                 for other in gone.iter().filter(|other| other.as_str() != name) {
                     self.agents.remove(other.as_str());
                 }
-                if world.engine.live_agent(&id(&name)).is_none() {
+                if world.engine.agents.live(&id(&name)).is_none() {
                     self.agents.remove(&name);
                 }
             }
             Change::Destroy { agent } => {
                 let Some(name) = self.name(agent) else { return };
-                for gone in engine.destroy_agent(&ADMIN, &id(&name)).await.unwrap() {
+                for gone in engine.agents.destroy(&ADMIN, &id(&name)).await.unwrap() {
                     self.agents.remove(gone.as_str());
                 }
             }
@@ -208,25 +208,30 @@ impl Line {
             preset: preset.map(Into::into),
             model: None,
         };
-        if world.engine.load_session(&ADMIN, spec).await.is_ok() {
+        if world.engine.sessions.load(&ADMIN, spec).await.is_ok() {
             self.agents.insert(to.into(), self.agents[like].clone());
         }
     }
 
     async fn check(&self, world: &World) {
         for (name, ceiling) in &self.agents {
-            let agent = world.engine.agent(&ADMIN, &id(name), Action::Read).await.unwrap();
-            assert_eq!(agent.ceiling(), *ceiling, "the ceiling of {name} is what it was");
+            let agent = world.engine.agents.find(&ADMIN, &id(name), Action::Read).await.unwrap();
+            let now = agent.snapshot();
+            assert_eq!(
+                now.ceiling.as_deref(),
+                ceiling.as_ref(),
+                "the ceiling of {name} is what it was"
+            );
             if let Some(ceiling) = ceiling {
-                assert_eq!(agent.permissions().within(ceiling), Ok(()), "{name}");
+                assert_eq!(now.settings.permissions.within(ceiling), Ok(()), "{name}");
             }
-            let effective = world.engine.effective_permissions(&agent);
-            let mut above = agent.parent();
+            let effective = world.engine.permits.effective(&now).await.unwrap();
+            let mut above = now.parent.clone();
             while let Some(parent) = above {
-                let parent = world.engine.agent(&ADMIN, &parent, Action::Read).await.unwrap();
-                let within = effective.within(&parent.permissions());
+                let parent = world.engine.agents.find(&ADMIN, &parent, Action::Read).await.unwrap();
+                let within = effective.within(&parent.look().settings.permissions);
                 assert_eq!(within, Ok(()), "{name} under {}", parent.id());
-                above = parent.parent();
+                above = parent.look().parent.clone();
             }
         }
     }

@@ -2,10 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod agents;
+mod approvals;
 mod compaction;
+mod ending;
 mod fakes;
 mod gate;
 mod idle;
 mod line;
-mod store;
+mod names;
+mod neighbours;
+mod queue;
+mod torn;
 mod turns;

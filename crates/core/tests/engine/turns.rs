@@ -1,18 +1,19 @@
 //! Turns: steps, tools, cancel, failure, queue.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::store::StoreError;
-use nexus_core::turn::{EventSink, TurnError, TurnEvent, TurnInput};
+use nexus_core::turn::{TurnError, TurnInput};
 use serde_json::json;
 
-use crate::fakes::{ADMIN, Script, World, history, id, turn_id};
+use crate::fakes::{ADMIN, Script, World, history, id, turn_id, until};
 
 #[tokio::test]
 async fn an_answer_is_kept_and_shown_to_the_next_turn() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Say("hi"), Script::Say("still here")]);
     assert_eq!(world.say(&agent, "hello").await.unwrap().content, "hi");
@@ -25,7 +26,7 @@ async fn an_answer_is_kept_and_shown_to_the_next_turn() {
 
 #[tokio::test]
 async fn tools_run_side_by_side_and_answer_in_order() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     let calls = vec![
         ("echo", json!({"text": "slow", "yields": 50})),
@@ -43,15 +44,17 @@ async fn tools_run_side_by_side_and_answer_in_order() {
     let kept: std::collections::BTreeSet<_> = history(&agent).into_iter().collect();
     assert_eq!(kept.len(), 6);
     assert!(shown.iter().all(|line| kept.contains(*line)), "{kept:?}");
-    assert_eq!(agent.progress().last_iteration_count, 2);
+    assert_eq!(agent.look().progress.last_iteration_count, 2);
 }
 
 #[tokio::test]
 async fn a_disabled_tool_is_neither_offered_nor_run() {
-    let world = World::new().await;
-    let spec =
-        nexus_core::create::AgentSpec { disable_tools: vec!["echo".into()], ..Default::default() };
-    let agent = world.engine.create_agent(&ADMIN, spec).await.unwrap();
+    let world = World::new();
+    let spec = nexus_core::lifecycle::AgentSpec {
+        disable_tools: vec!["echo".into()],
+        ..Default::default()
+    };
+    let agent = world.engine.agents.create(&ADMIN, spec).await.unwrap();
     world.model.script([Script::Call(vec![("echo", json!({"text": "x"}))])]);
     world.say(&agent, "go").await.unwrap();
     assert!(world.model.calls()[0].tools.is_empty());
@@ -61,18 +64,18 @@ async fn a_disabled_tool_is_neither_offered_nor_run() {
 #[tokio::test]
 async fn the_iteration_limit_ends_a_model_that_never_stops() {
     let call = || Script::Call(vec![("echo", json!({"text": "x"}))]);
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([call(), call(), Script::Say("just in time")]);
     assert!(!world.say(&agent, "go").await.unwrap().halted_at_iteration_limit);
 
     world.model.script([call(), call(), call()]);
     assert!(world.say(&agent, "go").await.unwrap().halted_at_iteration_limit);
-    assert!(agent.progress().halted_at_iteration_limit);
-    assert_eq!(agent.progress().last_iteration_count, 3);
+    assert!(agent.look().progress.halted_at_iteration_limit);
+    assert_eq!(agent.look().progress.last_iteration_count, 3);
 
     assert_eq!(world.say(&agent, "and now?").await.unwrap().content, "ok");
-    assert!(!agent.progress().halted_at_iteration_limit);
+    assert!(!agent.look().progress.halted_at_iteration_limit);
 }
 
 #[tokio::test]
@@ -86,7 +89,7 @@ async fn the_text_of_all_steps_is_the_content_and_the_pieces_joined() {
             true
         }
     }
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([
         Script::Say("first"),
@@ -97,23 +100,21 @@ async fn the_text_of_all_steps_is_the_content_and_the_pieces_joined() {
     world.say(&agent, "one").await.unwrap();
     let sink = Some(Box::new(Pieces(pieces.clone())) as Box<dyn EventSink>);
     let input = TurnInput { content: "two".into(), sink, ..TurnInput::default() };
-    let outcome = world.engine.start_turn(&agent, input).unwrap().wait(None).await.unwrap();
+    let outcome = world.engine.turns.start(&agent, input).await.unwrap().wait(None).await.unwrap();
     assert_eq!(outcome.content, "second");
     assert_eq!(*pieces.lock().unwrap(), outcome.content);
 }
 
 #[tokio::test]
 async fn a_cancelled_turn_answers_with_what_was_said() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Hang("par")]);
     let input = TurnInput { content: "go".into(), id: Some(turn_id("t")), ..TurnInput::default() };
-    let turn = world.engine.start_turn(&agent, input).unwrap();
+    let turn = world.engine.turns.start(&agent, input).await.unwrap();
     world.model.wait_for_calls(1).await;
-    while agent.message_count() < 1 {
-        tokio::task::yield_now().await;
-    }
-    assert!(agent.cancel(&turn_id("t")));
+    until(|| !agent.look().conversation.is_empty()).await;
+    assert!(agent.cancel(&turn_id("t")).await);
     let outcome = turn.wait(None).await.unwrap();
     assert!(outcome.cancelled);
     // Whether the piece had arrived before the cancel is a race; if it had, it is kept.
@@ -121,28 +122,26 @@ async fn a_cancelled_turn_answers_with_what_was_said() {
     assert!(
         outcome.content == "par" && kept[1] == "Assistant: par [interrupted]" || kept.len() == 1
     );
-    assert!(!agent.cancel(&turn_id("t")), "the name is free again");
+    assert!(!agent.cancel(&turn_id("t")).await, "the name is free again");
     assert_eq!(world.say(&agent, "next").await.unwrap().content, "ok");
 }
 
 #[tokio::test]
 async fn a_cancel_ends_a_running_tool() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Call(vec![("echo", json!({"hang": true}))])]);
     let input = TurnInput { content: "go".into(), id: Some(turn_id("t")), ..TurnInput::default() };
-    let turn = world.engine.start_turn(&agent, input).unwrap();
-    while agent.message_count() < 2 {
-        tokio::task::yield_now().await;
-    }
-    agent.cancel(&turn_id("t"));
+    let turn = world.engine.turns.start(&agent, input).await.unwrap();
+    until(|| agent.look().conversation.len() == 2).await;
+    agent.cancel(&turn_id("t")).await;
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert_eq!(history(&agent)[2], "Tool: Interrupted: the turn was cancelled.");
 }
 
 #[tokio::test]
 async fn a_failed_call_leaves_a_valid_history() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Fail, Script::Break("half an ans"), Script::Say("fine")]);
     assert!(matches!(world.say(&agent, "one").await, Err(TurnError::Provider(_))));
@@ -151,40 +150,42 @@ async fn a_failed_call_leaves_a_valid_history() {
     assert_eq!(world.say(&agent, "three").await.unwrap().content, "fine");
     let shown = ["User: two", "Assistant: half an ans [interrupted]", "User: three"];
     assert_eq!(world.model.last_context(), shown);
-    assert_eq!(agent.message_count(), 5);
+    assert_eq!(agent.look().conversation.len(), 5);
 }
 
 #[tokio::test]
 async fn what_the_store_refuses_is_not_shown() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.say(&agent, "one").await.unwrap();
-    world.store.fail_appends.store(true, Ordering::Relaxed);
+    let full = Arc::new(AtomicBool::new(true));
+    let is_full = full.clone();
+    world.store.fail_when(move |call| {
+        let fails = call.method == "append" && is_full.load(Ordering::Relaxed);
+        fails.then_some(StoreError::DiskFull)
+    });
     let failed = world.say(&agent, "two").await;
     assert!(matches!(failed, Err(TurnError::Store(StoreError::DiskFull))));
-    assert_eq!(agent.message_count(), 2);
-    world.store.fail_appends.store(false, Ordering::Relaxed);
+    assert_eq!(agent.look().conversation.len(), 2);
+    full.store(false, Ordering::Relaxed);
     world.say(&agent, "three").await.unwrap();
     assert_eq!(world.model.last_context(), ["User: one", "Assistant: ok", "User: three"]);
 }
 
 #[tokio::test]
 async fn turns_of_one_agent_run_in_order_and_names_are_taken_once() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Hang("")]);
-    let start = |name: &str| {
-        let input =
-            TurnInput { content: name.into(), id: Some(turn_id(name)), ..TurnInput::default() };
-        world.engine.start_turn(&agent, input)
-    };
-    let (first, second, third) = (start("1").unwrap(), start("2").unwrap(), start("3").unwrap());
-    assert!(matches!(start("2"), Err(TurnError::Duplicate(_))));
+    let start = async |name: &str| world.start_named(&agent, name).await;
+    let first = start("1").await.unwrap();
+    let (second, third) = (start("2").await.unwrap(), start("3").await.unwrap());
+    assert!(matches!(start("2").await, Err(TurnError::Duplicate(_))));
     world.model.wait_for_calls(1).await;
-    agent.cancel(&turn_id("2"));
+    agent.cancel(&turn_id("2")).await;
     let left = second.wait(None).await.unwrap();
     assert!(left.cancelled && left.content.is_empty());
-    agent.cancel(&turn_id("1"));
+    agent.cancel(&turn_id("1")).await;
     first.wait(None).await.unwrap();
     third.wait(None).await.unwrap();
     let said: Vec<_> =
@@ -194,10 +195,10 @@ async fn turns_of_one_agent_run_in_order_and_names_are_taken_once() {
 
 #[tokio::test]
 async fn a_timeout_cancels_the_turn() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Hang("x")]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     assert!(matches!(turn.wait(Some(Duration::from_millis(1))).await, Err(TurnError::Timeout)));
     assert_eq!(agent.turns_in_flight(), 0);
 }
@@ -205,16 +206,19 @@ async fn a_timeout_cancels_the_turn() {
 /// Four run and four wait; the ninth is refused.
 #[tokio::test]
 async fn the_queue_is_bounded() {
-    let world = World::new().await;
+    let world = World::new();
     let mut turns = Vec::new();
     for n in 0..8 {
         let agent = world.agent(&format!("a{n}")).await;
         world.model.script([Script::Hang("")]);
-        turns.push((agent.clone(), world.engine.start_turn(&agent, TurnInput::default()).unwrap()));
+        turns.push((
+            agent.clone(),
+            world.engine.turns.start(&agent, TurnInput::default()).await.unwrap(),
+        ));
     }
     let ninth = world.agent("ninth").await;
     assert!(matches!(
-        world.engine.start_turn(&ninth, TurnInput::default()),
+        world.engine.turns.start(&ninth, TurnInput::default()).await,
         Err(TurnError::Overloaded)
     ));
     world.model.wait_for_calls(4).await;
@@ -222,31 +226,31 @@ async fn the_queue_is_bounded() {
     let (_, first) = turns.remove(0);
     first.cancel.cancel();
     first.wait(None).await.unwrap();
-    assert!(world.engine.start_turn(&ninth, TurnInput::default()).is_ok());
+    assert!(world.engine.turns.start(&ninth, TurnInput::default()).await.is_ok());
 }
 
 #[tokio::test]
 async fn stopping_waits_then_cancels_and_takes_nothing_new() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Hang("x")]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     world.model.wait_for_calls(1).await;
-    world.engine.stop_turns(Duration::ZERO).await;
+    world.engine.turns.stop(Duration::ZERO).await;
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert!(matches!(
-        world.engine.start_turn(&agent, TurnInput::default()),
+        world.engine.turns.start(&agent, TurnInput::default()).await,
         Err(TurnError::Stopping)
     ));
 }
 
 #[tokio::test]
 async fn destroying_an_agent_ends_its_turn() {
-    let world = World::new().await;
+    let world = World::new();
     let agent = world.agent("a").await;
     world.model.script([Script::Hang("x")]);
-    let turn = world.engine.start_turn(&agent, TurnInput::default()).unwrap();
+    let turn = world.engine.turns.start(&agent, TurnInput::default()).await.unwrap();
     world.model.wait_for_calls(1).await;
-    world.engine.destroy_agent(&ADMIN, &id("a")).await.unwrap();
+    world.engine.agents.destroy(&ADMIN, &id("a")).await.unwrap();
     assert!(turn.wait(None).await.unwrap().cancelled);
 }

@@ -77,15 +77,16 @@ async fn nobody_there_is_unavailable() {
     for kind in FORMATS {
         let model = ScriptedModel::start().await;
         let provider = provider(kind, &model);
+        let origin = model.url().trim_end_matches("/v1").to_owned();
         drop(model);
         // The port is closed once the server's task is gone.
         tokio::task::yield_now().await;
         let failure = hear(&*provider, call([user("Hi")])).await.failure();
-        assert!(
-            failure
-                .starts_with("the provider is not available (cannot connect: Connection refused"),
-            "{failure}"
+        let start = format!(
+            "the provider is not available (cannot connect to {origin}: Connection refused"
         );
+        assert!(failure.starts_with(&start), "{failure}");
+        assert!(failure.contains("is it running, and is its base_url right?"), "{failure}");
     }
 }
 

@@ -15,7 +15,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 /// Calls a running server and prints what it answers as JSON.
 ///
 /// The output is indented on a terminal and one line otherwise. Exit code: 0 when the call succeeded, 1 when it did
-/// not ("Error: …" on stderr says why), 2 when the command line is wrong.
+/// not ("Error: …" on stderr says why), 2 when the command line is wrong, 141 when nobody reads the output any more.
 #[derive(Debug, Args)]
 pub struct RpcArgs {
     #[command(flatten)]

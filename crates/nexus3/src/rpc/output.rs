@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use nexus_client::CallError;
+use nexus_client::token::{self, Environment};
 use nexus_protocol::RpcError;
 use serde_json::Value;
 
 use super::args::ServerArgs;
+use crate::output::failed;
 
 const SPINNER_TICK: Duration = Duration::from_millis(100);
 
@@ -32,17 +34,16 @@ impl<W: Write> Output<W> {
         Self { writer, indented: false }
     }
 
-    pub fn json(&mut self, value: &Value) -> io::Result<()> {
+    pub fn json(&mut self, value: &Value) -> anyhow::Result<()> {
         match self.indented {
-            true => writeln!(self.writer, "{value:#}"),
-            false => writeln!(self.writer, "{value}"),
+            true => self.text(&format!("{value:#}\n")),
+            false => self.text(&format!("{value}\n")),
         }
     }
 
     /// Writes `text` as it is, and at once.
-    pub fn text(&mut self, text: &str) -> io::Result<()> {
-        self.writer.write_all(text.as_bytes())?;
-        self.writer.flush()
+    pub fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush()).map_err(failed)
     }
 }
 
@@ -63,24 +64,61 @@ impl Drop for Progress {
     }
 }
 
-/// Tells on stderr why a command failed. A reader of stdout that went away needs no telling.
-pub fn report(error: &anyhow::Error, server: &ServerArgs) {
-    let io_error = error.downcast_ref::<io::Error>();
-    if io_error.is_none_or(|error| error.kind() != io::ErrorKind::BrokenPipe) {
-        eprintln!("Error: {}", explain(error, server));
-    }
-}
-
-/// The error in words, and below it what can be done, where the server said so.
+/// The error in words, and below it what can be done.
 pub fn explain(error: &anyhow::Error, server: &ServerArgs) -> String {
+    let (at, port) = (server.authority(), server.port);
     match error.downcast_ref::<CallError>() {
         Some(CallError::Connect(cause)) => {
-            let authority = server.authority();
-            format!("no server at {authority}: {cause}\n  Start one with 'nexus3 serve'.")
+            format!(
+                "no server at {at}: {cause}\n  Start one with 'nexus3 serve', or name its port with -p."
+            )
+        }
+        Some(CallError::Answer(cause)) => format!(
+            "what listens at {at} is no nexus3 server: its answer is none of ours ({cause})\n  \
+             See what it is with 'nexus3 rpc detect -p {port}', or name another port with -p."
+        ),
+        Some(CallError::Transport(cause)) => format!(
+            "the connection to {at} broke, and whether the call ran is not known: {cause}\n  \
+             See what listens there with 'nexus3 rpc detect -p {port}'."
+        ),
+        Some(CallError::Timeout(limit)) => format!(
+            "no answer from {at} within {} s\n  \
+             Give it more time with -t where the command has it; 'nexus3 rpc detect -p {port}' tells whether the server is there.",
+            limit.as_secs_f64()
+        ),
+        Some(CallError::Rpc(error)) if *error == RpcError::authentication_failed() => {
+            wrong_token(error, server)
         }
         Some(CallError::Rpc(error)) => refusal(error),
         _ => format!("{error:#}"),
     }
+}
+
+/// Which token it was that the server did not take.
+fn wrong_token(error: &RpcError, server: &ServerArgs) -> String {
+    let found = match &server.api_key {
+        Some(_) => Some("--api-key".to_string()),
+        None => token::find(&Environment::of_process(), server.port)
+            .ok()
+            .and_then(|lookup| lookup.token.map(|_| lookup.source)),
+    };
+    let why = match found {
+        Some(source) => {
+            format!("the server at {} does not take the token from {source}", server.authority())
+        }
+        None => format!(
+            "the server at {} wants a token, and there is none in {} or in {} of its home",
+            server.authority(),
+            token::API_KEY_VARIABLE,
+            token::file_name(server.port)
+        ),
+    };
+    let (message, code) = (&error.message, error.code);
+    let file = token::file_name(server.port);
+    format!(
+        "{message} ({code}): {why}\n  \
+         Its own is in the file {file} of the home it was started with (its log names the path): give that with --api-key, or set NEXUS3_HOME."
+    )
 }
 
 /// What a server answered instead of a result.
@@ -89,9 +127,14 @@ pub fn refusal(error: &RpcError) -> String {
     let details = data["details"].as_str().filter(|details| *details != error.message);
     let details = details.map(|details| format!(": {details}")).unwrap_or_default();
     let suggestions = data["recovery_suggestions"].as_array().into_iter().flatten();
-    let suggestions: String = suggestions
+    let mut suggestions: String = suggestions
         .filter_map(Value::as_str)
         .map(|suggestion| format!("\n  {suggestion}"))
         .collect();
+    if data["type"] == "TIMEOUT" {
+        // The server's own advice names the parameter; whoever reads this has typed an option.
+        suggestions =
+            "\n  Give it more time with -t SECONDS, or none to wait without a limit.".into();
+    }
     format!("{} ({}){details}{suggestions}", error.message, error.code)
 }

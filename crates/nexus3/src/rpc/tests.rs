@@ -207,17 +207,17 @@ async fn a_streamed_answer_is_its_text() {
 
 #[tokio::test]
 async fn errors_say_what_can_be_done() {
-    let error = nexus_protocol::RpcError::authentication_failed();
-    let answer = format!(r#""error":{}"#, serde_json::to_string(&error).unwrap());
-    let ran = run(&["list"], &[&answer]).await;
-    assert_eq!(ran.stdout, "");
-    assert_eq!(
-        ran.error.as_deref(),
-        Some(
-            "Authentication failed (-32003): The token is missing or wrong.\n  \
-             Send 'Authorization: Bearer TOKEN'; the server's start names the file of its token."
-        )
-    );
+    let check = async |error: nexus_protocol::RpcError, expected: &str| {
+        let answer = format!(r#""error":{}"#, serde_json::to_string(&error).unwrap());
+        let ran = run(&["list"], &[&answer]).await;
+        assert_eq!((ran.stdout.as_str(), ran.error.as_deref()), ("", Some(expected)));
+    };
+    let error = nexus_protocol::RpcError::unavailable("Not now", "It rains.", &["Wait."]);
+    check(error, "Not now (-32001): It rains.\n  Wait.").await;
+    let error = nexus_protocol::RpcError::timeout("It took 2 s.");
+    let expected = "Execution timeout (-32000): It took 2 s.\n  \
+                    Give it more time with -t SECONDS, or none to wait without a limit.";
+    check(error, expected).await;
 }
 
 #[tokio::test]

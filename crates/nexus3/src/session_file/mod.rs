@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
+use nexus_core::agent::AgentSettings;
 use nexus_core::message::SharedMessage;
 use nexus_core::name::NameError;
 use nexus_core::permission::{Grants, Permissions, Preset};
@@ -113,14 +114,17 @@ impl SessionFile {
         Ok(AgentRecord {
             id,
             created_at: self.created_at,
+            born: 0,
             parent: None,
             depth: 0,
-            permissions,
             ceiling: self.ceiling.clone(),
-            model: self.model.clone(),
-            cwd: import.cwd.clone(),
-            system_prompt: self.system_prompt.clone(),
-            grants: Grants::default(),
+            settings: AgentSettings {
+                permissions,
+                grants: Grants::default(),
+                model: self.model.clone(),
+                cwd: import.cwd.clone(),
+                system_prompt: self.system_prompt.clone(),
+            },
             progress: Progress::default(),
             message_count: self.messages.len() as u64,
             last_action_at: self.messages.last().map(|message| message.meta.at),

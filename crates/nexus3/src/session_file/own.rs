@@ -133,7 +133,7 @@ pub(super) fn export(
     session: &SessionRecord,
     messages: &[SharedMessage],
 ) -> serde_json::Result<Value> {
-    let record = &session.record;
+    let (record, settings) = (&session.record, &session.record.settings);
     let provenance = session.made_by.as_ref().map_or_else(|| "user".into(), AgentId::to_string);
     let file = File {
         format: FORMAT.into(),
@@ -144,14 +144,14 @@ pub(super) fn export(
             updated_at: Moment(session.updated_at),
             provenance,
             depth: record.depth,
-            model: record.model.clone(),
-            cwd: record.cwd.clone(),
-            system_prompt: record.system_prompt.clone(),
-            permissions: Rights::of(&record.permissions),
+            model: settings.model.clone(),
+            cwd: settings.cwd.clone(),
+            system_prompt: settings.system_prompt.clone(),
+            permissions: Rights::of(&settings.permissions),
             ceiling: record.ceiling.as_ref().map(Rights::of),
             grants: GrantsEntry {
-                write_paths: record.grants.write_paths.clone(),
-                exec_dirs: record.grants.exec_dirs.clone(),
+                write_paths: settings.grants.write_paths.clone(),
+                exec_dirs: settings.grants.exec_dirs.clone(),
             },
         },
         messages: messages.iter().map(|message| Entry::of(message)).collect(),

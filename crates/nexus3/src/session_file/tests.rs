@@ -45,11 +45,11 @@ fn session() -> (SessionRecord, Value) {
     let parsed = SessionFile::parse(file.clone()).unwrap();
     let trusted = preset("trusted");
     let mut record = parsed.record(&import(&trusted, true)).unwrap();
-    record.permissions = parsed.bounds[0].clone();
-    record.cwd = parsed.cwd.clone();
+    record.settings.permissions = parsed.bounds[0].clone();
+    record.settings.cwd = parsed.cwd.clone();
     record.depth = 1;
-    record.grants.write_paths.insert("/w/more".into());
-    record.grants.exec_dirs.insert("git".into(), ["/w".into()].into());
+    record.settings.grants.write_paths.insert("/w/more".into());
+    record.settings.grants.exec_dirs.insert("git".into(), ["/w".into()].into());
     let session = SessionRecord {
         record,
         saved: true,
@@ -74,11 +74,14 @@ fn a_file_gives_no_right_that_its_reader_did_not_give() {
         let preset = preset(name);
         let record = parsed.record(&import(&preset, named)).unwrap();
         assert_eq!((record.parent, record.depth), (None, 0));
-        assert_eq!(record.grants, Grants::default());
+        assert_eq!(record.settings.grants, Grants::default());
         let ceiling = parsed.ceiling.as_ref().unwrap();
-        assert_eq!(record.permissions.within(ceiling), Ok(()));
-        assert_eq!(record.permissions.within(&preset.apply("/here".as_ref(), &[])), Ok(()));
-        record.permissions
+        assert_eq!(record.settings.permissions.within(ceiling), Ok(()));
+        assert_eq!(
+            record.settings.permissions.within(&preset.apply("/here".as_ref(), &[])),
+            Ok(())
+        );
+        record.settings.permissions
     };
     let sandboxed = check("sandboxed", false);
     assert_eq!((sandboxed.level, sandboxed.network), (Level::Sandboxed, false));
@@ -110,10 +113,10 @@ fn a_file_of_the_original_is_read() {
     assert_eq!(parsed.messages[2].tool_calls[0].arguments, json!({"x": 1}));
     let sandboxed = preset("sandboxed");
     let record = parsed.record(&import(&sandboxed, false)).unwrap();
-    assert_eq!(record.permissions.level, Level::Sandboxed, "whatever the file says");
-    assert_eq!(record.permissions.read, Reach::beneath([PathBuf::from("/here")]));
-    assert!(record.permissions.disabled_tools.contains("shell_UNSAFE"));
-    assert_eq!(record.system_prompt.as_deref(), Some("You are NEXUS3."));
+    assert_eq!(record.settings.permissions.level, Level::Sandboxed, "whatever the file says");
+    assert_eq!(record.settings.permissions.read, Reach::beneath([PathBuf::from("/here")]));
+    assert!(record.settings.permissions.disabled_tools.contains("shell_UNSAFE"));
+    assert_eq!(record.settings.system_prompt.as_deref(), Some("You are NEXUS3."));
 }
 
 #[test]

@@ -5,20 +5,23 @@ use serde_json::{Value, json};
 
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup, Wire, eventually};
-use crate::support::{at_path, create, entry, history, list, names, prompt, say};
+use crate::support::{as_agent, at_path, create, entry, history, list, names, prompt, say};
 
 over_every_wire! {
     an_agent_is_made_as_asked,
     names_follow_the_rule,
-    names_are_generated,
     the_default_agent_is_made_on_first_use,
+    the_default_agent_is_made_by_its_name_too,
     a_refused_agent_does_not_exist,
+    a_list_comes_by_page,
     a_list_has_exactly_its_members,
     an_initial_message_is_queued,
     an_initial_message_is_waited_for,
     an_agent_is_named_in_the_parameters,
     an_agent_is_marked_while_its_turn_runs,
 }
+
+over_every_wire_of_messages! { names_are_generated }
 
 async fn an_agent_is_made_as_asked(wire: &Wire) {
     let place = tempfile::tempdir().unwrap();
@@ -110,6 +113,40 @@ async fn the_default_agent_is_made_on_first_use(wire: &Wire) {
     assert_eq!(names(wire).await, ["main"]);
 }
 
+async fn the_default_agent_is_made_by_its_name_too(wire: &Wire) {
+    assert_eq!(names(wire).await, [""; 0]);
+    let fault = wire.refused("get_context", json!({"agent_id": "other"})).await;
+    assert_eq!((fault.code, &*fault.message), (-32602, "Unknown agent: other"));
+    wire.model().push(Reply::echo());
+    let answer = wire.ok("send", json!({"agent_id": "main", "content": "Hi"})).await;
+    assert_eq!(answer["content"], "Hi");
+    assert_eq!(names(wire).await, ["main"]);
+    // Gone, it is made anew, as by the root endpoint.
+    wire.ok("destroy_agent", json!({"agent_id": "main"})).await;
+    wire.ok("get_tokens", json!({"agent_id": "main"})).await;
+    assert_eq!(history(wire, "main").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_default_agent_is_made_at_its_own_path_and_from_the_shell() {
+    let server = Server::start().await;
+    let (status, answer) = at_path(&server, "main", "get_context", json!({})).await;
+    assert_eq!((status, &answer["result"]["message_count"]), (200, &json!(0)), "{answer}");
+    let (status, _) = at_path(&server, "other", "get_context", json!({})).await;
+    assert_eq!(status, 404);
+    server.wire().ok("destroy_agent", json!({"agent_id": "main"})).await;
+    let port = server.address.port().to_string();
+    let sent = server.cli(["rpc", "-p", &port, "send", "main", "Hi"]).await;
+    assert_eq!((sent.code, &*sent.stderr), (Some(0), ""), "{sent:?}");
+
+    // Only the administrator's use makes it: another agent learns no more of it than of any other.
+    server.wire().ok("destroy_agent", json!({"agent_id": "main"})).await;
+    create(&server.wire(), "a").await;
+    let refused = as_agent(&server, "a", "get_context", json!({"agent_id": "main"})).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(names(&server.wire()).await, ["a"]);
+}
+
 async fn a_refused_agent_does_not_exist(wire: &Wire) {
     let cases = [
         json!({"model": "nope"}),
@@ -132,6 +169,41 @@ async fn a_refused_agent_does_not_exist(wire: &Wire) {
     }
     assert_eq!(names(wire).await, [""; 0]);
     create(wire, "a").await;
+}
+
+/// Permanent agents first, then temporary ones, and every page ends where the next begins.
+async fn a_list_comes_by_page(wire: &Wire) {
+    for name in ["b", ".t", "a", ".s", "c"] {
+        create(wire, name).await;
+    }
+    let page = async |params: Value| {
+        let mut answer = wire.ok("list_agents", params).await;
+        let agents = answer["agents"].take();
+        let names = agents.as_array().unwrap().iter().map(|agent| agent["agent_id"].clone());
+        (names.collect::<Vec<_>>(), answer["more"].take())
+    };
+    for (params, names, more) in [
+        (json!({"limit": 2}), json!(["b", "a"]), true),
+        (json!({"after": "a", "limit": 2}), json!(["c", ".t"]), true),
+        (json!({"after": ".t", "limit": 2}), json!([".s"]), false),
+        (json!({"limit": 3}), json!(["b", "a", "c"]), true),
+        (json!({"limit": 5}), json!(["b", "a", "c", ".t", ".s"]), false),
+        (json!({"limit": 1000}), json!(["b", "a", "c", ".t", ".s"]), false),
+        (json!({"after": "b"}), json!(["a", "c", ".t", ".s"]), false),
+        (json!({"after": ".s"}), json!([]), false),
+    ] {
+        let (got, got_more) = page(params.clone()).await;
+        assert_eq!((json!(got), got_more), (names, json!(more)), "{params}");
+    }
+    for (params, text) in [
+        (json!({"limit": 0}), "limit must be between 1 and 1000, got: 0"),
+        (json!({"limit": 1001}), "limit must be between 1 and 1000, got: 1001"),
+        (json!({"after": "nobody"}), "Unknown agent: nobody"),
+        (json!({"after": ".7"}), "Unknown agent: .7"),
+    ] {
+        let fault = wire.refused("list_agents", params).await;
+        assert_eq!((fault.code, fault.message.as_str()), (-32602, text));
+    }
 }
 
 async fn a_list_has_exactly_its_members(wire: &Wire) {

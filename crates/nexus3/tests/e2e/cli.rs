@@ -103,7 +103,6 @@ async fn the_other_commands_reach_their_methods() {
     let token = rpc_ok(&server, &["token", "a"]).await["token"].as_str().unwrap().to_string();
     rpc_ok(&server, &["--api-key", &token, "status", "a"]).await;
     rpc_fails(&server, &["--api-key", &token, "status", "b"], "Not allowed (-32003)").await;
-    rpc_fails(&server, &["--api-key", "nxk_wrong", "list"], "Authentication failed (-32003)").await;
     let version = rpc_ok(&server, &["call", "rpc.version"]).await;
     assert_eq!(version["name"], "nexus3");
     let called = rpc_ok(&server, &["call", "send", r#"{"content": "Hi"}"#, "--agent", "a"]).await;
@@ -223,7 +222,10 @@ async fn failures_say_why_and_exit_with_1() {
     rpc_fails(&server, &["create", "a b"], "Agent name may hold only").await;
     rpc_fails(&server, &["call", "nope"], "Method not found: nope (-32601)").await;
     server.model().push(Reply::hang());
-    rpc_fails(&server, &["send", "a", "Hi", "-t", "1"], "Execution timeout (-32000)").await;
+    let late = "Execution timeout (-32000): The turn took longer than it was given\n  Give it more time with -t";
+    rpc_fails(&server, &["send", "a", "Hi", "-t", "1"], late).await;
+    rpc_fails(&server, &["send", "a", " "], "the message must not be blank").await;
+    rpc_fails(&server, &["create", "b", "-M", ""], "the message must not be blank").await;
     let destroyed = rpc(&server, &["destroy", "nobody"]).await;
     assert_eq!(destroyed.code, Some(1), "{destroyed:?}");
     assert!(destroyed.stderr.contains("there is no agent nobody"), "{destroyed:?}");
@@ -236,9 +238,164 @@ async fn failures_say_why_and_exit_with_1() {
         "{absent:?}"
     );
     assert!(absent.stderr.contains("nexus3 serve"), "{absent:?}");
+    assert!(absent.stderr.contains("-p"), "{absent:?}");
     let detected = server.cli(["rpc", "detect", "-p", &free.to_string()]).await;
     assert_eq!(detected.code, Some(1));
     assert!(detected.stdout.contains("no_server"), "{detected:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_taken_is_named_by_where_it_came_from() {
+    let server = Server::start().await;
+    let at = server.address;
+    let own = format!("rpc-{}.token", at.port());
+    let next = format!("\n  Its own is in the file {own} of the home it was started with");
+    let why = |source: &str| {
+        format!(
+            "Authentication failed (-32003): the server at {at} does not take the token from {source}{next}"
+        )
+    };
+    rpc_fails(&server, &["--api-key", "nxk_wrong", "list"], &why("--api-key")).await;
+    let port = at.port().to_string();
+    let with = async |name: &str, value: &str| {
+        let mut command = server.world.command(["rpc", "-p", &port, "list"]);
+        crate::harness::process::run({
+            command.env(name, value);
+            command
+        })
+        .await
+        .stderr
+    };
+    let said = with("NEXUS3_API_KEY", "nxk_wrong").await;
+    assert!(said.starts_with(&format!("Error: {}", why("NEXUS3_API_KEY"))), "{said}");
+    let said = with("NEXUS3_HOME", "/no/such/home").await;
+    let why = format!(
+        "the server at {at} wants a token, and there is none in NEXUS3_API_KEY or in {own}"
+    );
+    assert!(said.contains(&why) && said.contains(&next), "{said}");
+}
+
+#[tokio::test]
+async fn a_port_of_somebody_else_is_said_to_be() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let world = Setup::new().world().await;
+    for (answer, why) in [
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>", "is no nexus3 server"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", "broke, and whether the call ran is not known"),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let port = at.port().to_string();
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let line = ["rpc", "-p", &port, "list"];
+        let (output, ()) = tokio::join!(run(&world, &line), serving);
+        assert_eq!((output.code, &*output.stdout), (Some(1), ""), "{output:?}");
+        let said = &output.stderr;
+        assert!(said.contains(&at.to_string()) && said.contains(why), "{output:?}");
+        assert!(said.contains(&format!("nexus3 rpc detect -p {port}")), "{output:?}");
+        let taken = run(&world, &["serve", &port, "--no-socket"]).await;
+        let why = format!(
+            "Error: port {port} is in use; see who has it with: nexus3 rpc detect -p {port}"
+        );
+        assert!(taken.code == Some(1) && taken.stderr.contains(&why), "{taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn options_of_a_server_without_a_server_say_what_is_missing() {
+    let world = Setup::new().world().await;
+    for line in
+        [&["--no-auth"][..], &["--no-socket"], &["--socket", "/tmp/x"], &["-v", "--model", "x"]]
+    {
+        let output = run(&world, line).await;
+        assert_eq!((output.code, &*output.stdout), (Some(2), ""), "{line:?}: {output:?}");
+        assert!(output.stderr.contains("put it behind nexus3 serve"), "{line:?}: {output:?}");
+    }
+    let output = run(&world, &["--no-auth"]).await;
+    assert!(output.stderr.contains("--no-auth says how to serve"), "{output:?}");
+}
+
+#[tokio::test]
+async fn an_empty_variable_counts_as_none() {
+    let server = Server::start().await;
+    let port = server.address.port().to_string();
+    let mut command = server.world.command(["rpc", "-p", &port, "list"]);
+    for name in ["ASH_RPC_SOCKET", "NEXUS3_API_KEY", "NEXUS3_MODELS", "OLLAMA_HOST"] {
+        command.env(name, "");
+    }
+    let output = crate::harness::process::run(command).await;
+    assert_eq!((output.code, &*output.stderr), (Some(0), ""), "{output:?}");
+    let configured = Setup::new().server(json!({"socket": "~/configured.sock"}));
+    let server = configured.unsaid_socket().env("ASH_RPC_SOCKET", "").start().await;
+    assert_eq!(server.socket, Some(server.world.path("configured.sock")));
+    // NEXUS3_HOME: the usual place in the home directory, which is the world's own.
+    let mut command =
+        server.world.command(["rpc", "-p", &server.address.port().to_string(), "list"]);
+    let output = crate::harness::process::run({
+        command.env("NEXUS3_HOME", "");
+        command
+    })
+    .await;
+    assert_eq!((output.code, &*output.stderr), (Some(0), ""), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_socket_path_that_is_too_long_is_named() {
+    let world = Setup::new().world().await;
+    let long = world.path(&"x".repeat(200)).join("s").display().to_string();
+    let output = run(&world, &["serve", "0", "--socket", &long]).await;
+    assert_eq!(output.code, Some(2), "{output:?}");
+    let said = output.stderr.replace('\n', " ");
+    assert!(said.contains(&long) && said.contains("--socket"), "{output:?}");
+    assert!(
+        said.contains("too long for a socket") && said.contains("a shorter path"),
+        "{output:?}"
+    );
+    let by_variable = Setup::new().unsaid_socket().env("ASH_RPC_SOCKET", &long);
+    let output = by_variable.fails_in(&world).await;
+    let why = format!("Error: ASH_RPC_SOCKET: {long}: too long for a socket");
+    assert!(output.stderr.contains(&why), "{output:?}");
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_to_do() {
+    let full = nexus_store::OpenError::DiskFull { path: "/home/me/.nexus3/nexus3.db".into() };
+    assert_eq!(
+        full.to_string(),
+        "there is no space left on the disk for the store /home/me/.nexus3/nexus3.db: make room there, or name a home elsewhere with NEXUS3_HOME"
+    );
+}
+
+/// Every command that prints, into a pipe that nobody reads.
+#[tokio::test]
+async fn a_reader_that_goes_away_ends_a_command_without_a_word() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.cli(["trust"]).await;
+    let port = server.address.port().to_string();
+    for line in [
+        &["rpc", "-p", &port, "list"][..],
+        &["rpc", "-p", &port, "send", "a", "Hi"],
+        &["rpc", "-p", &port, "send", "a", "Hi", "--stream"],
+        &["exec", "Hi"],
+        &["exec", "--json", "Hi"],
+        &["session", "export", "a"],
+        &["schema"],
+        &["doctor"],
+        &["trust", "--list"],
+        &["completions", "bash"],
+        &[],
+    ] {
+        let (mut process, stdin, stdout) =
+            crate::harness::process::Process::spawn(server.world.command(line));
+        drop((stdin, stdout));
+        let code = process.exit().await.code();
+        assert_eq!((code, &*process.log().complete().await), (Some(141), ""), "{line:?}");
+    }
 }
 
 #[tokio::test]

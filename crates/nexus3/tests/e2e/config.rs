@@ -20,7 +20,15 @@ async fn a_mistake_stops_the_start_and_is_named() {
         (r#"{"server": {"port": "x"}}"#, "server.port"),
         (
             r#"{"providers": {"p": {"type": "openai", "api_key": "sk-secretsecret"}}}"#,
-            "providers.p.api_key",
+            "providers.p.api_key: a key is not kept in a file; put it into an environment variable and name that, as in \"api_key_env\"",
+        ),
+        (
+            r#"{"providers": {"p": {"type": "openai", "base_url": "127.0.0.1:8000/v1"}}}"#,
+            "providers.p.base_url: \"127.0.0.1:8000/v1\" does not begin with http:// or https://; write http://127.0.0.1:8000/v1",
+        ),
+        (
+            r#"{"server": {"socket": "/tmp/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789/s"}}"#,
+            "server.socket: too long for a socket by 10 bytes",
         ),
         (r#"{"providers": {"p": {"type": "telepathy"}}}"#, "providers.p.type"),
         (r#"{"default_model": 7}"#, "default_model"),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::wire::request;
 use crate::harness::{Wire, eventually};
 
-over_every_wire! {
+over_every_wire_of_messages! {
     ids_are_echoed_to_the_letter,
     other_ids_are_refused,
     a_notification_is_executed_and_not_answered,

@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 use crate::harness::wire::request;
 use crate::harness::{Setup, Wire};
 
-over_every_wire! {
+over_every_wire_of_messages! {
     what_is_no_json_is_a_parse_error,
     nesting_ends_at_128,
     what_is_no_request_says_which_member_is_wrong,
+}
+
+over_every_wire! {
     an_unknown_method_is_named,
     positional_params_are_refused,
     absent_params_may_be_null,

@@ -34,13 +34,12 @@ async fn every_event_is_a_line_of_json() {
     let output = exec(&world, &["--json", "Hi"]).await;
     assert_eq!((output.code, &*output.stderr), (Some(0), ""));
     let lines: Vec<_> = output.stdout.lines().map(crate::harness::check::message).collect();
-    let methods: Vec<_> =
+    let mut methods: Vec<_> =
         lines.iter().map(|line| line["method"].as_str().unwrap_or("answer")).collect();
-    assert_eq!(
-        methods,
-        ["stream_start", "stream_data", "stream_data", "stream_event", "stream_end", "answer"]
-    );
-    assert_eq!(lines[5]["result"]["content"], "It works.");
+    // Text that waited was joined.
+    methods.dedup();
+    assert_eq!(methods, ["stream_start", "stream_data", "stream_event", "stream_end", "answer"]);
+    assert_eq!(lines.last().unwrap()["result"]["content"], "It works.");
     world.model.push(Reply::status(400).message("no"));
     let output = exec(&world, &["--json", "Hi"]).await;
     assert_eq!(output.code, Some(1));
@@ -48,16 +47,148 @@ async fn every_event_is_a_line_of_json() {
     assert_eq!(last["error"]["code"], -32603);
 }
 
+/// `nexus3 exec …` with this on standard input.
+async fn piped(world: &World, args: &[&str], input: &[u8]) -> Output {
+    let (mut process, mut stdin, mut stdout) =
+        Process::spawn(world.command([&["exec"], args].concat()));
+    let write = async {
+        // Whoever has read enough closes it.
+        let _ = stdin.write_all(input).await;
+        drop(stdin);
+    };
+    let mut printed = String::new();
+    let read = within("the answer", stdout.read_to_string(&mut printed));
+    let ((), read) = tokio::join!(write, read);
+    read.unwrap();
+    let code = process.exit().await.code();
+    Output { code, stdout: printed, stderr: process.log().complete().await }
+}
+
 #[tokio::test]
-async fn the_prompt_comes_from_stdin() {
+async fn what_is_piped_in_goes_below_the_prompt() {
     let world = Setup::new().world().await;
     world.model.set_default(Reply::echo());
-    let (mut process, mut stdin, mut stdout) = Process::spawn(world.command(["exec", "-"]));
-    stdin.write_all("many\nlines äöü".as_bytes()).await.unwrap();
+    let lines = "many\nlines äöü";
+    for (args, input, said) in [
+        (&["Summarise"][..], lines, "Summarise\n\nmany\nlines äöü"),
+        (&["Summarise"], " \n", "Summarise"),
+        (&["-"], lines, lines),
+        (&[], lines, lines),
+    ] {
+        let output = piped(&world, args, input.as_bytes()).await;
+        assert_eq!((output.code, output.stdout), (Some(0), format!("{said}\n")), "{args:?}");
+    }
+    let asked = world.model.request_count();
+    for args in [&["-"][..], &[]] {
+        let output = piped(&world, args, b" \n").await;
+        assert_eq!((output.code, &*output.stdout), (Some(2), ""), "{output:?}");
+        assert!(output.stderr.contains("there is nothing to say"), "{output:?}");
+    }
+    let output = piped(&world, &["Summarise"], b"ab\xff").await;
+    assert_eq!((output.code, &*output.stdout), (Some(1), ""), "{output:?}");
+    assert!(output.stderr.starts_with("Error: standard input is not UTF-8 text"), "{output:?}");
+    let output = piped(&world, &["Summarise"], &vec![b'x'; (10 << 20) + 1]).await;
+    assert_eq!((output.code, &*output.stdout), (Some(1), ""), "{output:?}");
+    let why = "Error: standard input has more than 10485760 bytes";
+    assert!(output.stderr.starts_with(why), "{output:?}");
+    assert_eq!(world.model.request_count(), asked, "what was refused reached no model");
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_the_wait_for_input() {
+    let world = Setup::new().world().await;
+    let (mut process, mut stdin, _stdout) = Process::spawn(world.command(["exec", "Summarise"]));
+    // More than a pipe holds: it is being read, and signals are heard, once this is through.
+    stdin.write_all(&vec![b'x'; 1 << 20]).await.unwrap();
+    process.signal(Signal::INT);
+    assert_eq!(process.exit().await.code(), Some(130));
+    assert_eq!(world.model.request_count(), 0);
+}
+
+/// Makes the model call for a command that writes, in the agent's own directory.
+fn run_a_command(world: &World) {
+    world.model.push(Reply::tool_call("exec", json!({"argv": ["touch", "made"]})));
+    world.model.push(Reply::text("done"));
+}
+
+#[tokio::test]
+async fn what_needs_approval_is_allowed_only_when_somebody_said_so() {
+    let world = Setup::new().world().await;
+    let made = world.work().join("made");
+    for args in [&["go"][..], &["go", "--approve", "never"]] {
+        run_a_command(&world);
+        let denied = exec(&world, &[args, &["--preset", "trusted"]].concat()).await;
+        assert_eq!((denied.code, &*denied.stdout), (Some(3), "done\n"), "{denied:?}");
+        assert!(denied.stderr.contains("Refused: it needs approval"), "{denied:?}");
+        assert_eq!(denied.stderr.contains("--approve all"), args.len() == 1, "{denied:?}");
+        assert!(!made.exists());
+    }
+    run_a_command(&world);
+    let allowed = exec(&world, &["go", "--approve", "all", "--preset", "trusted"]).await;
+    assert_eq!((allowed.code, &*allowed.stderr), (Some(0), ""), "{allowed:?}");
+    assert!(made.exists());
+
+    // What the preset refuses nobody is asked about.
+    std::fs::remove_file(&made).unwrap();
+    run_a_command(&world);
+    let refused = exec(&world, &["go", "--approve", "all", "--preset", "sandboxed"]).await;
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert!(!made.exists());
+}
+
+/// Runs the program on a terminal of its own; what stands behind is its command line.
+const ON_A_TERMINAL: &str = "python3 -c 'import os, pty, sys; \
+    sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))' \"$0\"";
+
+#[tokio::test]
+async fn a_person_is_asked_on_the_terminal() {
+    let world = Setup::new().world().await;
+    let made = world.work().join("made");
+    for (answer, code) in [("n", 3), ("y", 0)] {
+        run_a_command(&world);
+        let line = format!("{ON_A_TERMINAL} exec go --preset trusted");
+        let (mut process, mut stdin, mut stdout) = Process::spawn(world.shell(&line));
+        let mut shown = String::new();
+        while !shown.contains("Allow it?") {
+            let mut bytes = [0; 4096];
+            let count = within("the question", stdout.read(&mut bytes)).await.unwrap();
+            assert!(count > 0, "not asked: {shown} {}", process.log().text());
+            shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        assert!(shown.contains(r#"calls exec {"argv":["touch","made"]}"#), "{shown}");
+        assert!(shown.contains("It asks to run a command with exec in "), "{shown}");
+        stdin.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        let mut rest = String::new();
+        within("the answer", stdout.read_to_string(&mut rest)).await.unwrap();
+        assert!(rest.contains("done") && !rest.contains("--approve"), "{rest}");
+        assert_eq!((process.exit().await.code(), made.exists()), (Some(code), answer == "y"));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_where_there_is_no_terminal() {
+    let world = Setup::new().world().await;
+    run_a_command(&world);
+    // A session of its own has no terminal, wherever the tests run.
+    let line = r#"exec setsid -w "$0" exec go --preset trusted --approve ask </dev/null"#;
+    let denied = process::run(world.shell(line)).await;
+    assert_eq!(denied.code, Some(3), "{denied:?}");
+    let why = "--approve ask: there is no terminal to ask on, so what needs approval is denied";
+    assert!(denied.stderr.contains(why), "{denied:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_ends_it_without_a_word() {
+    let world = Setup::new().world().await;
+    world.model.push(Reply::text("So far ").then_hang());
+    let (mut process, stdin, mut stdout) =
+        Process::spawn(world.command(["exec", "--agent", "a", "Go on"]));
     drop(stdin);
-    let mut printed = String::new();
-    within("the answer", stdout.read_to_string(&mut printed)).await.unwrap();
-    assert_eq!((process.exit().await.code(), &*printed), (Some(0), "many\nlines äöü\n"));
+    within("the first words", stdout.read_exact(&mut [0; 7])).await.unwrap();
+    drop(stdout);
+    process.signal(Signal::INT);
+    assert_eq!(process.exit().await.code(), Some(141));
+    assert_eq!(process.log().complete().await, "");
 }
 
 #[tokio::test]
@@ -104,15 +235,17 @@ async fn failures_exit_with_1_and_say_what_to_do() {
     world.model.push(Reply::hang());
     let output = exec(&world, &["-t", "1", "Hi"]).await;
     assert_eq!(output.code, Some(1));
-    assert!(output.stderr.starts_with("Error: Execution timeout"), "{output:?}");
+    let why = "Error: Execution timeout (-32000): The turn took longer than it was given\n  Give it more time with -t";
+    assert!(output.stderr.starts_with(why), "{output:?}");
 }
 
 #[tokio::test]
 async fn an_interrupt_keeps_what_was_said() {
     let world = Setup::new().world().await;
     world.model.push(Reply::text("So far ").then_hang());
-    let (mut process, _stdin, mut stdout) =
+    let (mut process, stdin, mut stdout) =
         Process::spawn(world.command(["exec", "--agent", "a", "Go on"]));
+    drop(stdin);
     let mut printed = [0; 7];
     within("the first words", stdout.read_exact(&mut printed)).await.unwrap();
     assert_eq!(&printed, b"So far ");

@@ -38,6 +38,18 @@ fn allowed(response: &Response) -> bool {
 }
 
 #[tokio::test]
+async fn the_name_of_the_scheme_has_no_case() {
+    let server = Server::start().await;
+    let token = server.token.clone().unwrap();
+    for scheme in ["Bearer", "bearer", "BEARER", "bearer  "] {
+        let request = server.post(VERSION).header("Authorization", format!("{scheme} {token}"));
+        assert_eq!(server.ask(request).await.status, 200, "{scheme}");
+    }
+    let request = server.post(VERSION).header("Authorization", format!("basic {token}"));
+    assert_eq!(server.ask(request).await.refusal(), (403, -32003));
+}
+
+#[tokio::test]
 async fn without_the_right_token_nothing_is_done_and_nothing_is_told() {
     let server = Server::start().await;
     let token = server.token.clone().unwrap();
@@ -120,6 +132,17 @@ async fn a_lowered_caller_sees_its_own_line_and_rules_no_server() {
     assert_eq!(names("child").await, ["child", "parent"]);
     assert_eq!(names("parent").await, ["child", "parent", "sibling"]);
     assert_eq!(names("stranger").await, ["stranger"]);
+    // Nor does it learn by a page that another line has an agent of that name.
+    let after = async |who: &str, name: &str| {
+        let listing = as_agent(&server, who, "list_agents", json!({"after": name}));
+        server.ask(listing).await.answer()["error"]["message"].take()
+    };
+    for (who, name) in [("child", "parent"), ("parent", "child"), ("stranger", "stranger")] {
+        assert_eq!(after(who, name).await, json!(null), "{who} lists behind {name}");
+    }
+    for (who, name) in [("stranger", "parent"), ("child", "sibling"), ("child", "nobody")] {
+        assert_eq!(after(who, name).await, json!(format!("Unknown agent: {name}")));
+    }
     for (method, params) in [
         ("shutdown_server", json!({})),
         ("shutdown", json!({})),

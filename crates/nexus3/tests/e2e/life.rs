@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::harness::process::Process;
 use crate::harness::wire::request;
-use crate::harness::{Server, Setup};
+use crate::harness::{Server, Setup, eventually};
 
 const VERSION: &str = r#"{"jsonrpc":"2.0","method":"rpc.version","id":1}"#;
 
@@ -42,6 +42,22 @@ async fn the_token_is_fresh_at_each_start() {
     let server = Setup::new().port(server.address.port()).start_in(&server.world).await;
     assert_eq!((server.token_file.as_ref(), mode(&file)), (Some(&file), 0o600));
     assert_ne!(server.token, old);
+}
+
+#[tokio::test]
+async fn the_port_opens_after_the_token_is_written() {
+    let mut server = Server::start().await;
+    let (file, old, port) =
+        (server.token_file.clone().unwrap(), server.token.clone(), server.address.port());
+    server.signal(Signal::KILL);
+    server.exit().await;
+    let command = server.world.command(["serve", &port.to_string(), "--no-socket"]);
+    let (_process, _stdin, _stdout) = Process::spawn(command);
+    eventually("the port to be open", async || {
+        tokio::net::TcpStream::connect(server.address).await.is_ok()
+    })
+    .await;
+    assert_ne!(fs::read_to_string(&file).ok(), old, "the token of a server that is dead");
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ async fn descendants_go_with_their_parent(wire: &Wire) {
     }
     create(wire, "other").await;
     let gone = wire.ok("destroy_agent", json!({"agent_id": "top"})).await;
-    assert_eq!(gone, json!({"success": true, "agent_id": "top", "destroyed": ["top", ".a", "b"]}));
+    assert_eq!(gone, json!({"success": true, "agent_id": "top", "destroyed": ["top", "b", ".a"]}));
     assert_eq!(names(wire).await, ["other"]);
     for name in ["top", "b", ".a"] {
         let fault = wire.refused("get_context", json!({"agent_id": name})).await;

@@ -103,6 +103,37 @@ async fn a_person_can_have_the_log_as_text() {
     assert!(line.contains(r#" INFO  RPC Request method=nope id="x" duration_ms="#), "{line}");
 }
 
+#[tokio::test]
+async fn what_a_caller_writes_cannot_move_the_terminal() {
+    let mut stdio = Setup::new().arg("--log-format").arg("text").stdio().await;
+    let foreign = "x\n00:00:00 INFO  forged\u{1b}[2J\u{9b}2J\u{7f}";
+    let message = json!({"jsonrpc": "2.0", "method": foreign, "id": foreign}).to_string();
+    stdio.send(message).await;
+    stdio.message().await;
+    stdio.finish().await;
+    let log = stdio.process.log().complete().await;
+    assert!(log.contains(r"method=x\n00:00:00 INFO  forged\u{1b}[2J\u{9b}2J\u{7f} "), "{log:?}");
+    assert!(!log.lines().any(|line| line.contains("forged") && !line.contains("RPC Request")));
+    assert!(!log.contains(|c: char| c.is_control() && c != '\n'), "{log:?}");
+}
+
+#[tokio::test]
+async fn the_failure_of_a_model_names_the_agent() {
+    let server = Setup::new().provider_keys(json!({"max_retries": 0})).start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    for (params, name) in [(json!({"agent_id": "a"}), "a"), (json!({}), "main")] {
+        server.model().push(Reply::status(400));
+        let mut params = params;
+        params["content"] = "x".into();
+        wire.refused("send", params).await;
+        let told = |line: &Value| {
+            line["message"] == "a model call failed" && line["data"]["agent_id"] == name
+        };
+        server.log().wait_for("whose call failed", told).await;
+    }
+}
+
 /// The log file of an agent, with every moment taken out.
 fn read(dir: &Path, agent: &str, file: &str) -> String {
     let path = dir.join(agent).join(file);

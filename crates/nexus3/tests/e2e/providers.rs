@@ -10,7 +10,7 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use crate::harness::setup::KEY;
-use crate::harness::{Fault, Provider, Server, Setup};
+use crate::harness::{Fault, Provider, Server, Setup, eventually};
 use crate::support::{at_path, create, entry, history, say, shown};
 
 /// How a model fails, and what is expected of it.
@@ -336,4 +336,64 @@ async fn a_key_in_the_environment_is_configuration_enough() {
         let asked = server.model().last_request();
         assert_eq!((&*asked.path, &asked.body["model"]), (path, &json!(model)));
     }
+}
+
+#[tokio::test]
+async fn a_provider_that_is_not_there_is_named_with_what_to_do() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let keys = json!({"base_url": format!("http://{free}/v1"), "max_retries": 0});
+    let world = Setup::new().provider_keys(keys).world().await;
+    let output = crate::harness::process::run(world.command(["exec", "Hi"])).await;
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let why = format!(
+        "Error: The provider is not available (cannot connect to http://{free}: Connection refused"
+    );
+    assert!(output.stderr.starts_with(&why), "{output:?}");
+    assert!(output.stderr.contains("is it running, and is its base_url right?"), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_provider_without_models_is_named_with_what_to_do() {
+    let world = Setup::new().world().await;
+    let provider = json!({"type": "openai", "base_url": world.model.url()});
+    let config = json!({"providers": {"mine": provider}}).to_string();
+    fs::write(world.home().join("config.json"), config).unwrap();
+    let output = crate::harness::process::run(world.command(["exec", "Hi"])).await;
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let why = "provider mine names no models; name one under providers.mine.models, as in {\"llama3.2\": {}}, or ask for mine/ID";
+    assert!(output.stderr.contains(why) && output.stderr.contains("config.json"), "{output:?}");
+    let named = crate::harness::process::run(world.command(["exec", "-m", "mine/x", "Hi"])).await;
+    assert_eq!(named.code, Some(0), "{named:?}");
+}
+
+#[tokio::test]
+async fn weights_that_come_while_the_server_runs_are_found() {
+    let world = Setup::new().unconfigured().world().await;
+    let models = world.path("models");
+    let server = Setup::new().unconfigured().env("NEXUS3_MODELS", &models).start_in(&world).await;
+    let default =
+        async || server.wire().ok("rpc.version", json!({})).await["default_model"].clone();
+    assert_eq!(default().await, Value::Null);
+    fs::create_dir(&models).unwrap();
+    fs::write(models.join("SmolLM2-135M-Instruct.Q4_1.gguf"), "as if").unwrap();
+    eventually("the model to be found", async || default().await == "smollm2-135m").await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_taken_is_named_by_its_variable() {
+    let keys = json!({"api_key_env": KEY.0});
+    let world = Setup::new().provider_keys(keys).world().await;
+    world.model.push(Reply::status(401).message("bad key"));
+    let mut command = world.command(["exec", "Hi"]);
+    let output = crate::harness::process::run({
+        command.env(KEY.0, KEY.1);
+        command
+    })
+    .await;
+    let why = format!(
+        "Error: The provider refused the credentials (401: bad key; the key is that of {}: mend it there and start again)",
+        KEY.0
+    );
+    assert!(output.code == Some(1) && output.stderr.starts_with(&why), "{output:?}");
+    assert!(!output.stderr.contains(KEY.1), "{output:?}");
 }

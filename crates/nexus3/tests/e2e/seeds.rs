@@ -105,6 +105,10 @@ async fn every_line_of_seed_000() {
         for member in ["system", "tools", "messages", "total", "budget", "available"] {
             assert!(tokens[member].is_u64(), "{member} in {tokens}");
         }
+        assert!(
+            tokens["available"].as_u64() < tokens["budget"].as_u64(),
+            "as in the seed: {tokens}"
+        );
         assert_eq!(
             ask(UNKNOWN).await,
             json!({"jsonrpc": "2.0", "id": 4, "error": {"code": -32601, "message": "Method not found: unknown"}})

@@ -94,6 +94,19 @@ async fn a_line_of_one_mebibyte_is_taken_and_a_longer_one_is_discarded() {
 }
 
 #[tokio::test]
+async fn an_answer_has_its_limit() {
+    let mut stdio = Setup::new().server(json!({"answer_bytes_max": 5000})).stdio().await;
+    let of = |bytes: usize| request("x".repeat(bytes), "rpc.version", json!({}));
+    stdio.send(of(0)).await;
+    let plain = stdio.line().await.unwrap().len();
+    stdio.send(of(5000 - plain)).await;
+    assert_eq!(stdio.line().await.unwrap().len(), 5000);
+    stdio.send(of(5001 - plain)).await;
+    let error = json!({"code": -32603, "message": "The answer is larger than 5000 bytes"});
+    assert_eq!(stdio.message().await["error"], error);
+}
+
+#[tokio::test]
 async fn the_end_of_input_cancels_what_runs_and_answers_it() {
     let mut stdio = start().await;
     stdio.model().push(Reply::text("so far").then_hang());

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup, Wire};
 
-over_every_wire! {
+over_every_wire_of_messages! {
     a_stream_is_start_data_event_end_and_the_whole_answer,
+    text_comes_as_it_is_said,
+    pieces_may_come_as_fast_as_they_like,
     the_task_is_the_request_to_the_letter,
     without_being_asked_for_there_is_no_stream,
     tool_calls_travel_between_the_text,
@@ -88,12 +90,50 @@ async fn a_stream_is_start_data_event_end_and_the_whole_answer(wire: &Wire) {
     let stream = streamed(wire, 7, json!({"request_id": "turn"})).await;
     assert_eq!(stream.task_id, 7);
     assert_eq!(stream.chunks.concat(), words.concat());
-    assert!(stream.chunks.len() > 2, "in pieces: {:?}", stream.chunks);
     let usage =
         json!({"type": "usage", "input_tokens": 120, "output_tokens": 9, "cached_tokens": 100});
     assert_eq!(stream.events, [(stream.chunks.len(), usage)]);
     let result = json!({"content": words.concat(), "request_id": "turn", "halted_at_iteration_limit": false});
     assert_eq!(stream.answer["result"], result);
+}
+
+async fn text_comes_as_it_is_said(wire: &Wire) {
+    let gate = Gate::new();
+    wire.model().push(Reply::text("So far").then_gate(&gate).then_text(", and the rest."));
+    let mut exchange = wire.open(send(1, json!({}))).await;
+    let mut notifications = Vec::new();
+    while said(&notifications) != "So far" {
+        notifications.push(exchange.next().await.unwrap());
+    }
+    gate.release();
+    let (rest, answer) = exchange.all().await;
+    notifications.extend(rest);
+    assert_eq!(Streamed::of(notifications, answer).chunks.concat(), "So far, and the rest.");
+}
+
+/// The text in notifications so far.
+fn said(notifications: &[Value]) -> String {
+    let data = notifications.iter().filter(|message| message["method"] == "stream_data");
+    data.map(|message| message["params"]["chunk"].as_str().unwrap()).collect()
+}
+
+/// Who is too slow is a matter of time and bytes, never of the number of pieces.
+async fn pieces_may_come_as_fast_as_they_like(wire: &Wire) {
+    let burst = vec!["word "; 20_000];
+    wire.model().push(
+        Reply::chunks(burst.clone()).usage(10, 20_000).then_tool_call("no_such_tool", json!({})),
+    );
+    wire.model().push(Reply::chunks(burst.clone()).usage(20_000, 20_000));
+    let stream = streamed(wire, 1, json!({})).await;
+    assert!(stream.answer.get("result").is_some(), "{}", stream.answer);
+    assert_eq!(stream.chunks.concat(), format!("{0}\n\n{0}", burst.concat()));
+    let kinds: Vec<_> =
+        stream.events.iter().map(|(_, event)| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["tool_call", "usage", "tool_result", "usage"]);
+    let before = |event: usize| stream.chunks[..stream.events[event].0].concat().len();
+    let places: Vec<_> = (0..4).map(before).collect();
+    let (first, all) = (burst.concat().len(), 2 * burst.concat().len() + 2);
+    assert_eq!(places, [first, first, first, all], "events keep their place among the text");
 }
 
 async fn the_task_is_the_request_to_the_letter(wire: &Wire) {
@@ -155,7 +195,7 @@ async fn what_is_cancelled_ends_with_what_was_said(wire: &Wire) {
     wire.model().push(Reply::chunks(["so ", "far"]).then_hang());
     let mut exchange = wire.open(send("s", json!({"request_id": "r"}))).await;
     let mut notifications = Vec::new();
-    while notifications.iter().filter(|n: &&Value| n["method"] == "stream_data").count() < 2 {
+    while said(&notifications) != "so far" {
         notifications.push(exchange.next().await.unwrap());
     }
     let cancelled = wire.ok("cancel", json!({"request_id": "r"})).await;

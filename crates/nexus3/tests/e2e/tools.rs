@@ -319,12 +319,40 @@ async fn an_approval_that_waits_in_another_process_says_which() {
         assert_eq!((fault.code, &*fault.message), (-32001, "The approval waits elsewhere"));
         let details = fault.data["details"].as_str().unwrap();
         assert!(details.contains("waits in another process (process "), "{details}");
+        let owner = &fault.data["owner"];
+        assert_eq!(owner["url"], format!("http://{}", one.address), "{owner}");
+        assert_eq!(owner["socket"], json!(world.socket()), "{owner}");
+        assert!(owner["pid"].is_u64(), "{owner}");
         // A temporary agent is known in its own process only.
         let shown = other.ok("list_approvals", json!({"include_decided": true})).await;
         let shown: Vec<_> = shown["approvals"].as_array().unwrap().iter().collect();
         assert!(shown.iter().all(|approval| approval["agent_id"] == "a"), "{shown:?}");
         first.ok("respond_approval", approval).await;
     }
+}
+
+/// What an agent may do follows from its ancestors as they are now, wherever those live.
+#[tokio::test]
+async fn a_parent_that_is_narrowed_in_one_process_narrows_its_child_in_another() {
+    let world = Setup::new().world().await;
+    let (_dir, inside, _) = places();
+    let first = Setup::new().start_in(&world).await;
+    make(&first.wire(), "parent", "trusted", &inside).await;
+    let child = json!({"agent_id": "child", "parent_agent_id": "parent", "preset": "sandboxed",
+        "cwd": inside, "allowed_write_paths": [inside]});
+    first.wire().ok("create_agent", child).await;
+    // After a restart each agent lives where it is first asked for.
+    let one = first.restart().await;
+    let two = Setup::new().no_socket().start_in(&world).await;
+    let (one, two) = (one.wire(), two.wire());
+    one.ok("get_context", json!({"agent_id": "parent"})).await;
+    let write = json!({"agent_id": "child", "tool": "write_file",
+        "arguments": {"path": inside.join("x"), "content": "x"}});
+    let allowed = two.ok("explain_permission", write.clone()).await;
+    assert_eq!(allowed["allowed"], true, "{allowed}");
+    one.ok("set_permissions", json!({"agent_id": "parent", "preset": "sandboxed"})).await;
+    let refused = two.ok("explain_permission", write).await;
+    assert_eq!((&refused["allowed"], &refused["rule"]), (&json!(false), &json!("path")));
 }
 
 #[tokio::test]

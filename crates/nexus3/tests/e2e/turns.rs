@@ -10,9 +10,7 @@ use crate::support::{at_path, create, entry, has_messages, history, list, prompt
 over_every_wire! {
     a_turn_is_answered_under_its_name,
     a_name_in_flight_is_refused,
-    a_running_turn_is_cancelled,
     a_waiting_turn_is_cancelled,
-    turns_of_one_agent_keep_their_order,
     agents_run_side_by_side,
     nothing_waits_behind_turns: Setup::new().server(json!({"max_concurrent": 2})),
     a_full_queue_is_an_answer: Setup::new().server(json!({"max_concurrent": 1, "max_queued": 1})),
@@ -20,13 +18,17 @@ over_every_wire! {
     where_a_message_came_from_is_kept,
     a_conversation_is_read_in_pages,
     tokens_are_counted,
+    the_whole_window_is_available_without_compaction: Setup::new().config(json!({"compaction": {"enabled": false}})),
+    what_says_nothing_is_refused,
     an_answer_is_asked_for_by_schema,
     the_loop_ends_at_its_limit: Setup::new().config(json!({"max_tool_iterations": 3})),
 }
 
+over_every_wire_of_messages! { a_running_turn_is_cancelled, turns_of_one_agent_keep_their_order }
+
 async fn a_turn_is_answered_under_its_name(wire: &Wire) {
     wire.model().set_default(Reply::echo());
-    for id in [json!("my-req-1"), json!(""), json!(7), json!(-1), json!(i64::MAX)] {
+    for id in [json!("my-req-1"), json!(" ."), json!(7), json!(-1), json!(i64::MAX)] {
         let answer = wire.ok("send", json!({"content": "Hi", "request_id": id})).await;
         assert_eq!(
             answer,
@@ -35,9 +37,14 @@ async fn a_turn_is_answered_under_its_name(wire: &Wire) {
     }
     let answer = wire.ok("send", json!({"content": "Hi"})).await;
     assert!(answer["request_id"].as_str().unwrap().starts_with("req_"), "{answer}");
-    for bad in [json!(1.5), json!(true), json!([1]), json!({})] {
-        let fault = wire.refused("send", json!({"content": "Hi", "request_id": bad})).await;
-        assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/request_id")), "{bad}");
+    for bad in [json!(1.5), json!(true), json!([1]), json!({}), json!(""), json!(" \t\n")] {
+        for (method, mut params) in
+            [("send", json!({"content": "Hi"})), ("cancel", json!({})), ("resume_turn", json!({}))]
+        {
+            params["request_id"] = bad.clone();
+            let fault = wire.refused(method, params).await;
+            assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/request_id")), "{bad}");
+        }
     }
     for bad in [json!({}), json!({"content": 7}), json!({"content": "Hi", "contents": ""})] {
         assert_eq!(wire.refused("send", bad).await.code, -32602);
@@ -99,7 +106,9 @@ async fn a_running_turn_is_cancelled(wire: &Wire) {
     let send = json!({"agent_id": "a", "content": "Go on", "request_id": "r", "stream": true});
     // A stream shows when the words have arrived.
     let mut stream = wire.open(request("s", "send", send)).await;
-    while stream.next().await.unwrap()["params"]["chunk"] != "far " {}
+    let chunk =
+        |message: Value| message["params"]["chunk"].as_str().unwrap_or_default().to_string();
+    while !chunk(stream.next().await.unwrap()).ends_with("far ") {}
     let cancel = json!({"agent_id": "a", "request_id": "r"});
     assert_eq!(
         wire.ok("cancel", cancel.clone()).await,
@@ -309,17 +318,43 @@ async fn a_conversation_is_read_in_pages(wire: &Wire) {
 async fn tokens_are_counted(wire: &Wire) {
     let count = async || {
         let tokens = wire.ok("get_tokens", json!({})).await;
-        let members = ["system", "tools", "messages", "total", "budget", "available"];
+        let members = ["system", "tools", "messages", "total", "budget", "available", "remaining"];
         members.map(|name| tokens[name].as_u64().unwrap())
     };
-    let [system, tools, messages, total, budget, available] = count().await;
+    let [system, tools, messages, total, budget, available, remaining] = count().await;
     assert!(system > 0 && messages == 0 && total == system + tools);
-    assert_eq!((budget, available), (200_000, 200_000 - total));
+    // Beyond nine tenths of the window it is compacted.
+    assert_eq!((budget, available, remaining), (200_000, 180_000, 180_000 - total));
     wire.model().push(Reply::text("word ".repeat(1000)));
     wire.ok("send", json!({"content": "Say it a thousand times"})).await;
-    let [_, _, messages, total, _, available] = count().await;
+    let [_, _, messages, total, _, available, remaining] = count().await;
     assert!((1000..1100).contains(&messages), "{messages}");
-    assert_eq!((total, available), (system + tools + messages, 200_000 - total));
+    assert_eq!((total, available), (system + tools + messages, 180_000));
+    assert_eq!(remaining, 180_000 - total);
+}
+
+async fn the_whole_window_is_available_without_compaction(wire: &Wire) {
+    let tokens = wire.ok("get_tokens", json!({})).await;
+    assert_eq!((&tokens["budget"], &tokens["available"]), (&json!(200_000), &json!(200_000)));
+}
+
+async fn what_says_nothing_is_refused(wire: &Wire) {
+    for blank in ["", " ", "\n\t", "\u{a0}\u{2003}"] {
+        let fault = wire.refused("send", json!({"content": blank})).await;
+        assert_eq!((fault.code, &*fault.message), (-32602, "content must not be blank"));
+        assert_eq!(fault.data, json!({"path": "/content"}), "{blank:?}");
+        let params = json!({"agent_id": "a", "initial_message": blank});
+        let fault = wire.refused("create_agent", params).await;
+        assert_eq!((fault.code, &*fault.message), (-32602, "initial_message must not be blank"));
+        assert_eq!(fault.data, json!({"path": "/initial_message"}), "{blank:?}");
+    }
+    assert!(list(wire).await.is_empty(), "nothing was made for it");
+    wire.model().set_default(Reply::echo());
+    assert_eq!(wire.ok("send", json!({"content": " ."})).await["content"], " .");
+    let params =
+        json!({"agent_id": "a", "initial_message": "\n?", "wait_for_initial_response": true});
+    assert_eq!(wire.ok("create_agent", params).await["response"]["content"], "\n?");
+    assert_eq!(wire.model().request_count(), 2);
 }
 
 async fn the_loop_ends_at_its_limit(wire: &Wire) {

@@ -9,7 +9,7 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use crate::harness::wire::request;
-use crate::harness::{Framed, Server, Setup};
+use crate::harness::{Framed, Server, Setup, eventually};
 
 const VERSION: &str = r#"{"jsonrpc":"2.0","method":"rpc.version","id":1}"#;
 const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
@@ -146,6 +146,32 @@ async fn header_and_body_leave_in_one_write() {
         let length = u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
         assert_eq!(bytes.len(), 4 + length);
     }
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let server = Setup::new().server(json!({"max_connections": 4})).start().await;
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        let mut connection = server.unix().await;
+        answers(&mut connection).await;
+        kept.push(connection);
+    }
+    let mut refused = server.unix().await;
+    let error = refused.message().await["error"].take();
+    assert_eq!(error["code"], -32001);
+    assert!(error["data"]["retry_after_ms"].is_u64());
+    assert_eq!(refused.frame().await, None);
+
+    // The others go on, and a place that is given back is taken again.
+    answers(&mut kept[0]).await;
+    kept.pop();
+    eventually("the place to be free", async || {
+        let mut connection = server.unix().await;
+        connection.send(VERSION.as_bytes()).await;
+        connection.message().await.get("result").is_some()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -4,17 +4,15 @@ use std::sync::PoisonError;
 
 use nexus_core::Requester;
 use nexus_core::authority::Action;
-use nexus_core::create::AgentSpec;
-use nexus_core::engine::AccessError;
-use nexus_core::pool::{Card, Status};
+use nexus_core::lifecycle::{AgentSpec, Card, ListQuery, Status};
 use nexus_core::turn::TurnInput;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::{
     AgentEntry, CreateAgent, CreateAgentParams, CreateAgentResult, CreateAgentToken,
     CreateAgentTokenParams, CreateAgentTokenResult, DestroyAgent, DestroyAgentParams,
-    DestroyAgentResult, ListAgents, ListAgentsResult, Shutdown, ShutdownResult,
+    DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, Shutdown, ShutdownResult,
 };
-use nexus_protocol::params::NoParams;
+use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::shared::Shared;
 
 use super::{agent_id, request_id};
@@ -44,7 +42,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
             .map(|name| agent_id("parent_agent_id", &name))
             .transpose()?,
     };
-    let agent = engine.create_agent(&cx.caller.requester, spec).await.map_err(wire)?;
+    let agent = engine.agents.create(&cx.caller.requester, spec).await.map_err(wire)?;
     let mut result = CreateAgentResult {
         agent_id: agent.id().to_string(),
         url: format!("/agent/{}", agent.id()),
@@ -54,12 +52,14 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     };
     if let Some(content) = params.initial_message {
         let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
+        let content = content.into_string();
         let input = TurnInput { content, source_agent, ..TurnInput::default() };
-        let turn = match engine.start_turn(&agent, input) {
+        let turn = match engine.turns.start(&agent, input).await {
             Ok(turn) => turn,
             Err(refused) => {
                 // Whoever is told to come later must find the name free then.
-                engine.destroy_agent(&Requester::Administrator, &agent.id()).await.map_err(wire)?;
+                let own = Requester::Administrator;
+                engine.agents.destroy(&own, &agent.id()).await.map_err(wire)?;
                 return Err(wire(refused));
             }
         };
@@ -78,7 +78,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
 async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
     let destroyed =
-        cx.services().engine.destroy_agent(&cx.caller.requester, &id).await.map_err(wire)?;
+        cx.services().engine.agents.destroy(&cx.caller.requester, &id).await.map_err(wire)?;
     Ok(DestroyAgentResult {
         success: !destroyed.is_empty(),
         agent_id: params.agent_id,
@@ -86,30 +86,40 @@ async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResul
     })
 }
 
-async fn list(cx: Cx, _: NoParams) -> Result<ListAgentsResult, RpcError> {
+async fn list(cx: Cx, params: ListAgentsParams) -> Result<ListAgentsResult, RpcError> {
+    if params.after.is_some() || params.limit.is_some() {
+        let after = params.after.map(|name| agent_id("after", &name)).transpose()?;
+        let limit = params.limit.map(Bounded::get);
+        let (agents, more) = entries(&cx, ListQuery { after, limit }).await?;
+        return Ok(ListAgentsResult { agents, more: Some(more) });
+    }
     let services = cx.services();
-    services.engine.refresh().await.map_err(wire)?;
     // What an agent sees is its own; what the administrator sees is the same until something changes.
     if cx.caller.requester != Requester::Administrator {
-        return Ok(ListAgentsResult { agents: entries(&cx) });
+        let (agents, _) = entries(&cx, ListQuery::default()).await?;
+        return Ok(ListAgentsResult { agents, more: None });
     }
-    let version = services.engine.version();
-    let mut known = services.agent_list.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((of, agents)) = &*known
+    // Before the list is made: what changes meanwhile makes it old.
+    let version = services.engine.agents.version();
+    let known = || services.agent_list.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((of, agents)) = &*known()
         && *of == version
     {
-        return Ok(ListAgentsResult { agents: agents.clone() });
+        return Ok(ListAgentsResult { agents: agents.clone(), more: None });
     }
-    let agents = entries(&cx);
-    *known = Some((version, agents.clone()));
-    Ok(ListAgentsResult { agents })
+    let (agents, _) = entries(&cx, ListQuery::default()).await?;
+    *known() = Some((version, agents.clone()));
+    Ok(ListAgentsResult { agents, more: None })
 }
 
-fn entries(cx: &Cx) -> Shared<Vec<AgentEntry>> {
+/// The entries of a page, and whether there are more behind it.
+async fn entries(cx: &Cx, query: ListQuery) -> Result<(Shared<Vec<AgentEntry>>, bool), RpcError> {
     let engine = &cx.services().engine;
-    let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
-    let cards = engine.list_agents(&cx.caller.requester);
-    Shared::new(cards.into_iter().map(|card| entry(card, default_model.as_ref())).collect())
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
+    let page = engine.agents.list(&cx.caller.requester, query).await.map_err(wire)?;
+    let cards = page.cards.into_iter();
+    let entries = cards.map(|card| entry(card, default_model.as_ref())).collect();
+    Ok((Shared::new(entries), page.more))
 }
 
 fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
@@ -123,11 +133,11 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
         parent_agent_id: record.parent.map(|id| id.to_string()),
         child_count,
         halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
-        model: record.model.or_else(|| default_model.cloned()),
+        model: record.settings.model.or_else(|| default_model.cloned()),
         last_action_at: record.last_action_at.map(|at| at.to_string()),
-        permission_level: record.permissions.level.name().to_uppercase(),
-        cwd: record.cwd.display().to_string(),
-        write_paths: super::permission::paths(&record.permissions.write),
+        permission_level: record.settings.permissions.level.name().to_uppercase(),
+        cwd: record.settings.cwd.display().to_string(),
+        write_paths: super::permission::paths(&record.settings.permissions.write),
         status: match status {
             Status::Idle => "idle",
             Status::Running => "running",
@@ -143,8 +153,9 @@ async fn create_token(
 ) -> Result<CreateAgentTokenResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
     let engine = &cx.services().engine;
-    engine.agent(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
-    let born = engine.born(&id).ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
+    let agent =
+        engine.agents.find(&cx.caller.requester, &id, Action::Manage).await.map_err(wire)?;
+    let born = agent.look().born;
     Ok(CreateAgentTokenResult {
         agent_id: params.agent_id,
         token: cx.services().tokens.mint(&id, born),

@@ -1,6 +1,5 @@
 //! Reading and shortening conversations.
 
-use nexus_core::agent::Standing;
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
 use nexus_core::{Message, Role};
@@ -28,14 +27,15 @@ pub fn register(table: &mut Table) {
 
 async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let Standing { message_count, has_system_prompt, progress, unfinished } = agent.standing();
+    let now = agent.look();
     Ok(GetContextResult {
-        message_count,
-        system_prompt: has_system_prompt,
-        halted_at_iteration_limit: progress.halted_at_iteration_limit,
-        last_iteration_count: progress.last_iteration_count,
-        max_tool_iterations: cx.services().engine.max_tool_iterations(),
-        interrupted_turn: unfinished.map(|unfinished| InterruptedTurn {
+        message_count: now.conversation.len(),
+        // Layered prompts are never empty; one that was given may be.
+        system_prompt: now.settings.system_prompt.as_deref() != Some(""),
+        halted_at_iteration_limit: now.progress.halted_at_iteration_limit,
+        last_iteration_count: now.progress.last_iteration_count,
+        max_tool_iterations: cx.services().engine.turns.max_tool_iterations(),
+        interrupted_turn: now.interrupted().map(|unfinished| InterruptedTurn {
             request_id: request_id(&unfinished.turn),
             unknown_tool_calls: unfinished.open_calls,
         }),
@@ -46,15 +46,11 @@ async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult
     let agent = cx.agent(Action::Read).await?;
     let offset = params.offset.unwrap_or(0);
     let limit = params.limit.map_or(PAGE_MESSAGES, |limit| limit.get());
-    let (total, page) = agent.with_conversation(|conversation| {
-        let history = conversation.history();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(history.len());
-        let end = start.saturating_add(limit as usize).min(history.len());
-        (history.len() as u64, history[start..end].to_vec())
-    });
+    let page = cx.services().engine.history(&agent, offset, limit).await.map_err(wire)?;
     let messages =
-        page.iter().zip(offset..).map(|(message, index)| entry(index, message)).collect();
-    Ok(GetMessagesResult { agent_id: agent.id().to_string(), total, offset, limit, messages })
+        page.messages.iter().zip(offset..).map(|(message, index)| entry(index, message)).collect();
+    let agent_id = agent.id().to_string();
+    Ok(GetMessagesResult { agent_id, total: page.total, offset, limit, messages })
 }
 
 fn entry(index: u64, message: &Message) -> MessageEntry {
@@ -87,21 +83,24 @@ fn entry(index: u64, message: &Message) -> MessageEntry {
 
 async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let count = cx.services().engine.count_tokens(&agent).await;
+    let compactor = &cx.services().engine.compactor;
+    let count = compactor.count(&agent.snapshot()).await.map_err(wire)?;
+    let available = compactor.context_capacity(count.budget);
     Ok(GetTokensResult {
         system: count.system,
         tools: count.tools,
         messages: count.messages,
         total: count.total(),
         budget: count.budget,
-        available: count.budget.saturating_sub(count.total()),
+        available,
+        remaining: available.saturating_sub(count.total()),
     })
 }
 
 async fn compact(cx: Cx, params: CompactParams) -> Result<CompactResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let compaction =
-        cx.services().engine.compact(&agent, params.force.unwrap_or(true)).await.map_err(wire)?;
+    let turns = &cx.services().engine.turns;
+    let compaction = turns.compact(&agent, params.force.unwrap_or(true)).await.map_err(wire)?;
     Ok(match compaction {
         Compaction::Done { before, after } => CompactResult {
             compacted: true,

@@ -11,6 +11,7 @@ mod turn;
 
 use nexus_core::{AgentId, TurnId};
 use nexus_protocol::RpcError;
+use nexus_protocol::params::{BLANK, is_blank};
 use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Table;
@@ -33,10 +34,14 @@ fn agent_id(parameter: &str, name: &str) -> Result<AgentId, RpcError> {
     })
 }
 
-fn turn_id(id: RequestId) -> TurnId {
+/// The turn that the parameter `request_id` names.
+fn turn_id(id: RequestId) -> Result<TurnId, RpcError> {
     match id {
-        RequestId::Number(number) => TurnId::Number(number),
-        RequestId::Text(text) => TurnId::Text(text.into()),
+        RequestId::Number(number) => Ok(TurnId::Number(number)),
+        RequestId::Text(text) if is_blank(&text) => {
+            Err(RpcError::invalid_param("/request_id", format!("request_id {BLANK}")))
+        }
+        RequestId::Text(text) => Ok(TurnId::Text(text.into())),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use nexus_core::approval::Decision;
 use nexus_core::authority::Action;
+use nexus_core::gate::Explanation;
 use nexus_core::permission::Reach;
-use nexus_core::rights::{Explanation, PermissionChange};
+use nexus_core::rights::PermissionChange;
 use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::NoParams;
@@ -30,14 +31,15 @@ pub fn register(table: &mut Table) {
 
 async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let (permissions, grants) =
-        (cx.services().engine.effective_permissions(&agent), agent.grants());
+    let (engine, now) = (&cx.services().engine, agent.snapshot());
+    let permissions = engine.permits.effective(&now).await.map_err(wire)?;
+    let grants = &now.settings.grants;
     Ok(GetPermissionsResult {
         permission_level: permissions.level.name().into(),
         preset: permissions.preset,
         disabled_tools: permissions.disabled_tools.into_iter().collect(),
         policy: Policy {
-            cwd: agent.cwd().display().to_string(),
+            cwd: now.settings.cwd.display().to_string(),
             allowed_paths: paths(&permissions.read),
             blocked_paths: texts(&permissions.blocked),
             write_paths: paths(&permissions.write),
@@ -50,11 +52,11 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
                 .map(|(tool, dirs)| (tool.clone(), texts(dirs)))
                 .collect(),
         },
-        depth: agent.depth,
-        parent_agent_id: agent.parent().map(|parent| parent.to_string()),
+        depth: now.depth,
+        parent_agent_id: now.parent.as_ref().map(|parent| parent.to_string()),
         network: permissions.network,
         commands: permissions.commands,
-        sandbox: cx.services().engine.sandbox().into(),
+        sandbox: engine.sandbox.clone(),
     })
 }
 
@@ -71,18 +73,18 @@ fn texts<'a>(paths: impl IntoIterator<Item = &'a std::path::PathBuf>) -> Vec<Str
 
 async fn set(cx: Cx, params: SetPermissionsParams) -> Result<SetPermissionsResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    cx.services().engine.may_change_permissions(&cx.caller.requester, &agent).map_err(wire)?;
     let change = PermissionChange {
         preset: params.preset,
         disable_tools: params.disable_tools.unwrap_or_default(),
         enable_tools: params.enable_tools.unwrap_or_default(),
     };
-    cx.services().engine.set_permissions(&agent, change).await.map_err(wire)?;
-    let permissions = agent.permissions();
+    let permits = &cx.services().engine.permits;
+    let now = permits.set(&cx.caller.requester, &agent, change).await.map_err(wire)?;
+    let permissions = &now.settings.permissions;
     Ok(SetPermissionsResult {
         updated: true,
         permission_level: permissions.level.name().into(),
-        preset: permissions.preset,
+        preset: permissions.preset.clone(),
     })
 }
 
@@ -93,7 +95,7 @@ async fn explain(
     let agent = cx.agent(Action::Read).await?;
     let arguments = params.arguments.unwrap_or_else(|| json!({}));
     let (allowed, needs_approval, rule, reason) =
-        match cx.services().engine.explain(&agent, &params.tool, arguments).await {
+        match cx.services().engine.gate.explain(&agent, &params.tool, &arguments).await {
             Explanation::Allowed => (true, false, None, None),
             Explanation::NeedsApproval(reason) => {
                 (false, true, Some("approval".into()), Some(reason))
@@ -111,9 +113,9 @@ async fn list_approvals(
 ) -> Result<ListApprovalsResult, RpcError> {
     let agent = params.agent_id.map(|name| agent_id("agent_id", &name)).transpose()?;
     let decided = params.include_decided.unwrap_or(false);
-    let engine = &cx.services().engine;
-    let records =
-        engine.list_approvals(&cx.caller.requester, agent.as_ref(), decided).await.map_err(wire)?;
+    let approvals = &cx.services().engine.approvals;
+    let records = approvals.list(&cx.caller.requester, agent.as_ref(), decided).await;
+    let records = records.map_err(wire)?;
     Ok(ListApprovalsResult { approvals: records.into_iter().map(entry).collect() })
 }
 
@@ -126,9 +128,8 @@ async fn respond_approval(
         ApprovalDecision::AllowSession => Decision::AllowSession,
         ApprovalDecision::Deny => Decision::Deny,
     };
-    let engine = &cx.services().engine;
-    let answered =
-        engine.respond_approval(&cx.caller.requester, &params.approval_id, decision).await;
+    let approvals = &cx.services().engine.approvals;
+    let answered = approvals.respond(&cx.caller.requester, &params.approval_id, decision).await;
     Ok(RespondApprovalResult { approval: entry(answered.map_err(wire)?) })
 }
 

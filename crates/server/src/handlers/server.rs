@@ -31,7 +31,7 @@ async fn discover(_: Cx, _: NoParams) -> Result<Value, RpcError> {
 }
 
 async fn version(cx: Cx, _: NoParams) -> Result<VersionResult, RpcError> {
-    let model = cx.services().engine.models().resolve(None).ok();
+    let model = cx.services().engine.models.resolve(None).ok();
     Ok(VersionResult {
         name: "nexus3".into(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -32,9 +32,9 @@ async fn list(cx: Cx, params: ListSessionsParams) -> Result<ListSessionsResult, 
     let offset = params.offset.unwrap_or(0);
     let limit = params.limit.map_or(PAGE_SESSIONS, |limit| limit.get());
     let temporary = params.include_temp.unwrap_or(false);
-    let listed = engine.list_sessions(&cx.caller.requester, offset, limit, temporary).await;
+    let listed = engine.sessions.list(&cx.caller.requester, offset, limit, temporary).await;
     let page = listed.map_err(wire)?;
-    let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
     let sessions = page.sessions.into_iter();
     Ok(ListSessionsResult {
         total: page.total,
@@ -53,9 +53,9 @@ fn entry(session: SessionRecord, default_model: Option<&String>) -> SessionEntry
         created_at: seconds(record.created_at),
         updated_at: seconds(updated_at),
         provenance: made_by.map_or_else(|| "user".into(), |agent| agent.to_string()),
-        model: record.model.or_else(|| default_model.cloned()),
-        permission_level: record.permissions.level.name().into(),
-        cwd: record.cwd.display().to_string(),
+        model: record.settings.model.or_else(|| default_model.cloned()),
+        permission_level: record.settings.permissions.level.name().into(),
+        cwd: record.settings.cwd.display().to_string(),
     }
 }
 
@@ -70,19 +70,19 @@ async fn load(cx: Cx, params: LoadSessionParams) -> Result<LoadSessionResult, Rp
         preset: params.preset,
         model: params.model,
     };
-    let loaded = cx.services().engine.load_session(&cx.caller.requester, spec).await;
+    let loaded = cx.services().engine.sessions.load(&cx.caller.requester, spec).await;
     let agent = loaded.map_err(session("session_name", "agent_id"))?;
     Ok(LoadSessionResult {
         restored: true,
         agent_id: agent.id().to_string(),
-        message_count: agent.message_count(),
+        message_count: agent.look().conversation.len(),
     })
 }
 
 async fn save(cx: Cx, params: SaveSessionParams) -> Result<SaveSessionResult, RpcError> {
     let id = agent_id("agent_id", &params.agent_id)?;
     let name = agent_id("session_name", &params.session_name)?;
-    let saved = cx.services().engine.save_session(&cx.caller.requester, &id, &name).await;
+    let saved = cx.services().engine.sessions.save(&cx.caller.requester, &id, &name).await;
     let agent_id = saved.map_err(session("agent_id", "session_name"))?.to_string();
     Ok(SaveSessionResult { saved: true, session_name: params.session_name, agent_id })
 }
@@ -90,7 +90,7 @@ async fn save(cx: Cx, params: SaveSessionParams) -> Result<SaveSessionResult, Rp
 async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult, RpcError> {
     let from = agent_id("src_session", &params.src_session)?;
     let to = agent_id("dest_session", &params.dest_session)?;
-    let cloned = cx.services().engine.clone_session(&cx.caller.requester, &from, &to).await;
+    let cloned = cx.services().engine.sessions.copy(&cx.caller.requester, &from, &to).await;
     cloned.map_err(session("src_session", "dest_session"))?;
     let CloneSessionParams { src_session, dest_session } = params;
     Ok(CloneSessionResult { cloned: true, src_session, dest_session })
@@ -99,7 +99,7 @@ async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult,
 async fn rename(cx: Cx, params: RenameSessionParams) -> Result<RenameSessionResult, RpcError> {
     let from = agent_id("old_name", &params.old_name)?;
     let to = agent_id("new_name", &params.new_name)?;
-    let renamed = cx.services().engine.rename_session(&cx.caller.requester, &from, &to).await;
+    let renamed = cx.services().engine.sessions.rename(&cx.caller.requester, &from, &to).await;
     renamed.map_err(session("old_name", "new_name"))?;
     let RenameSessionParams { old_name, new_name } = params;
     Ok(RenameSessionResult { renamed: true, old_name, new_name })
@@ -107,7 +107,7 @@ async fn rename(cx: Cx, params: RenameSessionParams) -> Result<RenameSessionResu
 
 async fn delete(cx: Cx, params: DeleteSessionParams) -> Result<DeleteSessionResult, RpcError> {
     let name = agent_id("session_name", &params.session_name)?;
-    let deleted = cx.services().engine.delete_session(&cx.caller.requester, &name).await;
+    let deleted = cx.services().engine.sessions.delete(&cx.caller.requester, &name).await;
     let deleted = deleted.map_err(session("session_name", "session_name"))?;
     Ok(DeleteSessionResult { deleted, session_name: params.session_name })
 }

@@ -1,7 +1,7 @@
 //! An agent's directory, prompt and model, and the short account of all agents.
 
 use nexus_core::authority::Action;
-use nexus_core::pool::Card;
+use nexus_core::lifecycle::{Card, ListQuery};
 use nexus_protocol::RpcError;
 use nexus_protocol::params::NoParams;
 use nexus_protocol::settings::{
@@ -28,21 +28,21 @@ async fn summaries(
     params: GetAgentSummariesParams,
 ) -> Result<GetAgentSummariesResult, RpcError> {
     let engine = &cx.services().engine;
-    engine.refresh().await.map_err(wire)?;
-    let default_model = engine.models().resolve(None).ok().map(|model| model.alias);
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
     let mut agents = Vec::new();
-    for card in engine.list_agents(&cx.caller.requester) {
+    let page = engine.agents.list(&cx.caller.requester, ListQuery::default()).await;
+    for card in page.map_err(wire)?.cards {
         let tokens = match params.include_tokens {
-            Some(true) => tokens(&cx, &card).await,
+            Some(true) => tokens(&cx, &card).await?,
             _ => None,
         };
         let record = card.record;
         agents.push(AgentSummary {
             agent_id: record.id.to_string(),
             message_count: record.message_count,
-            cwd: record.cwd.display().to_string(),
-            permission_level: record.permissions.level.name().into(),
-            model: record.model.or_else(|| default_model.clone()),
+            cwd: record.settings.cwd.display().to_string(),
+            permission_level: record.settings.permissions.level.name().into(),
+            model: record.settings.model.or_else(|| default_model.clone()),
             halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
             last_action_at: record.last_action_at.map(|at| at.to_string()),
             tokens,
@@ -52,23 +52,23 @@ async fn summaries(
 }
 
 /// Counting would have to read the conversation of an agent that is not in memory.
-async fn tokens(cx: &Cx, card: &Card) -> Option<SummaryTokens> {
+async fn tokens(cx: &Cx, card: &Card) -> Result<Option<SummaryTokens>, RpcError> {
     let engine = &cx.services().engine;
-    let agent = engine.live_agent(&card.record.id)?;
-    let count = engine.count_tokens(&agent).await;
-    Some(SummaryTokens { total: count.total(), budget: count.budget })
+    let Some(agent) = engine.agents.live(&card.record.id) else { return Ok(None) };
+    let count = engine.compactor.count(&agent.snapshot()).await.map_err(wire)?;
+    Ok(Some(SummaryTokens { total: count.total(), budget: count.budget }))
 }
 
 async fn set_cwd(cx: Cx, params: SetCwdParams) -> Result<SetCwdResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let engine = &cx.services().engine;
-    let cwd = engine.set_cwd(&cx.caller.requester, &agent, params.cwd).await.map_err(wire)?;
+    let tuning = &cx.services().engine.tuning;
+    let cwd = tuning.set_cwd(&cx.caller.requester, &agent, params.cwd).await.map_err(wire)?;
     Ok(SetCwdResult { cwd: cwd.display().to_string() })
 }
 
 async fn get_system_prompt(cx: Cx, _: NoParams) -> Result<GetSystemPromptResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let prompt = cx.services().engine.system_prompt(&agent).await;
+    let prompt = cx.services().engine.tuning.system_prompt(&agent).await;
     Ok(GetSystemPromptResult {
         system_prompt: prompt.text.to_string(),
         system_prompt_path: prompt.source.map(|path| path.display().to_string()),
@@ -80,13 +80,18 @@ async fn set_system_prompt(
     params: SetSystemPromptParams,
 ) -> Result<SetSystemPromptResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    cx.services().engine.set_system_prompt(&agent, params.system_prompt).await.map_err(wire)?;
+    cx.services()
+        .engine
+        .tuning
+        .set_system_prompt(&agent, params.system_prompt)
+        .await
+        .map_err(wire)?;
     Ok(SetSystemPromptResult { updated: true })
 }
 
 async fn get_model(cx: Cx, _: NoParams) -> Result<GetModelResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let model = cx.services().engine.model(&agent).map_err(wire)?;
+    let model = cx.services().engine.tuning.model(&agent).map_err(wire)?;
     Ok(GetModelResult {
         model: model.alias,
         provider: model.provider_name,
@@ -96,6 +101,6 @@ async fn get_model(cx: Cx, _: NoParams) -> Result<GetModelResult, RpcError> {
 
 async fn set_model(cx: Cx, params: SetModelParams) -> Result<SetModelResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let model = cx.services().engine.set_model(&agent, params.model).await.map_err(wire)?;
+    let model = cx.services().engine.tuning.set_model(&agent, params.model).await.map_err(wire)?;
     Ok(SetModelResult { updated: true, model: model.alias })
 }

@@ -1,12 +1,11 @@
 //! Starting and stopping turns.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 use nexus_core::authority::Action;
-use nexus_core::context::Conversation;
-use nexus_core::turn::{EventSink, TurnHandle, TurnInput, TurnOutcome};
+use nexus_core::events::{EventSink, TurnOutcome};
+use nexus_core::turn::{TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
@@ -29,8 +28,8 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
     let schema = params.response_schema.map(schema::checked).transpose()?;
     let input = TurnInput {
-        content: params.content,
-        id: params.request_id.map(turn_id),
+        content: params.content.into_string(),
+        id: params.request_id.map(turn_id).transpose()?,
         source: params.source,
         source_agent,
         schema,
@@ -41,9 +40,9 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
 
 async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let unfinished = agent.with_conversation(Conversation::unfinished).map(|it| it.turn);
+    let unfinished = agent.look().conversation.unfinished().map(|it| it.turn);
     let none = || RpcError::invalid_params("No turn of this agent was cut off");
-    let id = params.request_id.map(turn_id).or(unfinished).ok_or_else(none)?;
+    let id = params.request_id.map(turn_id).transpose()?.or(unfinished).ok_or_else(none)?;
     let schema = params.response_schema.map(schema::checked).transpose()?;
     let input = TurnInput { resume: true, id: Some(id), schema, ..TurnInput::default() };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
@@ -52,15 +51,15 @@ async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError
 /// Starts a turn and waits for its end.
 async fn take_turn(
     cx: &Cx,
-    agent: &Arc<Agent>,
+    agent: &Agent,
     mut input: TurnInput,
     stream: Option<bool>,
     timeout_ms: Option<NonZeroU64>,
 ) -> Result<SendResult, RpcError> {
-    let stream = if stream == Some(true) { Stream::open(cx).await } else { None };
+    let stream = if stream == Some(true) { Stream::open(cx) } else { None };
     input.sink = stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>);
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
-    let answer = match cx.services().engine.start_turn(agent, input) {
+    let answer = match cx.services().engine.turns.start(agent, input).await {
         Err(error) => Err(wire(error)),
         Ok(turn) => match &stream {
             None => finish(turn, timeout).await,
@@ -68,7 +67,7 @@ async fn take_turn(
         },
     };
     if let Some(stream) = stream {
-        stream.end().await;
+        stream.end();
     }
     answer
 }
@@ -101,7 +100,7 @@ async fn follow(
 
 async fn cancel(cx: Cx, params: CancelParams) -> Result<CancelResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let cancelled = agent.cancel(&turn_id(params.request_id.clone()));
+    let cancelled = agent.cancel(&turn_id(params.request_id.clone())?).await;
     let reason = (!cancelled).then(|| "not_found_or_completed".into());
     Ok(CancelResult { cancelled, request_id: params.request_id, reason })
 }

@@ -23,16 +23,19 @@ use nexus_core::AgentId;
 use nexus_protocol::RpcError;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::courtesy::{Courtesy, refusal};
 use super::patience::Patience;
 use super::rarely::Rarely;
 use super::sse::{Events, Progress};
-use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
+use super::{begin, error_message, finished, reply, too_large, too_many_connections};
 use crate::auth::{Auth, AuthError};
-use crate::dispatcher::{Caller, Class, Dispatcher, Peer, Reply, Target};
+use crate::begin::Begun;
+use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Target};
+use crate::outbox::Peer;
 
 /// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
 const GZIP_BYTES_MIN: usize = 8 * 1024;
@@ -45,6 +48,8 @@ const GZIP_INLINE_BYTES_MAX: usize = 64 * 1024;
 pub struct Limits {
     /// After decompression.
     pub body_bytes_max: usize,
+    /// Before compression.
+    pub answer_bytes_max: usize,
     pub header_bytes_max: usize,
     pub header_count_max: usize,
     /// To deliver a request, headers and body.
@@ -133,9 +138,11 @@ impl HttpServer {
 async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken) {
     let limits = context.limits;
     let patience = Patience::new(limits.read_timeout);
+    let stream = Courtesy::new(stream, patience.clone());
+    let clock = patience.clone();
     let service = service_fn(move |request| {
-        let context = context.clone();
-        async move { Ok::<_, Infallible>(answer(&context, request).await) }
+        let (context, clock) = (context.clone(), clock.clone());
+        async move { Ok::<_, Infallible>(answer(&context, &clock, request).await) }
     });
     // hyper's own limits stand a little above ours, so that ours answer with JSON-RPC.
     let connection = http1::Builder::new()
@@ -170,20 +177,17 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
 
 /// Tells one connection too many that it is one too many.
 async fn turn_away(mut stream: TcpStream) {
-    let body = error_message(&RpcError::overloaded("Too many connections are open.", 1_000));
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
+    let refusal = refusal((503, "Service Unavailable"), &too_many_connections());
+    let _ = stream.write_all(&refusal).await;
     let _ = stream.shutdown().await;
 }
 
-async fn answer(context: &Context, request: Request<Incoming>) -> Response<Body> {
+async fn answer(context: &Context, clock: &Patience, request: Request<Incoming>) -> Response<Body> {
+    clock.headers_read();
     let (head, mut body) = request.into_parts();
-    let refusal = match prepare(context, &head) {
+    let refusal = match prepare(context, &head).await {
         Err(refusal) => refusal,
-        Ok(prepared) => match read(&mut body, prepared.coding, &context.limits).await {
+        Ok(prepared) => match read(&mut body, prepared.coding, &context.limits, clock).await {
             Err(refusal) => refusal,
             Ok(message) => return carry_out(context, prepared, message).await,
         },
@@ -233,7 +237,7 @@ fn refuse(status: StatusCode, error: RpcError) -> Refusal {
     Refusal { status, error }
 }
 
-fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refusal> {
+async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refusal> {
     let invalid = RpcError::invalid_request;
     let target = route(request.uri.path())?;
     if request.method != Method::POST {
@@ -246,13 +250,14 @@ fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refu
     let requester = context
         .auth
         .identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT))
+        .await
         .map_err(|error| {
-        let status = match error {
-            AuthError::Missing => StatusCode::UNAUTHORIZED,
-            AuthError::Wrong => StatusCode::FORBIDDEN,
-        };
-        refuse(status, RpcError::authentication_failed())
-    })?;
+            let status = match error {
+                AuthError::Missing => StatusCode::UNAUTHORIZED,
+                AuthError::Wrong => StatusCode::FORBIDDEN,
+            };
+            refuse(status, RpcError::authentication_failed())
+        })?;
     let coding = match header(&header::CONTENT_ENCODING).map(<[u8]>::to_ascii_lowercase).as_deref()
     {
         None | Some(b"identity" | b"") => Coding::Identity,
@@ -265,7 +270,12 @@ fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refu
         }
     };
     Ok(Prepared {
-        caller: Caller { requester, target, peer: None, answer_bytes_max: usize::MAX },
+        caller: Caller {
+            requester,
+            target,
+            peer: None,
+            answer_bytes_max: context.limits.answer_bytes_max,
+        },
         coding,
         wants_events: mentions(headers, &header::ACCEPT, "text/event-stream"),
         takes_gzip: mentions(headers, &header::ACCEPT_ENCODING, "gzip"),
@@ -345,8 +355,14 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     })
 }
 
-/// Reads the body within its limits. The limit holds while inflating, so a bomb is never unpacked.
-async fn read(body: &mut Incoming, coding: Coding, limits: &Limits) -> Result<Bytes, Refusal> {
+/// Reads the body within its limits. The limit holds while inflating, so a bomb is never unpacked. The clock has run
+/// since the first byte of the headers.
+async fn read(
+    body: &mut Incoming,
+    coding: Coding,
+    limits: &Limits,
+    clock: &Patience,
+) -> Result<Bytes, Refusal> {
     let bytes_max = limits.body_bytes_max;
     let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
     let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
@@ -357,13 +373,13 @@ async fn read(body: &mut Incoming, coding: Coding, limits: &Limits) -> Result<By
     // Most bodies came with their headers: those need no timer.
     let collected = match collecting.as_mut().now_or_never() {
         Some(collected) => Ok(collected),
-        None => tokio::time::timeout(limits.read_timeout, collecting).await,
+        None => tokio::time::timeout_at(clock.end().into(), collecting).await,
     };
     let packed = match collected {
         Err(_) => {
             return Err(refuse(
                 StatusCode::REQUEST_TIMEOUT,
-                RpcError::invalid_request("the body took too long"),
+                RpcError::invalid_request("the request took too long"),
             ));
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
@@ -406,7 +422,7 @@ async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Res
         // On the heap: every call would carry the room for it.
         return Box::pin(carry_out_streaming(context, caller, message, takes_gzip)).await;
     }
-    respond(begin(&context.dispatcher, caller, message).reply().await, takes_gzip).await
+    respond(reply(begin(&context.dispatcher, caller, message)).await, takes_gzip).await
 }
 
 async fn carry_out_streaming(
@@ -415,29 +431,27 @@ async fn carry_out_streaming(
     message: Bytes,
     takes_gzip: bool,
 ) -> Response<Body> {
-    let (outbox, mut notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
-    let closed = CancellationToken::new();
-    caller.peer = Some(Arc::new(Peer { outbox, closed: closed.clone() }));
-    let closed = closed.drop_guard();
+    let peer = Arc::new(Peer::default());
+    caller.peer = Some(peer.clone());
+    let closed = peer.closed.clone().drop_guard();
     // Wait until there is something to stream or the call is over: only then is it clear which answer this is.
-    let (first, progress) = match begin(&context.dispatcher, caller, message) {
-        Begun::Done(reply) => (notifications.try_recv().ok(), Progress::Replied(reply)),
+    let progress = match begin(&context.dispatcher, caller, message) {
+        Begun::Done(reply) => Progress::Replied(reply),
         Begun::Running(mut worker) => tokio::select! {
             biased;
-            // No first one ever comes from a call that ended without any: then its reply says what this is.
-            Some(first) = notifications.recv() => (Some(first), Progress::Running(worker)),
-            joined = &mut worker => (notifications.try_recv().ok(), Progress::Replied(finished(joined))),
+            () = peer.outbox.filled() => Progress::Running(worker),
+            joined = &mut worker => Progress::Replied(finished(joined)),
         },
     };
-    match (first, progress) {
-        (None, Progress::Replied(reply))
-            if reply.class != Class::Answered || reply.body.is_none() =>
+    match progress {
+        Progress::Replied(reply)
+            if peer.outbox.is_empty()
+                && (reply.class != Class::Answered || reply.body.is_none()) =>
         {
             respond(reply, takes_gzip).await
         }
-        (first, progress) => {
-            let mut response =
-                Response::new(Either::Right(Events::new(first, notifications, progress, closed)));
+        progress => {
+            let mut response = Response::new(Either::Right(Events::new(peer, progress, closed)));
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -1,13 +1,15 @@
 //! A connection within the process: the same messages, without bytes on any wire.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nexus_core::Requester;
-use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio_util::sync::DropGuard;
 
-use super::{OUTBOX_MESSAGES_MAX, begin};
-use crate::dispatcher::{Caller, Dispatcher, Peer, Target};
+use super::{begin, reply};
+use crate::dispatcher::{Caller, Dispatcher, Target};
+use crate::outbox::Peer;
 
 /// One connection. Calls run side by side; notifications of all of them arrive at the receiver.
 pub struct MemoryConnection {
@@ -16,24 +18,51 @@ pub struct MemoryConnection {
     _closed: DropGuard,
 }
 
+/// The notifications of one connection.
+pub struct Notifications {
+    peer: Arc<Peer>,
+    /// Taken from the outbox, not yet received.
+    taken: VecDeque<Vec<u8>>,
+}
+
 impl MemoryConnection {
-    pub fn open(
-        dispatcher: Arc<Dispatcher>,
-        requester: Requester,
-    ) -> (Self, mpsc::Receiver<Vec<u8>>) {
-        let (outbox, notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
-        let closed = CancellationToken::new();
+    pub fn open(dispatcher: Arc<Dispatcher>, requester: Requester) -> (Self, Notifications) {
+        let peer = Arc::new(Peer::default());
         let caller = Caller {
             requester,
             target: Target::Server,
-            peer: Some(Arc::new(Peer { outbox, closed: closed.clone() })),
+            peer: Some(peer.clone()),
             answer_bytes_max: usize::MAX,
         };
-        (Self { dispatcher, caller, _closed: closed.drop_guard() }, notifications)
+        let _closed = peer.closed.clone().drop_guard();
+        let notifications = Notifications { peer, taken: VecDeque::new() };
+        (Self { dispatcher, caller, _closed }, notifications)
     }
 
     /// Carries out a message and returns the answer, if there is one. The call goes on if this future is dropped.
     pub async fn request(&self, message: Vec<u8>) -> Option<Vec<u8>> {
-        begin(&self.dispatcher, self.caller.clone(), message.into()).reply().await.body
+        reply(begin(&self.dispatcher, self.caller.clone(), message.into())).await.body
+    }
+}
+
+impl Notifications {
+    /// The next notification; `None` when the connection was dropped and no more wait.
+    pub async fn recv(&mut self) -> Option<Vec<u8>> {
+        if self.taken.is_empty() {
+            tokio::select! {
+                biased;
+                () = self.peer.outbox.filled() => {}
+                () = self.peer.closed.cancelled() => {}
+            }
+        }
+        self.try_recv().ok()
+    }
+
+    /// The next notification, if one waits.
+    pub fn try_recv(&mut self) -> Result<Vec<u8>, TryRecvError> {
+        if self.taken.is_empty() {
+            self.peer.outbox.take(|message| self.taken.push_back(message.into()));
+        }
+        self.taken.pop_front().ok_or(TryRecvError::Empty)
     }
 }

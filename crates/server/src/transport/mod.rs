@@ -1,5 +1,7 @@
 //! Transports turn bytes into messages and answers into bytes, and say who calls. None looks inside a message.
 
+mod connection;
+mod courtesy;
 pub mod http;
 pub mod memory;
 mod patience;
@@ -9,52 +11,38 @@ pub mod stdio;
 pub mod unix;
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use nexus_protocol::{RpcError, envelope};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
+use crate::begin::{self, Begun};
 use crate::dispatcher::{Caller, Dispatcher, Reply};
 
-/// Notifications that may wait for a slow reader. A stream that gets this far ahead is ended; see `stream`.
-const OUTBOX_MESSAGES_MAX: usize = 1024;
-
-/// A call that was begun.
-enum Begun {
-    Done(Reply),
-    /// Runs on its own worker, so that it goes on when its connection does not.
-    Running(JoinHandle<Reply>),
-}
-
-/// Begins to carry out a message. A call that never has to wait, as reads do not, is answered on the spot and costs
-/// no worker.
-fn begin(dispatcher: &Arc<Dispatcher>, caller: Caller, message: Bytes) -> Begun {
+/// Begins to carry out a message.
+fn begin(dispatcher: &Arc<Dispatcher>, caller: Caller, message: Bytes) -> Begun<Reply> {
     let dispatcher = dispatcher.clone();
-    let mut call = Box::pin(async move { dispatcher.handle(caller, &message).await });
-    // Whoever polls next, the worker, leaves its own waker.
-    match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reply) => Begun::Done(reply),
-        Poll::Pending => Begun::Running(tokio::spawn(call)),
-    }
+    begin::begin(async move { dispatcher.handle(caller, &message).await })
 }
 
-impl Begun {
-    async fn reply(self) -> Reply {
-        match self {
-            Self::Done(reply) => reply,
-            Self::Running(worker) => finished(worker.await),
-        }
+/// The reply to a message, whose call goes on if this is dropped.
+async fn reply(begun: Begun<Reply>) -> Reply {
+    match begun {
+        Begun::Done(reply) => reply,
+        Begun::Running(worker) => finished(worker.await),
     }
 }
 
 /// The reply of a worker. One that died gives an error without an id: which call it was is lost with it.
-fn finished(joined: Result<Reply, tokio::task::JoinError>) -> Reply {
+fn finished(joined: Result<Reply, JoinError>) -> Reply {
     joined.unwrap_or_else(|_| Reply {
-        body: Some(error_message(&RpcError::internal("The server failed inside this call"))),
+        body: Some(error_message(&begin::worker_died())),
         ..Reply::default()
     })
 }
+
+/// A call on its own worker.
+type Worker = JoinHandle<Reply>;
 
 /// An error that is not the answer to any call.
 fn error_message(error: &RpcError) -> Vec<u8> {
@@ -65,4 +53,9 @@ fn error_message(error: &RpcError) -> Vec<u8> {
 
 fn too_large(bytes_max: usize) -> RpcError {
     RpcError::invalid_request(format!("message is larger than {bytes_max} bytes"))
+}
+
+/// One connection more than there may be.
+fn too_many_connections() -> RpcError {
+    RpcError::overloaded("Too many connections are open.", 1_000)
 }

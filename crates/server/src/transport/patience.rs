@@ -1,6 +1,7 @@
 //! How long a connection waits for a request, without a timer for each request.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -18,16 +19,36 @@ pub struct Patience {
     limit: Duration,
     /// When the wait that began last ends.
     end: Arc<Mutex<Instant>>,
+    /// hyper waits for the first byte of a request.
+    awaits_request: Arc<AtomicBool>,
 }
 
 impl Patience {
     pub fn new(limit: Duration) -> Self {
-        Self { limit, end: Arc::new(Mutex::new(Instant::now())) }
+        Self { limit, end: Arc::new(Mutex::new(Instant::now())), awaits_request: Arc::default() }
     }
 
     /// Begins a wait.
     pub fn begin(&self) {
         *self.lock() = roughly_now() + self.limit;
+    }
+
+    /// Bytes have come. With the first of a request its time begins, whatever was waited before.
+    pub fn received(&self) {
+        if self.awaits_request.load(Ordering::Relaxed) {
+            self.awaits_request.store(false, Ordering::Relaxed);
+            self.begin();
+        }
+    }
+
+    /// The headers are there: what comes now is the body, whose time began with them.
+    pub fn headers_read(&self) {
+        self.awaits_request.store(false, Ordering::Relaxed);
+    }
+
+    /// When the wait that began last ends.
+    pub fn end(&self) -> Instant {
+        *self.lock()
     }
 
     /// Ends with the wait that was begun last.
@@ -81,6 +102,7 @@ impl Timer for Patience {
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
         *self.lock() = deadline;
+        self.awaits_request.store(true, Ordering::Relaxed);
         Box::pin(Until(deadline))
     }
 }
@@ -97,3 +119,28 @@ impl Future for Until {
 }
 
 impl Sleep for Until {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_body_share_the_time_of_a_request() {
+        let patience = Patience::new(Duration::from_secs(30));
+        // hyper began to wait long ago.
+        let waited = Instant::now() - Duration::from_secs(29);
+        let _sleep = patience.sleep_until(waited + Duration::from_secs(30));
+        let before_any = patience.end();
+        patience.received();
+        let of_request = patience.end();
+        assert!(of_request > before_any, "its time begins with its first byte");
+        patience.received();
+        assert_eq!(patience.end(), of_request, "further bytes do not prolong it");
+
+        // A request that lay in hyper's buffer: the bytes that come next are its body.
+        let _sleep = patience.sleep_until(before_any);
+        patience.headers_read();
+        patience.received();
+        assert_eq!(patience.end(), before_any);
+    }
+}

@@ -2,24 +2,19 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::finished;
+use super::{Worker, finished};
 use crate::dispatcher::Reply;
-
-/// Messages put into one write when several are waiting.
-const FRAME_MESSAGES_MAX: usize = 64;
+use crate::outbox::Peer;
 
 pub struct Events {
-    /// A notification that was taken out of the queue already.
-    first: Option<Vec<u8>>,
-    notifications: mpsc::Receiver<Vec<u8>>,
+    peer: Arc<Peer>,
     progress: Progress,
     /// Tells the call that its peer is gone when hyper drops this body.
     _closed: DropGuard,
@@ -27,34 +22,22 @@ pub struct Events {
 
 /// How far the call is.
 pub enum Progress {
-    Running(JoinHandle<Reply>),
+    Running(Worker),
     /// The reply, which waits until all notifications are out.
     Replied(Reply),
     Ended,
 }
 
 impl Events {
-    pub fn new(
-        first: Option<Vec<u8>>,
-        notifications: mpsc::Receiver<Vec<u8>>,
-        progress: Progress,
-        closed: DropGuard,
-    ) -> Self {
-        Self { first, notifications, progress, _closed: closed }
+    pub fn new(peer: Arc<Peer>, progress: Progress, closed: DropGuard) -> Self {
+        Self { peer, progress, _closed: closed }
     }
 
     /// The frame of what is waiting, if anything is.
-    fn poll_notifications(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut messages: Vec<_> = self.first.take().into_iter().collect();
-        let received = self.notifications.poll_recv_many(cx, &mut messages, FRAME_MESSAGES_MAX);
-        if messages.is_empty() {
-            return received.map(|_| None);
-        }
-        let mut frame = Vec::with_capacity(messages.iter().map(|message| message.len() + 8).sum());
-        for message in &messages {
-            write_event(&mut frame, message);
-        }
-        Poll::Ready(Some(frame.into()))
+    fn poll_notifications(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        let mut frame = Vec::new();
+        ready!(self.peer.outbox.poll_take(cx, |message| write_event(&mut frame, message)));
+        Poll::Ready(frame.into())
     }
 }
 
@@ -74,7 +57,7 @@ impl Body for Events {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         loop {
-            if let Poll::Ready(Some(frame)) = self.poll_notifications(cx) {
+            if let Poll::Ready(frame) = self.poll_notifications(cx) {
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
             match &mut self.progress {

@@ -9,33 +9,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use bytes::{Buf as _, BytesMut};
 use nexus_core::Requester;
 use nexus_protocol::RpcError;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
-use tokio_util::codec::{Decoder, FramedRead};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::patience::Patience;
-use super::rarely::Rarely;
-use super::{Begun, OUTBOX_MESSAGES_MAX, begin, error_message, finished, too_large};
-use crate::dispatcher::{Caller, Dispatcher, Peer, Reply, Target};
+use super::connection::{Connection, Frame, Framing, Terms};
+use super::{error_message, too_many_connections};
+use crate::dispatcher::Dispatcher;
 
 /// Largest frame, both ways.
 pub const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
 
-/// Answers gather up to this size while further requests wait in the buffer.
-const READY_BYTES_MAX: usize = 64 * 1024;
-
-/// How long a peer may go on sending what is not taken any more.
-const LINGER: Duration = Duration::from_secs(2);
+/// What connections may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub connections_max: usize,
+    /// How long a peer may be silent while none of its calls runs.
+    pub idle_timeout: Duration,
+}
 
 /// A bound socket, not yet served. Its file is removed when this is dropped.
 pub struct UnixServer {
@@ -82,35 +80,55 @@ impl UnixServer {
     }
 
     /// Serves until `stop`; then closes idle connections and lets running calls finish.
-    pub async fn run(
-        self,
-        dispatcher: Arc<Dispatcher>,
-        idle_timeout: Duration,
-        stop: CancellationToken,
-    ) {
+    pub async fn run(self, dispatcher: Arc<Dispatcher>, limits: Limits, stop: CancellationToken) {
         let connections = TaskTracker::new();
+        let free = Arc::new(Semaphore::new(limits.connections_max));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = stop.cancelled() => break,
             };
-            match accepted {
-                Ok((stream, _)) if is_own_user(&stream) => {
-                    let connection =
-                        Connection::new(dispatcher.for_connection(), stream, idle_timeout);
-                    connections.spawn(connection.run(stop.clone()));
+            let stream = match accepted {
+                Ok((stream, _)) if is_own_user(&stream) => stream,
+                Ok(_) => {
+                    tracing::warn!("a connection of another user was refused");
+                    continue;
                 }
-                Ok(_) => tracing::warn!("a connection of another user was refused"),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
                 }
-            }
+            };
+            let Ok(place) = free.clone().try_acquire_owned() else {
+                connections.spawn(turn_away(stream));
+                continue;
+            };
+            let terms = Terms {
+                requester: Requester::Administrator,
+                answer_bytes_max: FRAME_BYTES_MAX,
+                silence_max: Some(limits.idle_timeout),
+            };
+            let (dispatcher, stop) = (dispatcher.for_connection(), stop.clone());
+            let connection = Connection::new(dispatcher, Frames, stream.into_split(), terms);
+            connections.spawn(async move {
+                // Whatever ended it, this connection is all that is lost.
+                let _ = connection.run(&stop).await;
+                drop(place);
+            });
         }
         drop(self);
         connections.close();
         connections.wait().await;
     }
+}
+
+/// Tells one connection too many that it is one too many.
+async fn turn_away(mut stream: UnixStream) {
+    let mut frame = Vec::new();
+    Frames.encode(&error_message(&too_many_connections()), &mut frame);
+    let _ = stream.write_all(&frame).await;
+    let _ = stream.shutdown().await;
 }
 
 /// Removes a socket that nobody listens on.
@@ -180,207 +198,33 @@ fn is_own_user(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// One peer. Its requests are answered in order; while one runs, at most one more is read ahead.
-struct Connection {
-    dispatcher: Arc<Dispatcher>,
-    frames: FramedRead<OwnedReadHalf, Frames>,
-    output: OwnedWriteHalf,
-    /// Frames that are ready to leave.
-    ready: Vec<u8>,
-    caller: Caller,
-    closed: CancellationToken,
-    notifications: mpsc::Receiver<Vec<u8>>,
-    /// How long the peer may be silent.
-    patience: Patience,
-}
-
-impl Connection {
-    fn new(dispatcher: Arc<Dispatcher>, stream: UnixStream, idle_timeout: Duration) -> Self {
-        let (input, output) = stream.into_split();
-        let (outbox, notifications) = mpsc::channel(OUTBOX_MESSAGES_MAX);
-        let closed = CancellationToken::new();
-        let caller = Caller {
-            requester: Requester::Administrator,
-            target: Target::Server,
-            peer: Some(Arc::new(Peer { outbox, closed: closed.clone() })),
-            answer_bytes_max: FRAME_BYTES_MAX,
-        };
-        Self {
-            dispatcher,
-            frames: FramedRead::new(input, Frames),
-            output,
-            ready: Vec::new(),
-            caller,
-            closed,
-            notifications,
-            patience: Patience::new(idle_timeout),
-        }
-    }
-
-    async fn run(mut self, stop: CancellationToken) {
-        let closed = self.closed.clone().drop_guard();
-        // Whatever ended it, this connection is all that is lost.
-        let _ = self.serve(&stop).await;
-        drop(closed);
-    }
-
-    async fn serve(&mut self, stop: &CancellationToken) -> io::Result<()> {
-        // Of its own, so that connections do not meet at one lock.
-        let (stop, patience) = (stop.child_token(), self.patience.clone());
-        let mut ending = Rarely::new(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = patience.over() => {}
-            }
-        });
-        let mut ahead = None;
-        loop {
-            // While requests wait in the buffer their answers gather; they leave together.
-            let frame = match ahead.take().or_else(|| self.buffered_frame()) {
-                Some(frame) => Some(frame),
-                None => {
-                    self.flush().await?;
-                    self.next_frame(&mut ending).await
-                }
-            };
-            let message = match frame {
-                Some(Ok(frame)) => frame.freeze(),
-                Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                    // The length was over the limit. What follows it cannot be told from a header.
-                    self.queue(&error_message(&too_large(FRAME_BYTES_MAX)));
-                    self.flush().await?;
-                    return self.linger(&mut ending).await;
-                }
-                Some(Err(_)) | None => return self.flush().await,
-            };
-            if !self.answer(message, &mut ahead).await? {
-                return self.flush().await;
-            }
-        }
-    }
-
-    /// The next frame, if it has come in full.
-    fn buffered_frame(&mut self) -> Ahead {
-        Frames.decode(self.frames.read_buffer_mut()).transpose()
-    }
-
-    /// The next frame; `None` when the peer is gone, was silent for too long, or the server stops.
-    async fn next_frame(
-        &mut self,
-        ending: &mut Rarely<impl Future<Output = ()>>,
-    ) -> Option<io::Result<BytesMut>> {
-        self.patience.begin();
-        tokio::select! {
-            biased;
-            () = ending => None,
-            frame = self.frames.next() => frame,
-        }
-    }
-
-    /// Takes what the peer still sends and throws it away. Closed at once, the peer would fail in the middle of its frame
-    /// and never read why.
-    async fn linger(&mut self, ending: &mut Rarely<impl Future<Output = ()>>) -> io::Result<()> {
-        self.output.shutdown().await?;
-        let mut nowhere = tokio::io::sink();
-        let rest = tokio::io::copy(self.frames.get_mut(), &mut nowhere);
-        tokio::select! {
-            biased;
-            () = ending => {}
-            _ = tokio::time::timeout(LINGER, rest) => {}
-        }
-        Ok(())
-    }
-
-    /// Carries out a message and queues its answer. False when the peer is gone.
-    async fn answer(&mut self, message: Bytes, ahead: &mut Ahead) -> io::Result<bool> {
-        let (reply, open) = match begin(&self.dispatcher, self.caller.clone(), message) {
-            Begun::Done(reply) => (reply, true),
-            Begun::Running(worker) => {
-                self.flush().await?;
-                self.follow(worker, ahead).await?
-            }
-        };
-        while let Ok(notification) = self.notifications.try_recv() {
-            self.queue(&notification);
-        }
-        if let Some(body) = reply.body {
-            self.queue(&body);
-        }
-        if self.ready.len() > READY_BYTES_MAX {
-            self.flush().await?;
-        }
-        Ok(open)
-    }
-
-    /// Waits for a call that takes time, and meanwhile writes what it streams and notices when the peer goes.
-    async fn follow(
-        &mut self,
-        mut worker: tokio::task::JoinHandle<Reply>,
-        ahead: &mut Ahead,
-    ) -> io::Result<(Reply, bool)> {
-        let mut open = true;
-        loop {
-            tokio::select! {
-                biased;
-                Some(notification) = self.notifications.recv() => {
-                    self.queue(&notification);
-                    self.flush().await?;
-                }
-                joined = &mut worker => return Ok((finished(joined), open)),
-                frame = self.frames.next(), if open && ahead.is_none() => match frame {
-                    Some(frame) => *ahead = Some(frame),
-                    None => {
-                        open = false;
-                        self.closed.cancel();
-                    }
-                },
-            }
-        }
-    }
-
-    /// Puts a frame with those that are ready to leave.
-    fn queue(&mut self, body: &[u8]) {
-        if body.len() > FRAME_BYTES_MAX {
-            let error = format!("The answer is larger than {FRAME_BYTES_MAX} bytes");
-            return self.queue(&error_message(&RpcError::internal(error)));
-        }
-        self.ready.extend_from_slice(&(body.len() as u32).to_be_bytes());
-        self.ready.extend_from_slice(body);
-    }
-
-    /// Writes what is ready. Header and body leave together: clients in the field read the header with one `recv`.
-    async fn flush(&mut self) -> io::Result<()> {
-        if !self.ready.is_empty() {
-            self.output.write_all(&self.ready).await?;
-            self.ready.clear();
-            self.ready.shrink_to(READY_BYTES_MAX);
-        }
-        Ok(())
-    }
-}
-
-/// Cuts the input into frames. Unlike the codec that comes with tokio it sets no memory aside for a length that is only
-/// announced: what a peer did not send costs nothing.
+/// A length of four bytes, then that many of JSON.
 struct Frames;
 
-impl Decoder for Frames {
-    type Item = BytesMut;
-    type Error = io::Error;
+impl Framing for Frames {
+    const CALLS_MAX: usize = 1;
+    const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
-    /// `InvalidData` when a frame is over the limit.
-    fn decode(&mut self, input: &mut BytesMut) -> io::Result<Option<BytesMut>> {
-        let Some(header) = input.first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_be_bytes(*header) as usize;
+    /// Sets no memory aside for a length that is only announced: what a peer did not send costs nothing.
+    fn decode(&mut self, input: &mut BytesMut) -> Option<Frame> {
+        let length = u32::from_be_bytes(*input.first_chunk::<4>()?) as usize;
         if length > FRAME_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
+            // What follows cannot be told from a header.
+            return Some(Frame::Endless);
         }
         if input.len() < 4 + length {
-            return Ok(None);
+            return None;
         }
         input.advance(4);
-        Ok(Some(input.split_to(length)))
+        Some(Frame::Message(input.split_to(length).freeze()))
+    }
+
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>) {
+        if message.len() > FRAME_BYTES_MAX {
+            let error = format!("The answer is larger than {FRAME_BYTES_MAX} bytes");
+            return self.encode(&error_message(&RpcError::internal(error)), out);
+        }
+        out.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        out.extend_from_slice(message);
     }
 }
-
-/// A frame that was read while the one before it still ran.
-type Ahead = Option<io::Result<BytesMut>>;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use nexus_core::store::{AgentRecord, Store};
+use nexus_core::store::{AgentRecord, AgentStore, SessionStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -14,18 +14,21 @@ use super::{SqliteStore, agent, home, id, names, open, said, step, texts};
 async fn filled() -> TempDir {
     let home = home();
     let store = open(&home);
-    let fence = store.create(agent("a")).await.unwrap();
-    store.append(&id("a"), fence, step(0, &["0", "1"])).await.unwrap();
+    let lease = store.create(agent("a")).await.unwrap();
+    store.append(lease, step(0, &["0", "1"])).await.unwrap();
     store.copy_session(&id("a"), &id("copy"), false).await.unwrap();
-    store.append(&id("a"), fence, step(2, &["2"])).await.unwrap();
-    store.keep(&id("a"), fence).await.unwrap();
-    let child =
-        AgentRecord { parent: Some(id("a")), ceiling: Some(agent("x").permissions), ..agent("k") };
+    store.append(lease, step(2, &["2"])).await.unwrap();
+    store.keep(lease).await.unwrap();
+    let child = AgentRecord {
+        parent: Some(id("a")),
+        ceiling: Some(agent("x").settings.permissions),
+        ..agent("k")
+    };
     store.create(child).await.unwrap();
-    let fence = store.create(agent("long")).await.unwrap();
+    let lease = store.create(agent("long")).await.unwrap();
     let messages = (0..100).map(|n| said(format!("{n} {}", "x".repeat(100)))).collect();
     let append = nexus_core::store::Append { messages, ..step(0, &[]) };
-    store.append(&id("long"), fence, append).await.unwrap();
+    store.append(lease, append).await.unwrap();
     store.close().await.unwrap();
     home
 }
@@ -108,7 +111,7 @@ async fn a_conversation_is_saved_up_to_what_is_missing() {
     db.execute_batch(
         "DELETE FROM messages WHERE log_id = 4 AND idx = 60;
          UPDATE messages SET role = 'x' WHERE log_id = 1 AND idx = 1;
-         UPDATE agents SET permissions = '{}' WHERE name = 'k';",
+         UPDATE agents SET settings = '{}' WHERE name = 'k';",
     )
     .unwrap();
     drop(db);

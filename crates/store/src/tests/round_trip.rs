@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nexus_core::agent::AgentSettings;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use nexus_core::permission::{Grants, Level, Permissions, Reach};
-use nexus_core::store::{AgentRecord, Progress};
+use nexus_core::store::{AgentQuery, AgentRecord, Progress};
 use nexus_core::{AgentId, TurnId};
 use proptest::option;
 use proptest::prelude::*;
@@ -131,7 +132,8 @@ fn grants() -> impl Strategy<Value = Grants> {
 }
 
 fn agent_record() -> impl Strategy<Value = AgentRecord> {
-    let lineage = (name(), option::of(name()), any::<u32>());
+    let parent = "[A-Za-z0-9][A-Za-z0-9_-]{0,20}";
+    let lineage = (name(), option::of(parent), any::<u32>());
     let rights = (permissions(), option::of(permissions()));
     let settings = (option::of(text()), text(), option::of(text()), grants());
     (lineage, time(), rights, settings, progress()).prop_map(
@@ -140,14 +142,18 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
             AgentRecord {
                 id,
                 created_at,
-                parent,
+                born: 1,
+                // A temporary one, which need not be stored.
+                parent: parent.map(|parent| AgentId::parse(&format!(".{parent}")).unwrap()),
                 depth,
-                permissions,
                 ceiling,
-                model,
-                cwd: cwd.into(),
-                system_prompt,
-                grants,
+                settings: AgentSettings {
+                    permissions,
+                    grants,
+                    model,
+                    cwd: cwd.into(),
+                    system_prompt,
+                },
                 progress,
                 message_count: 0,
                 last_action_at: None,
@@ -167,14 +173,17 @@ fn store_and_read(
     let mut db = Connection::open_in_memory().unwrap();
     schema::migrate(&mut db, schema::STEPS).unwrap();
     let row = AgentRow::encode(record).unwrap();
-    let fence = agent::create(&db, &mut me, &record.id, &row).unwrap();
+    let lease = agent::create(&db, &mut me, &record.id, &row).unwrap();
     let rows: Vec<_> = messages.iter().map(|m| MessageRow::encode(m).unwrap()).collect();
     let step = Step { first_index: 0, rows: &rows, progress };
-    agent::append(&db, &me, &record.id, fence, &step).unwrap();
-    let [listed] = agent::list(&db).unwrap().try_into().unwrap();
-    let (read, messages) = agent::read(&db, &record.id).unwrap().unwrap();
-    assert_eq!(format!("{listed:?}"), format!("{read:?}"));
-    (read, messages)
+    agent::append(&db, &me, lease, &step).unwrap();
+    let query = AgentQuery { after: None, limit: 2, line_of: None, working: false };
+    let [listed] = agent::page(&db, &query).unwrap().agents.try_into().unwrap();
+    let [own] = agent::lineage(&db, &record.id).unwrap().try_into().unwrap();
+    let (read, _) = agent::read(&db, lease.agent).unwrap();
+    assert_eq!(format!("{:?}", listed.record), format!("{read:?}"));
+    assert_eq!(format!("{own:?}"), format!("{read:?}"));
+    (read, agent::messages(&db, lease.agent, 0, 1000).unwrap())
 }
 
 fn assert_same(read: &Message, written: &Message) {
@@ -240,9 +249,10 @@ fn the_order_of_arguments_is_kept() {
 fn a_path_that_is_not_text_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let path = PathBuf::from(std::ffi::OsString::from_vec(vec![b'/', 0xff]));
-    let in_cwd = AgentRecord { cwd: path.clone(), ..super::agent("a") };
+    let mut in_cwd = super::agent("a");
+    in_cwd.settings.cwd = path.clone();
     let mut in_blocked = super::agent("a");
-    in_blocked.permissions.blocked.insert(path);
+    in_blocked.settings.permissions.blocked.insert(path);
     for record in [in_cwd, in_blocked] {
         assert!(AgentRow::encode(&record).is_err());
     }

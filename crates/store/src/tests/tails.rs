@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::message::{Message, Meta, Role, SharedMessage};
-use nexus_core::store::{Append, Progress, SessionQuery, Store, StoreError};
+use nexus_core::store::{AgentStore, Append, Progress, SessionQuery, SessionStore, StoreError};
 use rusqlite::Connection;
 
 use super::super::schema;
-use super::{SqliteStore, agent, home, id, open};
+use super::{SqliteStore, agent, as_, home, id, listed, open};
 
 /// What was said at the second `at`.
 fn said_at(at: i64) -> SharedMessage {
@@ -30,7 +30,7 @@ async fn check(store: &SqliteStore, name: &str, length: u64, last_at: Option<i64
     let query = SessionQuery { offset: 0, limit: 50, line_of: None };
     let page = store.sessions(query).await.unwrap().sessions;
     seen.extend(page.into_iter().map(|it| it.record).filter(|it| it.id == id(name)));
-    seen.extend(store.list().await.unwrap().into_iter().filter(|it| it.id == id(name)));
+    seen.extend(listed(store).await.into_iter().filter(|it| it.id == id(name)));
     assert_eq!(seen.len(), if saved { 3 } else { 4 });
     for record in seen {
         let last_at = record.last_action_at.map(|at| at.as_second());
@@ -51,15 +51,15 @@ const LATER: i64 = 9_000_000_000;
 async fn a_conversation_is_as_long_as_what_lies_in_its_logs() {
     let home = home();
     let store = open(&home);
-    let fence = store.create(agent("a")).await.unwrap();
+    let lease = store.create(agent("a")).await.unwrap();
     check(&store, "a", 0, None).await;
     store.copy_session(&id("a"), &id("empty"), false).await.unwrap();
     check(&store, "empty", 0, None).await;
-    store.append(&id("a"), fence, step(0, &[1, 2], None)).await.unwrap();
+    store.append(lease, step(0, &[1, 2], None)).await.unwrap();
     check(&store, "a", 2, Some(2)).await;
     store.copy_session(&id("a"), &id("b"), false).await.unwrap();
     check(&store, "b", 2, Some(2)).await;
-    store.append(&id("a"), fence, step(2, &[3], None)).await.unwrap();
+    store.append(lease, step(2, &[3], None)).await.unwrap();
     check(&store, "a", 3, Some(3)).await;
     check(&store, "b", 2, Some(2)).await;
     check(&store, "empty", 0, None).await;
@@ -67,8 +67,8 @@ async fn a_conversation_is_as_long_as_what_lies_in_its_logs() {
     // A copy of a copy in which nothing was said, and one that went on.
     store.copy_session(&id("b"), &id("c"), false).await.unwrap();
     check(&store, "c", 2, Some(2)).await;
-    let fence = store.load(&id("c"), &id("c"), None).await.unwrap().unwrap().fence;
-    store.append(&id("c"), fence, step(2, &[4, 5], None)).await.unwrap();
+    let lease = store.load(&id("c"), as_("c")).await.unwrap().unwrap().lease;
+    store.append(lease, step(2, &[4, 5], None)).await.unwrap();
     check(&store, "c", 4, Some(5)).await;
     check(&store, "b", 2, Some(2)).await;
 
@@ -86,16 +86,16 @@ async fn a_conversation_is_as_long_as_what_lies_in_its_logs() {
 async fn a_copy_goes_on_where_it_was_made_and_nowhere_else() {
     let home = home();
     let store = open(&home);
-    let fence = store.create(agent("a")).await.unwrap();
-    store.append(&id("a"), fence, step(0, &[1, 2], None)).await.unwrap();
-    let fence = store.load(&id("a"), &id("b"), None).await.unwrap().unwrap().fence;
+    let lease = store.create(agent("a")).await.unwrap();
+    store.append(lease, step(0, &[1, 2], None)).await.unwrap();
+    let lease = store.load(&id("a"), as_("b")).await.unwrap().unwrap().lease;
     for (length, refused) in [(2, [0, 1, 3]), (3, [0, 2, 4])] {
         for first_index in refused {
-            let append = store.append(&id("b"), fence, step(first_index, &[9], None)).await;
+            let append = store.append(lease, step(first_index, &[9], None)).await;
             assert!(matches!(append, Err(StoreError::Failed(_))), "{first_index} of {length}");
         }
         check(&store, "b", length, Some(length as i64)).await;
-        store.append(&id("b"), fence, step(length, &[length as i64 + 1], None)).await.unwrap();
+        store.append(lease, step(length, &[length as i64 + 1], None)).await.unwrap();
     }
     check(&store, "a", 2, Some(2)).await;
 }
@@ -127,11 +127,11 @@ async fn conversations_that_take_turns_stay_apart() {
                 said[at].clear();
             }
             _ => {
-                let fence = store.acquire(&name).await.unwrap().unwrap().fence;
+                let lease = store.acquire(&name).await.unwrap().unwrap().lease;
                 let length = random.i64(1..70);
                 let ats: Vec<i64> = (now..now + length).collect();
                 let first_index = said[at].len() as u64;
-                store.append(&name, fence, step(first_index, &ats, None)).await.unwrap();
+                store.append(lease, step(first_index, &ats, None)).await.unwrap();
                 said[at].extend(ats);
                 now += length;
             }
@@ -144,11 +144,11 @@ async fn conversations_that_take_turns_stay_apart() {
         }
     }
     // Two messages at a time, as a turn does it, across the places where a run ends.
-    let fence = store.acquire(&id("a")).await.unwrap().unwrap().fence;
+    let lease = store.acquire(&id("a")).await.unwrap().unwrap().lease;
     let before = said[0].len() as u64;
     for turn in 0..40 {
         let ats = [now + turn, now + turn];
-        store.append(&id("a"), fence, step(before + 2 * turn as u64, &ats, None)).await.unwrap();
+        store.append(lease, step(before + 2 * turn as u64, &ats, None)).await.unwrap();
         check(&store, "a", before + 2 * turn as u64 + 2, Some(now + turn)).await;
     }
 }
@@ -157,19 +157,19 @@ async fn conversations_that_take_turns_stay_apart() {
 async fn an_append_without_progress_leaves_the_head_alone() {
     let home = home();
     let store = open(&home);
-    let fence = store.create(agent("a")).await.unwrap();
+    let lease = store.create(agent("a")).await.unwrap();
     let halted = Progress {
         halted_at_iteration_limit: true,
         last_iteration_count: 7,
         ..Progress::default()
     };
-    store.append(&id("a"), fence, step(0, &[1], Some(halted))).await.unwrap();
+    store.append(lease, step(0, &[1], Some(halted))).await.unwrap();
     let head = async || -> String {
         let sql = "SELECT format('%d %d %d', halted_at_iteration_limit, last_iteration_count, updated_at) FROM heads";
         store.readers.read(|db| Ok(db.query_row(sql, [], |row| row.get(0))?)).await.unwrap()
     };
     let before = head().await;
-    store.append(&id("a"), fence, step(1, &[LATER], None)).await.unwrap();
+    store.append(lease, step(1, &[LATER], None)).await.unwrap();
     assert_eq!(head().await, before);
     let session = store.session(&id("a")).await.unwrap().unwrap();
     assert_eq!(session.record.progress, halted);
@@ -181,9 +181,9 @@ async fn a_session_that_was_cut_off_is_where_its_last_message_puts_it() {
     for taken in [false, true] {
         let home = home();
         let store = open(&home);
-        let fence = store.create(agent("cut")).await.unwrap();
+        let lease = store.create(agent("cut")).await.unwrap();
         store.create(agent("other")).await.unwrap();
-        store.append(&id("cut"), fence, step(0, &[LATER], None)).await.unwrap();
+        store.append(lease, step(0, &[LATER], None)).await.unwrap();
         assert_eq!(order(&store).await, ["other", "cut"], "the turn runs");
         // As after a `kill -9`: nothing is given back.
         let other = match taken {
@@ -239,6 +239,6 @@ async fn the_counts_of_an_older_database_are_kept() {
     let spoke = store.acquire(&id("spoke")).await.unwrap().unwrap();
     let progress = spoke.record.progress;
     assert_eq!((progress.halted_at_iteration_limit, progress.last_iteration_count), (true, 4));
-    store.append(&id("spoke"), spoke.fence, step(3, &[20], None)).await.unwrap();
+    store.append(spoke.lease, step(3, &[20], None)).await.unwrap();
     check(&store, "spoke", 4, Some(20)).await;
 }

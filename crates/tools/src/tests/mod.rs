@@ -13,21 +13,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nexus_core::approval::ApprovalMode;
+use nexus_core::approval::{Announce, ApprovalMode};
+use nexus_core::authority::Action;
 use nexus_core::compact::CompactionSettings;
-use nexus_core::create::AgentSpec;
 use nexus_core::engine::{Parts, Settings};
+use nexus_core::events::TurnOutcome;
 use nexus_core::gate::Ruling;
+use nexus_core::lifecycle::AgentSpec;
 use nexus_core::permission::{Permissions, Preset, Reach};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, Call, Toolbox};
-use nexus_core::{Agent, Engine, Requester};
+use nexus_core::tool::{Access, Colleagues, Invocation, Toolbox};
+use nexus_core::{Agent, AgentId, Engine, Requester};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::file_tools;
 use nexus_store::SqliteStore;
@@ -35,7 +38,7 @@ use nexus_store::SqliteStore;
 struct World {
     root: TempDir,
     engine: Arc<Engine>,
-    agent: Arc<Agent>,
+    agent: Agent,
 }
 
 impl World {
@@ -109,21 +112,20 @@ impl World {
     ) -> Result<String, String> {
         let tools = file_tools();
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
-        let (engine, agent) = (self.engine.clone(), self.agent.clone());
-        tool.run(Call {
-            engine,
-            agent,
+        tool.run(Invocation {
+            agent: self.agent.clone(),
             arguments,
             access,
             cancel: Default::default(),
             announce: Arc::new(|_| {}),
+            colleagues: Arc::new(Silent),
         })
         .await
     }
 
     /// Runs a call if the gate lets it through.
     async fn run_gated(&self, tool: &str, arguments: Value) -> Result<String, String> {
-        match self.engine.decide(&self.agent, tool, &arguments) {
+        match self.engine.gate.decide(&self.agent.snapshot(), tool, &arguments).await {
             Ok((_, Ruling::Allowed(access))) => self.run_within(access, tool, arguments).await,
             Ok((_, Ruling::Ask { reason, .. })) => Err(reason),
             Err(refusal) => Err(refusal.to_string()),
@@ -131,7 +133,7 @@ impl World {
     }
 }
 
-async fn engine(root: &Path) -> (Arc<Engine>, Arc<Agent>) {
+async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
     let parts = Parts {
         store: Arc::new(SqliteStore::open(&root.join("home")).unwrap()),
         models: Arc::new(Silent),
@@ -162,14 +164,14 @@ async fn engine(root: &Path) -> (Arc<Engine>, Arc<Agent>) {
         max_concurrent: 4,
         max_queued: 4,
     };
-    let engine = Engine::open(parts, settings).await.unwrap();
+    let engine = Engine::new(parts, settings);
     let spec = AgentSpec {
         name: Some("a".into()),
         cwd: Some(work.to_str().unwrap().into()),
         write_paths: vec![work.to_str().unwrap().into()],
         ..AgentSpec::default()
     };
-    let agent = engine.create_agent(&Requester::Administrator, spec).await.unwrap();
+    let agent = engine.agents.create(&Requester::Administrator, spec).await.unwrap();
     (engine, agent)
 }
 
@@ -206,5 +208,31 @@ impl Prompts for Silent {
 impl TokenCounter for Silent {
     fn count(&self, _: &str) -> u32 {
         0
+    }
+}
+
+#[async_trait]
+impl Colleagues for Silent {
+    async fn create(&self, _: &Agent, _: AgentSpec) -> Result<Agent, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn find(&self, _: &Agent, _: &AgentId, _: Action) -> Result<Agent, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn ask(
+        &self,
+        _: &Agent,
+        _: &AgentId,
+        _: String,
+        _: &CancellationToken,
+        _: Announce,
+    ) -> Result<TurnOutcome, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn destroy(&self, _: &Agent, _: &AgentId) -> Result<Vec<AgentId>, String> {
+        Err("there is nobody else".into())
     }
 }

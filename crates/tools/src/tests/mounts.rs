@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::World;
 
-const NAME: &str = "tools::tests::mounts::what_is_mounted_in_the_agents_directory_is_part_of_it";
+const NAME: &str = "tests::mounts::what_is_mounted_in_the_agents_directory_is_part_of_it";
 const INSIDE: &str = "NEXUS3_TEST_IN_MOUNT_NAMESPACE";
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What the tools say of themselves, and what they need.
 
-use nexus_core::permission::WRITE_TOOLS;
+use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use serde_json::{Value, json};
 
@@ -85,8 +85,10 @@ fn write_tools_are_those_that_write() {
             .collect();
         let needs = tool.needs(&Value::Object(arguments)).unwrap();
         let writes = needs.iter().any(|need| matches!(need, Need::Write(_)));
-        assert_eq!(writes, WRITE_TOOLS.contains(&name.as_str()), "{name}");
+        assert_eq!(writes, tool.class() == ToolClass::Write, "{name}");
     }
+    let written = nexus_core::tool::Toolbox::new(file_tools()).names(ToolClass::Write);
+    assert!(written.iter().eq(nexus_config::WRITE_TOOLS), "{written:?}");
 }
 
 #[test]

@@ -86,6 +86,20 @@ async fn cancelling_ends_the_whole_family() {
     assert_eq!(alive(&world.cwd), Vec::<&str>::new());
 }
 
+/// Through the gate: the turn is over when its command is, and the model was told what it came to.
+#[tokio::test]
+async fn a_cancelled_turn_is_over_when_the_family_is() {
+    let world = World::new().await;
+    let turn = world.turn("run_python", family(100)).await;
+    eventually("the family", || all_there(&world.cwd)).await;
+    turn.cancel.cancel();
+    assert!(turn.wait(None).await.unwrap().cancelled);
+    assert_eq!(alive(&world.cwd), Vec::<&str>::new());
+    let now = world.agent.snapshot();
+    let told = now.conversation.history_from(0).next_back().unwrap();
+    assert_eq!(told.content, "Interrupted: the turn was cancelled.\ncancelled");
+}
+
 #[tokio::test]
 async fn dropping_the_call_ends_the_whole_family() {
     let world = World::new().await;

@@ -6,21 +6,28 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nexus_config::prompts::PromptFiles;
-use nexus_config::{Config, Fallbacks, ModelCatalog};
-use nexus_core::agent::Agent;
-use nexus_core::approval::ApprovalMode;
-use nexus_core::authority::Requester;
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use nexus_core::approval::{Announce, ApprovalMode, Decision};
+use nexus_core::authority::Action;
 use nexus_core::compact::CompactionSettings;
-use nexus_core::create::AgentSpec;
-use nexus_core::engine::{Engine, Parts, Settings};
+use nexus_core::engine::{Parts, Settings};
+use nexus_core::events::TurnOutcome;
+use nexus_core::lifecycle::AgentSpec;
 use nexus_core::paths;
 use nexus_core::permission::{Level, Permissions, Preset, Reach};
-use nexus_core::tool::{Access, Call, Need, Tool, Toolbox};
-use nexus_models::tokenizer::Tokenizer;
+use nexus_core::prompt::{Prompt, Prompts};
+use nexus_core::provider::{
+    EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
+    Usage,
+};
+use nexus_core::tokens::TokenCounter;
+use nexus_core::tool::{Access, Colleagues, Invocation, Need, Tool, Toolbox};
+use nexus_core::turn::{TurnHandle, TurnInput};
+use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall};
 use nexus_store::SqliteStore;
 use nexus_tools::sandbox::{Launcher, strength};
 use nexus_tools::{CommandSettings, command_tools};
@@ -34,7 +41,8 @@ pub struct World {
     pub hidden: PathBuf,
     tools: Vec<Arc<dyn Tool>>,
     engine: Arc<Engine>,
-    agent: Arc<Agent>,
+    model: Arc<OneCall>,
+    pub agent: Agent,
     _dir: tempfile::TempDir,
 }
 
@@ -52,9 +60,6 @@ impl World {
         }
         std::fs::write(outside.join("secret"), SECRET).unwrap();
         std::fs::write(hidden.join("token"), SECRET).unwrap();
-        let engine = engine(&home, &cwd).await;
-        let spec = AgentSpec { name: Some("a".into()), ..AgentSpec::default() };
-        let agent = engine.create_agent(&Requester::Administrator, spec).await.unwrap();
         let tools = command_tools(CommandSettings {
             launcher: launcher(),
             strength: strength(),
@@ -62,7 +67,15 @@ impl World {
             variables: std::env::vars().chain([("A_KEY".into(), SECRET.into())]).collect(),
             tool_timeout: Duration::from_secs(120),
         });
-        Self { cwd, outside, hidden, tools, engine, agent, _dir: dir }
+        let model = Arc::new(OneCall::default());
+        let engine = engine(&home, &cwd, tools.clone(), model.clone());
+        let spec = AgentSpec {
+            name: Some("a".into()),
+            preset: Some("trusted".into()),
+            ..AgentSpec::default()
+        };
+        let agent = engine.agents.create(&Requester::Administrator, spec).await.unwrap();
+        Self { cwd, outside, hidden, tools, engine, model, agent, _dir: dir }
     }
 
     /// Reads anywhere, writes in `cwd`, has the network.
@@ -106,10 +119,32 @@ impl World {
         });
         let command_dir = paths::directory(&self.cwd, dir.as_deref().unwrap_or_default())
             .map_err(|error| error.to_string())?;
-        let (engine, agent) = (self.engine.clone(), self.agent.clone());
         let access = Access { cwd: self.cwd.clone(), command_dir, permissions };
-        tool.run(Call { engine, agent, arguments, access, cancel, announce: Arc::new(|_| {}) })
-            .await
+        tool.run(Invocation {
+            agent: self.agent.clone(),
+            arguments,
+            access,
+            cancel,
+            announce: Arc::new(|_| {}),
+            colleagues: Arc::new(Nobody),
+        })
+        .await
+    }
+
+    /// Starts a turn of the agent in which its model makes this one call, and lets it through.
+    pub async fn turn(&self, tool: &str, arguments: Value) -> TurnHandle {
+        let call = ToolCall { id: "c".into(), name: tool.into(), arguments };
+        *self.model.0.lock().unwrap() = Some(call);
+        let turn = self.engine.turns.start(&self.agent, TurnInput::default()).await.unwrap();
+        let admin = Requester::Administrator;
+        let waiting = loop {
+            match self.engine.approvals.list(&admin, None, false).await.unwrap().pop() {
+                Some(waiting) => break waiting,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        self.engine.approvals.respond(&admin, &waiting.id, Decision::AllowOnce).await.unwrap();
+        turn
     }
 
     /// What a shell script prints, with its exit code.
@@ -127,25 +162,24 @@ pub fn launcher() -> Launcher {
     Launcher::new(env!("CARGO_BIN_EXE_nexus3-launcher").into())
 }
 
-async fn engine(home: &Path, cwd: &Path) -> Arc<Engine> {
-    let config = Config::load(home, cwd, &|_| None).unwrap();
+fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall>) -> Arc<Engine> {
     let parts = Parts {
         store: Arc::new(SqliteStore::open(home).unwrap()),
-        models: Arc::new(ModelCatalog::new(&config, Arc::new(|_| None), Fallbacks::none())),
-        prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
+        models: Arc::new(OneModel(model)),
+        prompts: Arc::new(Nobody),
         logs: Arc::new(()),
-        counter: Arc::new(Tokenizer),
-        toolbox: Toolbox::default(),
+        counter: Arc::new(Nobody),
+        toolbox: Toolbox::new(tools),
     };
     let settings = Settings {
         cwd: cwd.into(),
         protected: BTreeSet::new(),
-        default_preset: config.permissions.default_preset.clone(),
+        default_preset: "trusted".into(),
         presets: Default::default(),
-        max_tool_iterations: 1,
+        max_tool_iterations: 2,
         max_concurrent_tools: 1,
         tool_timeout: Duration::from_secs(120),
-        approvals: ApprovalMode::Deny,
+        approvals: ApprovalMode::Ask { timeout: Duration::from_secs(120) },
         network: true,
         commands_confined: strength().sufficient(),
         sandbox: strength().to_string(),
@@ -158,7 +192,7 @@ async fn engine(home: &Path, cwd: &Path) -> Arc<Engine> {
         max_concurrent: 1,
         max_queued: 1,
     };
-    Engine::open(parts, settings).await.unwrap()
+    Engine::new(parts, settings)
 }
 
 /// Waits for something another process does.
@@ -167,5 +201,75 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(Instant::now() < deadline, "{what}: not within 30 s");
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Makes the call it was told to make, once.
+#[derive(Default)]
+struct OneCall(Mutex<Option<ToolCall>>);
+
+#[async_trait]
+impl Provider for OneCall {
+    async fn stream(&self, _: ModelCall) -> Result<EventStream, ProviderError> {
+        let call = self.0.lock().unwrap().take().map(ProviderEvent::ToolCall);
+        let events = call.into_iter().chain([ProviderEvent::Done(Usage::default())]);
+        Ok(stream::iter(events.map(Ok).collect::<Vec<_>>()).boxed())
+    }
+}
+
+struct OneModel(Arc<OneCall>);
+
+impl Models for OneModel {
+    fn resolve(&self, _: Option<&str>) -> Result<Model, ModelError> {
+        Ok(Model {
+            alias: "m".into(),
+            provider_name: "none".into(),
+            id: "m".into(),
+            context_window: 1_000_000,
+            brief: false,
+            reasoning: false,
+            provider: self.0.clone(),
+        })
+    }
+}
+
+/// Fills the places that no command looks at.
+struct Nobody;
+
+impl Prompts for Nobody {
+    fn load(&self, _: &Path) -> Prompt {
+        Prompt { text: "prompt".into(), source: None }
+    }
+}
+
+impl TokenCounter for Nobody {
+    fn count(&self, _: &str) -> u32 {
+        0
+    }
+}
+
+#[async_trait]
+impl Colleagues for Nobody {
+    async fn create(&self, _: &Agent, _: AgentSpec) -> Result<Agent, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn find(&self, _: &Agent, _: &AgentId, _: Action) -> Result<Agent, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn ask(
+        &self,
+        _: &Agent,
+        _: &AgentId,
+        _: String,
+        _: &CancellationToken,
+        _: Announce,
+    ) -> Result<TurnOutcome, String> {
+        Err("there is nobody else".into())
+    }
+
+    async fn destroy(&self, _: &Agent, _: &AgentId) -> Result<Vec<AgentId>, String> {
+        Err("there is nobody else".into())
     }
 }

@@ -31,9 +31,11 @@
 //! }
 //! ```
 //! A case that holds on every transport is said once, as a function of a [`Wire`], and listed in `over_every_wire!`,
-//! which makes of it one test for each transport: `ids_are_echoed::http`, `::unix`, `::stdio` and `::memory`. The
-//! first two run against `nexus3 serve`, the third against `nexus3 --stdio`, the last against an engine that is wired
-//! in this process as the binary wires its own. A case that is not listed is dead code, which the lints refuse.
+//! which makes of it one test for each transport: `ids_are_echoed::http`, `::unix`, `::stdio`, `::memory` and
+//! `::direct`. The first two run against `nexus3 serve`, the third against `nexus3 --stdio`, the others against an
+//! engine that is wired in this process as the binary wires its own; the last says the case through the typed
+//! `DirectAgentApi`. What cannot be said through it is listed in `over_every_wire_of_messages!`. A case that is not
+//! listed is dead code, which the lints refuse.
 //!
 //! Calls on a wire may run side by side. HTTP and the Unix socket answer one connection in order, so each call that
 //! runs takes a connection for itself and gives it back; calls on stdio share the two pipes and are told apart by

@@ -1,5 +1,6 @@
 //! A transport as a case sees it: messages go in, answers and notifications come out.
 
+mod direct;
 mod exchange;
 mod pipes;
 
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use nexus_config::Config;
 use nexus_core::Requester;
+use nexus_server::DirectAgentApi;
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_testkit::ScriptedModel;
 use nexus_tools::sandbox::Launcher;
@@ -25,6 +27,8 @@ pub enum Transport {
     Unix,
     Stdio,
     Memory,
+    /// The typed interface in the process, `DirectAgentApi`.
+    Direct,
 }
 
 /// The server scope of one server over one transport, as the administrator.
@@ -41,6 +45,7 @@ enum Link {
     Unix { path: PathBuf, idle: Mutex<Vec<Framed>> },
     Stdio(Pipes),
     Memory(Wired),
+    Direct(Wired),
 }
 
 impl Wire {
@@ -64,13 +69,13 @@ impl Wire {
             }
             Transport::Memory => {
                 let world = setup.world().await;
-                let (home, work) = (world.home(), world.work());
-                let config = Config::load(&home, &work, &|_| None).unwrap();
-                // This process is no launcher; the binary is.
-                let launcher = Launcher::new(env!("CARGO_BIN_EXE_nexus3").into());
-                let logs = Logs::none();
-                let wired = wiring::wire(&home, &work, &config, logs, launcher).await.unwrap();
+                let wired = wired(&world, Logs::none()).await;
                 Self::new(&world, Link::Memory(wired))
+            }
+            Transport::Direct => {
+                let world = setup.world().await;
+                let wired = wired(&world, Logs::none()).await;
+                Self::new(&world, Link::Direct(wired))
             }
         }
     }
@@ -112,6 +117,7 @@ impl Wire {
             Link::Http { .. } | Link::Memory(_) => {
                 assert_eq!(self.deliver(message).await, None, "{asked}");
             }
+            Link::Direct(_) => panic!("a typed call is always answered: {asked}"),
             Link::Unix { path, .. } => {
                 // Answers come in order: the next one must be that of the next request.
                 let mut connection = Framed::connect(path).await;
@@ -150,6 +156,7 @@ impl Wire {
                     MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
                 Exchange::memory(connection, notifications, message.to_vec())
             }
+            Link::Direct(_) => Exchange::body(self.exchange_raw(message).await),
         }
     }
 
@@ -186,8 +193,8 @@ impl Wire {
         match self.link {
             Link::Http { .. } | Link::Unix { .. } => {}
             Link::Stdio(pipes) => pipes.finish().await,
-            Link::Memory(wired) => {
-                wired.engine.stop_turns(std::time::Duration::ZERO).await;
+            Link::Memory(wired) | Link::Direct(wired) => {
+                wired.engine.turns.stop(std::time::Duration::ZERO).await;
                 wired.engine.close().await.unwrap();
             }
         }
@@ -226,6 +233,10 @@ impl Wire {
                 let answer = within("an answer", connection.request(message.to_vec())).await;
                 answer.map(|answer| String::from_utf8(answer).expect("an answer is UTF-8"))
             }
+            Link::Direct(wired) => {
+                let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+                Some(within("an answer", direct::answer(&api, message)).await)
+            }
         }
     }
 }
@@ -245,39 +256,43 @@ pub async fn run(transport: Transport, setup: Setup, case: impl AsyncFn(&Wire)) 
     wire.finish().await;
 }
 
-/// Makes one test for each transport of every case that is named, and so of its failure. A case is an
-/// `async fn(&Wire)`; after a colon may stand the [`Setup`] that it needs.
+/// An engine in this process, wired as the binary wires its own.
+pub async fn wired(world: &World, logs: Logs) -> Wired {
+    let (home, work) = (world.home(), world.work());
+    let config = Config::load(&home, &work, &|_| None).unwrap();
+    // This process is no launcher; the binary is.
+    let launcher = Launcher::new(env!("CARGO_BIN_EXE_nexus3").into());
+    wiring::wire(&home, &work, &config, logs, launcher).await.unwrap()
+}
+
+/// Makes one test for each transport, the typed interface included, of every case that is named, and so of its failure.
+/// A case is an `async fn(&Wire)`; after a colon may stand the [`Setup`] that it needs.
 macro_rules! over_every_wire {
     ($($case:ident $(: $setup:expr)?),+ $(,)?) => { $(
+        wire_tests! { $case [$($setup)?] http Http, unix Unix, stdio Stdio, memory Memory, direct Direct }
+    )+ };
+}
+
+/// The same for cases that a typed call cannot say: notifications, batches, streams, and messages that are wrong.
+macro_rules! over_every_wire_of_messages {
+    ($($case:ident $(: $setup:expr)?),+ $(,)?) => { $(
+        wire_tests! { $case [$($setup)?] http Http, unix Unix, stdio Stdio, memory Memory }
+    )+ };
+}
+
+macro_rules! wire_tests {
+    ($case:ident [] $($rest:tt)+) => { wire_tests! { $case [$crate::harness::Setup::new()] $($rest)+ } };
+    ($case:ident [$setup:expr] $($test:ident $transport:ident),+) => {
         mod $case {
             use super::*;
             use crate::harness::wire::{Transport, run};
 
-            fn setup() -> $crate::harness::Setup {
-                let setup = $crate::harness::Setup::new();
-                $( let _ = setup; let setup = $setup; )?
-                setup
-            }
-
-            #[tokio::test]
-            async fn http() {
-                run(Transport::Http, setup(), $case).await;
-            }
-
-            #[tokio::test]
-            async fn unix() {
-                run(Transport::Unix, setup(), $case).await;
-            }
-
-            #[tokio::test]
-            async fn stdio() {
-                run(Transport::Stdio, setup(), $case).await;
-            }
-
-            #[tokio::test]
-            async fn memory() {
-                run(Transport::Memory, setup(), $case).await;
-            }
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    run(Transport::$transport, $setup, $case).await;
+                }
+            )+
         }
-    )+ };
+    };
 }

@@ -131,6 +131,27 @@ async fn half_open_and_broken_connections_disturb_nobody() {
 }
 
 #[tokio::test]
+async fn what_is_no_http_is_answered_all_the_same() {
+    let server = Server::start().await;
+    for garbage in [
+        &b"\0\0\0\0\0\0\0\0\r\n\r\n"[..],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"POST\r\n\r\n",
+        b"{\"jsonrpc\":\"2.0\"}\r\n\r\n",
+    ] {
+        let mut connection = server.http().await;
+        connection.write(garbage).await;
+        assert_eq!(connection.response().await.refusal(), (400, -32600), "{garbage:?}");
+        assert_eq!(connection.rest().await, b"");
+        // Behind a good request, too.
+        let mut connection = server.http().await;
+        connection.write(&[&server.post(VERSION).bytes(), garbage].concat()).await;
+        assert_eq!(connection.response().await.status, 200);
+        assert_eq!(connection.response().await.refusal(), (400, -32600), "{garbage:?}");
+    }
+}
+
+#[tokio::test]
 async fn one_connection_too_many_is_told_so() {
     let server = Setup::new().server(json!({"max_connections": 2})).start().await;
     let mut kept: Vec<Http> = Vec::new();

@@ -161,7 +161,7 @@ async fn a_request_has_at_most_128_headers() {
     };
     assert_eq!(server.ask(of(128)).await.status, 200);
     assert_eq!(server.ask(of(129)).await.refusal(), (431, -32600));
-    assert_eq!(server.ask(of(1000)).await.status, 431);
+    assert_eq!(server.ask(of(1000)).await.refusal(), (431, -32600));
 }
 
 #[tokio::test]
@@ -175,5 +175,28 @@ async fn headers_have_at_most_32_kibibytes() {
     assert_eq!(of(32 * 1024).header_bytes(), 32 * 1024);
     assert_eq!(server.ask(of(32 * 1024)).await.status, 200);
     assert_eq!(server.ask(of(32 * 1024 + 1)).await.refusal(), (431, -32600));
-    assert_eq!(server.ask(of(MIB)).await.status, 431);
+    assert_eq!(server.ask(of(MIB)).await.refusal(), (431, -32600));
+}
+
+#[tokio::test]
+async fn an_answer_has_its_limit_and_so_has_a_batch_of_them() {
+    let server = Setup::new().server(json!({"answer_bytes_max": 5000})).start().await;
+    // The id is echoed, so its length decides that of the answer.
+    let of = |bytes: usize| request("x".repeat(bytes), "rpc.version", json!({}));
+    let plain = server.ask(server.post(of(0))).await.body.len();
+    let under = server.ask(server.post(of(5000 - plain))).await;
+    assert_eq!((under.body.len(), under.answer().get("error")), (5000, None));
+    let over = server.ask(server.post(of(5001 - plain))).await;
+    assert_eq!(over.refusal(), (200, -32603));
+    assert_eq!(over.answer()["error"]["message"], "The answer is larger than 5000 bytes");
+
+    // Two answers, two brackets and a comma.
+    let batch = |second: usize| format!("[{},{}]", of(1000), of(second - plain));
+    let whole = 5000 - (plain + 1000) - 3;
+    let under = server.ask(server.post(batch(whole))).await;
+    assert_eq!(under.body.len(), 5000);
+    let over = server.ask(server.post(batch(whole + 1))).await.answer();
+    let failed = over.as_array().unwrap().iter().filter_map(|answer| answer.get("error"));
+    let messages: Vec<_> = failed.map(|error| error["message"].as_str().unwrap()).collect();
+    assert_eq!(messages, ["The answers of the batch are together larger than 5000 bytes"]);
 }

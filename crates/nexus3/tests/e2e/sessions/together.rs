@@ -104,6 +104,7 @@ async fn perform(wire: &Wire, deed: Deed, caller: usize) -> (Deed, Told) {
             assert_eq!(fault.code, -32602, "{deed:?}: {fault:?}");
             match fault.message {
                 text if text.starts_with("Unknown ") => Told::Unknown,
+                text if text == "The agent was ended" => Told::Cancelled,
                 text if text.ends_with(" exists already") => Told::Taken,
                 text => panic!("{deed:?}: {text}"),
             }

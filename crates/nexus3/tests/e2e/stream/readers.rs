@@ -77,19 +77,16 @@ async fn hanging_up_on_a_plain_send(wire: &Wire) {
     assert_eq!(wire.model().disconnects(), 0);
 }
 
-/// More than the server keeps for a reader who does not read.
+/// More than the server keeps for a reader who does not read. The characters of a chunk have six bytes on the wire: what
+/// TCP keeps for a connection is megabytes.
 const CHUNKS: usize = 2000;
+const CHUNK: usize = 1500;
 
-/// The characters of a chunk, each six bytes on the wire. Pipes and Unix sockets hold little; what TCP keeps for a
-/// connection is megabytes.
-const SMALL: usize = 20;
-const LARGE: usize = 1000;
-
-fn flood(chunk: usize) -> Reply {
-    Reply::chunks(vec!["\u{1}".repeat(chunk); CHUNKS])
+fn flood() -> Reply {
+    Reply::chunks(vec!["\u{1}".repeat(CHUNK); CHUNKS])
 }
 
-async fn in_the_history(wire: &Wire, chunk: usize) {
+async fn in_the_history(wire: &Wire) {
     eventually("the whole text in the history", async || {
         let count = wire.ok("get_context", json!({})).await["message_count"].clone();
         count == 2
@@ -97,24 +94,24 @@ async fn in_the_history(wire: &Wire, chunk: usize) {
     .await;
     let history = wire.ok("get_messages", json!({})).await;
     let said = &history["messages"][1];
-    assert_eq!(said["content"].as_str().unwrap().len(), chunk * CHUNKS);
+    assert_eq!(said["content"].as_str().unwrap().len(), CHUNK * CHUNKS);
     assert!(said["meta"].get("interrupted").is_none(), "the turn went on");
 }
 
 #[tokio::test]
 async fn who_reads_too_slowly_loses_the_stream_and_not_the_turn_over_http() {
-    run(Transport::Http, Setup::new(), async |wire| reading_too_slowly(wire, LARGE).await).await;
+    run(Transport::Http, Setup::new(), reading_too_slowly).await;
 }
 
 #[tokio::test]
 async fn who_reads_too_slowly_loses_the_stream_and_not_the_turn_in_memory() {
-    run(Transport::Memory, Setup::new(), async |wire| reading_too_slowly(wire, SMALL).await).await;
+    run(Transport::Memory, Setup::new(), reading_too_slowly).await;
 }
 
-async fn reading_too_slowly(wire: &Wire, chunk: usize) {
-    wire.model().push(flood(chunk));
+async fn reading_too_slowly(wire: &Wire) {
+    wire.model().push(flood());
     let exchange = wire.open(send("slow", json!({}))).await;
-    in_the_history(wire, chunk).await;
+    in_the_history(wire).await;
     let (notifications, answer) = exchange.all().await;
     check_overrun(notifications, answer);
 }
@@ -128,10 +125,10 @@ fn check_overrun(notifications: Vec<Value>, answer: Value) {
 #[tokio::test]
 async fn who_reads_too_slowly_loses_the_stream_and_not_the_turn_over_the_socket() {
     let server = Setup::new().start().await;
-    server.model().push(flood(SMALL));
+    server.model().push(flood());
     let mut connection = server.unix().await;
     connection.send(send("slow", json!({})).as_bytes()).await;
-    in_the_history(&server.wire(), SMALL).await;
+    in_the_history(&server.wire()).await;
     let mut notifications = Vec::new();
     let answer = loop {
         let message = connection.message().await;
@@ -148,7 +145,7 @@ async fn who_reads_too_slowly_loses_the_stream_and_not_the_turn_over_the_socket(
 #[tokio::test]
 async fn who_reads_too_slowly_loses_the_stream_and_not_the_turn_on_stdio() {
     let mut stdio = Setup::new().socket("other.sock").stdio().await;
-    stdio.model().push(flood(SMALL));
+    stdio.model().push(flood());
     stdio.send(send("slow", json!({}))).await;
     stdio.model().wait_for_requests(1).await;
     eventually("the whole text in the history", async || {

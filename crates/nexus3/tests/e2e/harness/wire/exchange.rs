@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nexus_server::transport::memory::MemoryConnection;
+use nexus_server::transport::memory::{MemoryConnection, Notifications};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -24,7 +24,7 @@ enum Source {
     Frames(Framed),
     Lines(mpsc::UnboundedReceiver<String>),
     Memory {
-        notifications: mpsc::Receiver<Vec<u8>>,
+        notifications: Notifications,
         /// Owns the connection, which ends with it.
         call: AbortOnDropHandle<Option<Vec<u8>>>,
     },
@@ -38,7 +38,12 @@ impl Exchange {
             return Self::of(Source::Events { connection, unread: Vec::new() });
         }
         let body = connection.body(&head).await;
-        Self::of(Source::Body(Some(String::from_utf8(body).unwrap())))
+        Self::body(String::from_utf8(body).unwrap())
+    }
+
+    /// An answer that comes at once.
+    pub(super) fn body(answer: String) -> Self {
+        Self::of(Source::Body(Some(answer)))
     }
 
     pub(super) fn unix(connection: Framed) -> Self {
@@ -51,7 +56,7 @@ impl Exchange {
 
     pub(super) fn memory(
         connection: MemoryConnection,
-        notifications: mpsc::Receiver<Vec<u8>>,
+        notifications: Notifications,
         message: Vec<u8>,
     ) -> Self {
         let connection = Arc::new(connection);

@@ -1,18 +1,21 @@
 //! Making an agent: what was asked for, held against what its parent has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::agent::Agent;
+use super::{AccessError, Lifecycle};
+use crate::agent::{Agent, AgentSettings, Gone};
 use crate::authority::{Action, Denied, Requester};
-use crate::engine::{AccessError, Engine};
+use crate::conversation::Conversation;
+use crate::directory::Claim;
 use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
 use crate::permission::{DEPTH_MAX, Exceeds, Grants, Level, Permissions, Preset};
 use crate::provider::ModelError;
-use crate::store::{AgentRecord, Progress, StoreError};
+use crate::store::{AgentRecord, Progress, StoreError, StoredAgent, Window};
+use crate::{detached, on_thread};
 
 /// What is asked for. Everything absent has a default.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +66,18 @@ pub enum CreateError {
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for CreateError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Exists(id) => Self::Exists(id),
+            StoreError::Saved(id) => Self::Saved(id),
+            StoreError::UnknownParent(id) => Self::UnknownParent(id),
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl From<Denied> for CreateError {
@@ -72,47 +86,31 @@ impl From<Denied> for CreateError {
     }
 }
 
-impl Engine {
+impl Lifecycle {
     /// Makes an agent. A permanent one is on disk when this returns.
-    pub async fn create_agent(
-        &self,
+    pub async fn create(
+        self: &Arc<Self>,
         requester: &Requester,
         spec: AgentSpec,
-    ) -> Result<Arc<Agent>, CreateError> {
+    ) -> Result<Agent, CreateError> {
         let parent = self.parent_for(requester, spec.parent.as_ref()).await?;
         if let Some(model) = &spec.model {
-            self.parts.models.resolve(Some(model))?;
-        }
-        let _lifecycle = self.lifecycle.read().await;
-        if let Some(parent) = &parent
-            && parent.ended.is_cancelled()
-        {
-            return Err(CreateError::UnknownParent(parent.id()));
+            self.models.resolve(Some(model))?;
         }
         let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id().is_temp());
-        let (id, _name) = self.reserve(spec.name.as_deref(), temporary_parent).await?;
-        let record = self.draft(id, spec, parent.as_deref()).await?;
-        let fence = match record.id.is_temp() {
-            true => None,
-            false => Some(self.parts.store.create(record.clone()).await.map_err(
-                |error| match error {
-                    StoreError::Exists(id) => CreateError::Exists(id),
-                    StoreError::Saved(id) => CreateError::Saved(id),
-                    error => error.into(),
-                },
-            )?),
-        };
-        let agent = Agent::new(record, fence, Vec::new(), self.pool.version.clone());
-        self.pool.insert(agent.clone());
-        Ok(agent)
+        let name = Name::asked(spec.name.as_deref(), temporary_parent)?;
+        // Whoever names a place that hangs waits for it alone: no name is taken yet.
+        let draft = self.draft(spec, parent.as_ref()).await?;
+        let this = self.clone();
+        detached(async move { this.make(name, draft, parent).await }).await
     }
 
     /// An agent makes children of its own only; the administrator may put a child under any agent.
     async fn parent_for(
-        &self,
+        self: &Arc<Self>,
         requester: &Requester,
         asked: Option<&AgentId>,
-    ) -> Result<Option<Arc<Agent>>, CreateError> {
+    ) -> Result<Option<Agent>, CreateError> {
         let parent = match requester {
             Requester::Administrator => asked,
             Requester::Agent(own) if asked.is_none_or(|asked| asked == own) => Some(own),
@@ -120,73 +118,90 @@ impl Engine {
         };
         let Some(id) = parent else { return Ok(None) };
         let parent =
-            self.agent(requester, id, Action::Manage).await.map_err(|error| match error {
+            self.find(requester, id, Action::Manage).await.map_err(|error| match error {
                 AccessError::Unknown(id) => CreateError::UnknownParent(id),
                 error => error.into(),
             })?;
-        if *requester != Requester::Administrator && !parent.permissions().agents {
+        if *requester != Requester::Administrator && !parent.look().settings.permissions.agents {
             return Err(Denied::Create(id.clone()).into());
         }
         Ok(Some(parent))
     }
 
-    /// A name that no agent has, and its lock. Where another caller was quicker, the next generated name is tried.
-    async fn reserve(
-        &self,
-        asked: Option<&str>,
-        temporary_parent: bool,
-    ) -> Result<(AgentId, tokio::sync::MutexGuard<'_, ()>), CreateError> {
-        let generated = asked.is_none_or(|name| name == ".");
+    async fn make(
+        self: Arc<Self>,
+        name: Name,
+        draft: AgentRecord,
+        parent: Option<Agent>,
+    ) -> Result<Agent, CreateError> {
+        let claim = self.take_name(name).await?;
+        // From the claim on, what the parent is renamed to is followed.
+        let named = parent.as_ref().map(|parent| self.directory.name_of(parent));
+        let mut record = AgentRecord { id: claim.id().clone(), parent: named, ..draft };
+        let unknown = || match &record.parent {
+            Some(parent) => CreateError::UnknownParent(parent.clone()),
+            None => AccessError::Unknown(claim.id().clone()).into(),
+        };
+        if claim.id().is_temp() {
+            record.born = crate::random_number();
+            let unknown = unknown();
+            let agent = self.start(record, Conversation::default(), None);
+            return match self.directory.insert(&claim, agent.clone(), parent.as_ref()) {
+                Ok(()) => Ok(agent),
+                Err(_) => {
+                    agent.end(Gone::Ended);
+                    // A parent that only left memory can be had again.
+                    let left = parent.and_then(|parent| parent.gone());
+                    let left = left.filter(|gone| *gone != Gone::Ended);
+                    Err(left.map_or(unknown, |gone| CreateError::Store(gone.error())))
+                }
+            };
+        }
+        let unknown = unknown();
+        let lease = self.store.create(record.clone()).await?;
+        // An agent is born with its first lease.
+        record.born = lease.fence.0;
+        let stored = StoredAgent { record, lease, window: Window::default() };
+        self.settle_in(&claim, stored, parent.as_ref()).await.ok_or(unknown)
+    }
+
+    /// Takes a name that no agent here has. Of one that lies in the store only the store knows whether it still does:
+    /// another process may have ended it.
+    async fn take_name(&self, name: Name) -> Result<Claim, CreateError> {
         loop {
-            let id = self.free_name(asked, temporary_parent)?;
-            let lock = self.name_lock(&id).await;
-            // Of one that lies in the store only the store knows whether it still does: another process may have ended
-            // it.
-            match self.pool.live(&id) {
-                None => return Ok((id, lock)),
-                Some(_) if generated => {}
-                Some(_) => return Err(CreateError::Exists(id)),
+            let id = match &name {
+                Name::Given(id) => id.clone(),
+                Name::Random => AgentId::random(),
+                Name::Temporary => self.directory.temporary_name(),
+            };
+            let claim = self.directory.claim(&id).await;
+            match (self.directory.peek(&id), &name) {
+                (None, _) => return Ok(claim),
+                (Some(_), Name::Given(_)) => return Err(CreateError::Exists(id)),
+                // Another caller was quicker, or chose such a name himself.
+                (Some(_), Name::Random | Name::Temporary) => {}
             }
         }
     }
 
-    /// A child does not outlive its parent: a namesake of the parent would inherit it.
-    fn free_name(
-        &self,
-        asked: Option<&str>,
-        temporary_parent: bool,
-    ) -> Result<AgentId, CreateError> {
-        match asked {
-            None if temporary_parent => self.free_name(Some("."), true),
-            None => Ok(AgentId::random()),
-            Some(".") => {
-                let mut numbers = (1..).map(AgentId::temporary);
-                Ok(numbers.find(|id| !self.pool.contains(id)).unwrap_or_else(AgentId::random))
-            }
-            Some(name) => match AgentId::parse(name)? {
-                id if temporary_parent && !id.is_temp() => Err(CreateError::OutlivesParent),
-                id => Ok(id),
-            },
-        }
-    }
-
+    /// What is to be stored, but for its name and its parent's.
     async fn draft(
         &self,
-        id: AgentId,
         spec: AgentSpec,
         parent: Option<&Agent>,
     ) -> Result<AgentRecord, CreateError> {
+        let parent = parent.map(Agent::snapshot);
         let preset = self.preset(spec.preset.as_deref())?;
-        let depth = parent.map_or(0, |parent| parent.depth + 1);
+        let depth = parent.as_ref().map_or(0, |parent| parent.depth + 1);
         if depth > DEPTH_MAX {
             return Err(CreateError::TooDeep);
         }
-        let base = parent.map_or_else(|| self.settings.cwd.clone(), Agent::cwd);
+        let base = parent.as_ref().map(|parent| parent.settings.cwd.clone());
+        let base = base.unwrap_or_else(|| self.rules.cwd.clone());
         let (preset, cwd, write_paths) = resolve(preset, base, spec.cwd, spec.write_paths).await?;
-        let mut asked = preset.apply(&cwd, &write_paths);
-        asked.blocked.extend(self.settings.protected.iter().cloned());
+        let mut asked = self.applied(&preset, &cwd, &write_paths);
         asked.disabled_tools.extend(spec.disable_tools);
-        let (permissions, ceiling) = match parent {
+        let (permissions, ceiling) = match &parent {
             None => (asked, None),
             Some(parent) => {
                 let ceiling = parent.ceiling_for_children();
@@ -199,16 +214,19 @@ impl Engine {
             }
         };
         Ok(AgentRecord {
-            id,
+            id: AgentId::default_agent(),
             created_at: crate::now(),
-            parent: parent.map(|parent| parent.id()),
+            born: 0,
+            parent: None,
             depth,
-            permissions,
             ceiling,
-            model: spec.model,
-            cwd,
-            system_prompt: spec.system_prompt,
-            grants: Grants::default(),
+            settings: AgentSettings {
+                permissions,
+                grants: Grants::default(),
+                model: spec.model,
+                cwd,
+                system_prompt: spec.system_prompt,
+            },
             progress: Progress::default(),
             message_count: 0,
             last_action_at: None,
@@ -216,19 +234,52 @@ impl Engine {
     }
 
     pub(crate) fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
-        let name = name.unwrap_or(&self.settings.default_preset);
-        let preset = self
-            .settings
-            .presets
-            .get(name)
-            .cloned()
-            .or_else(|| Preset::built_in(name))
-            .ok_or_else(|| {
-                let mut known = vec!["sandboxed", "worker", "trusted"];
-                known.extend(self.settings.presets.keys().map(String::as_str));
-                CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
-            })?;
+        let name = name.unwrap_or(&self.rules.default_preset);
+        let preset =
+            self.rules.presets.get(name).cloned().or_else(|| Preset::built_in(name)).ok_or_else(
+                || {
+                    let mut known = vec!["sandboxed", "worker", "trusted"];
+                    known.extend(self.rules.presets.keys().map(String::as_str));
+                    CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
+                },
+            )?;
         if preset.level == Level::Yolo { Err(CreateError::Yolo) } else { Ok(preset) }
+    }
+
+    /// What a preset gives an agent of this server.
+    pub(crate) fn applied(
+        &self,
+        preset: &Preset,
+        cwd: &Path,
+        write_paths: &[PathBuf],
+    ) -> Permissions {
+        let mut permissions = preset.apply(cwd, write_paths);
+        if preset.writes_nothing {
+            permissions.disabled_tools.extend(self.rules.write_tools.iter().cloned());
+        }
+        permissions.blocked.extend(self.rules.protected.iter().cloned());
+        permissions
+    }
+}
+
+/// What a new agent is to be called.
+enum Name {
+    Given(AgentId),
+    Random,
+    Temporary,
+}
+
+impl Name {
+    /// A child does not outlive its parent: a namesake of the parent would inherit it.
+    fn asked(asked: Option<&str>, temporary_parent: bool) -> Result<Self, CreateError> {
+        match asked {
+            None if !temporary_parent => Ok(Self::Random),
+            None | Some(".") => Ok(Self::Temporary),
+            Some(name) => match AgentId::parse(name)? {
+                id if temporary_parent && !id.is_temp() => Err(CreateError::OutlivesParent),
+                id => Ok(Self::Given(id)),
+            },
+        }
     }
 }
 
@@ -274,7 +325,5 @@ async fn resolve(
         preset.resolve_links();
         Ok((preset, cwd, places.map_err(CreateError::WritePath)?))
     };
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    on_thread(work).await
 }

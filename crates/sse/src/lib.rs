@@ -1,14 +1,13 @@
-//! Server-sent events: bytes in any pieces in, the data of whole events out.
+//! Server-sent events: bytes in any pieces in, the data of whole events out. Models answer in them, and so does our own
+//! server; neither reader may reach the other's crate, so their parser has one of its own.
 
 use std::mem;
 
-/// Longest event taken. An answer arrives in small events; one that never ends must not fill the memory.
-pub(super) const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// Splits a byte stream into events. Names, ids and comments are passed over: both wire formats say what an event is
+/// Splits a byte stream into events. Names, ids and comments are passed over: whoever is read here says what an event is
 /// inside its data.
-#[derive(Default)]
-pub(super) struct Decoder {
+pub struct Decoder {
+    /// Longest event taken: one that never ends must not fill the memory.
+    event_bytes_max: usize,
     /// Bytes from the start of the first unfinished line.
     buffer: Vec<u8>,
     /// Start of the next line to look at.
@@ -23,10 +22,24 @@ pub(super) struct Decoder {
     taken: bool,
 }
 
+/// An event is longer than the decoder takes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub struct TooLong;
 
 impl Decoder {
+    pub fn new(event_bytes_max: usize) -> Self {
+        Self {
+            event_bytes_max,
+            buffer: Vec::new(),
+            line_start: 0,
+            searched: 0,
+            after_cr: false,
+            data: Vec::new(),
+            has_data: false,
+            taken: false,
+        }
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         // The rest of an unfinished line moves to the front; on a line that goes on this moves nothing.
         self.buffer.drain(..self.line_start);
@@ -58,11 +71,12 @@ impl Decoder {
                 }
                 self.data.extend_from_slice(value);
             }
-            if self.data.len() > EVENT_BYTES_MAX {
+            if self.data.len() > self.event_bytes_max {
                 return Err(TooLong);
             }
         }
-        if self.buffer.len() - self.line_start > EVENT_BYTES_MAX { Err(TooLong) } else { Ok(None) }
+        let rest = self.buffer.len() - self.line_start;
+        if rest > self.event_bytes_max { Err(TooLong) } else { Ok(None) }
     }
 
     /// Finds the end of the line at `line_start` and moves `searched` past it.
@@ -103,8 +117,10 @@ mod tests {
 
     use super::*;
 
+    const EVENT_BYTES_MAX: usize = 1000;
+
     fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(EVENT_BYTES_MAX);
         let mut events = Vec::new();
         let mut take = |decoder: &mut Decoder| {
             while let Some(data) = decoder.next_event().unwrap() {
@@ -157,12 +173,12 @@ mod tests {
     #[test]
     fn an_event_at_the_limit_passes_and_one_over_it_does_not() {
         let line = |bytes: usize| [b"data:".as_slice(), &vec![b'x'; bytes], b"\n\n"].concat();
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(EVENT_BYTES_MAX);
         decoder.push(&line(EVENT_BYTES_MAX));
         assert_eq!(decoder.next_event().unwrap().map(<[u8]>::len), Some(EVENT_BYTES_MAX));
         decoder.push(&line(EVENT_BYTES_MAX + 1));
         assert_eq!(decoder.next_event(), Err(TooLong));
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(EVENT_BYTES_MAX);
         decoder.push(&vec![b'x'; EVENT_BYTES_MAX + 1]);
         assert_eq!(decoder.next_event(), Err(TooLong), "a line without an end");
     }

@@ -1,0 +1,105 @@
+//! An agent as of one moment.
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::AgentSettings;
+use crate::conversation::{Conversation, Unfinished};
+use crate::name::{AgentId, TurnId};
+use crate::permission::Permissions;
+use crate::prompt::Prompt;
+use crate::store::{AgentRecord, Lease, Progress};
+
+/// Everything a read method, a list or the gate asks of an agent, of one moment. Never changed: the next one takes its
+/// place. Making one costs the same however long the conversation is.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub id: AgentId,
+    pub created_at: Timestamp,
+    /// Tells this agent from others that had its name.
+    pub born: u64,
+    pub parent: Option<AgentId>,
+    pub depth: u32,
+    /// The most this agent may ever hold; `None` when an administrator made it without a parent.
+    pub ceiling: Option<Arc<Permissions>>,
+    pub settings: Arc<AgentSettings>,
+    pub conversation: Conversation,
+    pub progress: Progress,
+    /// The turn that runs, if one does, and those that wait behind it, in their order.
+    pub turns: Arc<[TurnCard]>,
+    /// Proof that this process may write the agent; a temporary agent is not stored and has none.
+    pub(crate) lease: Option<Lease>,
+    /// The layered prompt, read on first use. Another place takes this one's when the prompt is to be read anew.
+    pub(crate) prompt: Arc<OnceLock<Prompt>>,
+}
+
+/// A turn that runs or waits.
+#[derive(Clone)]
+pub struct TurnCard {
+    pub id: TurnId,
+    pub running: bool,
+    pub(crate) cancel: CancellationToken,
+    /// Says whose the provider traffic inside it is, so it has to learn a new name.
+    pub(super) span: tracing::Span,
+}
+
+impl Snapshot {
+    /// An agent that does nothing yet, from what lies in the store or would lie there.
+    pub(crate) fn new(
+        record: AgentRecord,
+        conversation: Conversation,
+        lease: Option<Lease>,
+    ) -> Self {
+        Self {
+            id: record.id,
+            created_at: record.created_at,
+            born: record.born,
+            parent: record.parent,
+            depth: record.depth,
+            ceiling: record.ceiling.map(Arc::new),
+            settings: Arc::new(record.settings),
+            conversation,
+            progress: record.progress,
+            turns: Arc::from([]),
+            lease,
+            prompt: Arc::default(),
+        }
+    }
+
+    /// The agent as the store keeps it.
+    pub fn record(&self) -> AgentRecord {
+        AgentRecord {
+            id: self.id.clone(),
+            created_at: self.created_at,
+            born: self.born,
+            parent: self.parent.clone(),
+            depth: self.depth,
+            ceiling: self.ceiling.as_deref().cloned(),
+            settings: (*self.settings).clone(),
+            progress: self.progress,
+            message_count: self.conversation.len(),
+            last_action_at: self.conversation.history_from(0).next_back().map(|it| it.meta.at),
+        }
+    }
+
+    /// The turn that was cut off, unless one runs.
+    pub fn interrupted(&self) -> Option<Unfinished> {
+        self.turns.is_empty().then(|| self.conversation.unfinished()).flatten()
+    }
+
+    /// Cancels the turn of that name. False when there is none.
+    pub(super) fn cancel(&self, turn: &TurnId) -> bool {
+        let found = self.turns.iter().find(|card| card.id == *turn);
+        found.inspect(|card| card.cancel.cancel()).is_some()
+    }
+
+    /// The most a child of this agent may hold.
+    pub fn ceiling_for_children(&self) -> Permissions {
+        match &self.ceiling {
+            Some(ceiling) => self.settings.permissions.meet(ceiling),
+            None => self.settings.permissions.clone(),
+        }
+    }
+}

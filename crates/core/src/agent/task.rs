@@ -1,0 +1,325 @@
+//! The one task that changes an agent.
+//!
+//! It takes commands as they come and never waits while it does: what has to be written waits in a line of its own, and
+//! so do the turns. A write is begun on the agent as the last one left it; when the store has it, it is applied, shown,
+//! and answered, in that order. What the store refused changed nothing.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+
+use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::handle::{EnqueueError, Finish, Gone, Hooks, QUEUE_MAX, Renamed, Shown, Skipped, Work};
+use super::{AgentSettings, Snapshot, TurnCard};
+use crate::logs::turn_span;
+use crate::message::{Role, SharedMessage};
+use crate::name::{AgentId, TurnId};
+use crate::store::{Progress, Store, StoreError};
+
+pub(super) enum Command {
+    Enqueue(Box<Enqueue>),
+    Write(Write),
+    FollowParent(AgentId, oneshot::Sender<()>),
+    Cancel(TurnId, oneshot::Sender<bool>),
+}
+
+/// Work that is to wait for its turn.
+pub(super) struct Enqueue {
+    pub id: TurnId,
+    pub cancel: CancellationToken,
+    pub work: Box<dyn Work>,
+    pub reply: oneshot::Sender<Result<(), EnqueueError>>,
+}
+
+/// A change that is to be written.
+pub(super) struct Write {
+    pub begin: Begin,
+    pub reply: Reply,
+}
+
+/// Looks at the agent and begins to write. `None` when it refuses what it finds; it has then told why.
+type Begin = Box<dyn FnOnce(&Snapshot, &Arc<dyn Store>) -> Option<Writing> + Send>;
+
+type Reply = oneshot::Sender<Result<Arc<Snapshot>, StoreError>>;
+
+/// A write under way, and what it comes to when the store has it.
+pub(super) type Writing = BoxFuture<'static, Result<Effect, StoreError>>;
+
+pub(super) enum Effect {
+    None,
+    Said { messages: Vec<SharedMessage>, progress: Option<Progress> },
+    Set(AgentSettings),
+    Named(Renamed, Box<dyn FnOnce() + Send>),
+    Left,
+}
+
+pub(super) struct Task {
+    shown: Arc<Shown>,
+    hooks: Hooks,
+    commands: mpsc::Receiver<Command>,
+    /// The agent as of the last commit: what is shown of it, but for a moment.
+    now: Snapshot,
+    /// Writes that wait for the one that is under way.
+    pending: VecDeque<Write>,
+    writing: Option<(Writing, Reply)>,
+    queue: VecDeque<Queued>,
+    running: Option<Running>,
+    /// One for each turn in the queue, and perhaps some that were there: resolves when it is cancelled.
+    cancelled: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+struct Queued {
+    card: TurnCard,
+    work: Box<dyn Work>,
+}
+
+struct Running {
+    card: TurnCard,
+    /// `None` when it panicked: whoever waits for it learns that by its silence.
+    work: BoxFuture<'static, Option<Finish>>,
+}
+
+impl Task {
+    pub(super) fn new(
+        shown: Arc<Shown>,
+        now: Snapshot,
+        hooks: Hooks,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
+        Self {
+            shown,
+            hooks,
+            commands,
+            now,
+            pending: VecDeque::new(),
+            writing: None,
+            queue: VecDeque::new(),
+            running: None,
+            cancelled: FuturesUnordered::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let shown = self.shown.clone();
+        let mut going = std::pin::pin!(shown.going.cancelled());
+        let (mut here, mut wanted) = (true, true);
+        while here || self.is_busy() {
+            if !wanted && !self.is_busy() {
+                // Nobody has a handle any more, and so nobody can want anything.
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = &mut going, if here => here = false,
+                Some(written) = OptionFuture::from(self.writing.as_mut().map(|(it, _)| it)) => {
+                    self.written(written);
+                }
+                command = self.commands.recv(), if wanted => match command {
+                    Some(command) => self.take(command),
+                    None => wanted = false,
+                },
+                Some(()) = self.cancelled.next() => self.skip_cancelled(),
+                Some(finish) = OptionFuture::from(self.running.as_mut().map(|it| &mut it.work)) => {
+                    self.turn_ended(finish);
+                }
+            }
+            self.begin_write();
+            self.begin_turn();
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.writing.is_some()
+            || self.running.is_some()
+            || !self.pending.is_empty()
+            || !self.queue.is_empty()
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Write(write) => self.pending.push_back(write),
+            Command::Enqueue(enqueue) => self.enqueue(*enqueue),
+            Command::Cancel(turn, reply) => drop(reply.send(self.now.cancel(&turn))),
+            Command::FollowParent(parent, reply) => {
+                self.now.parent = Some(parent);
+                self.publish();
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    fn enqueue(&mut self, enqueue: Enqueue) {
+        let Enqueue { id, cancel, work, reply } = enqueue;
+        let refused = match self.shown.gone() {
+            Some(gone) => Some(EnqueueError::Gone(gone.error())),
+            None if self.now.turns.iter().any(|card| card.id == id) => {
+                Some(EnqueueError::Duplicate)
+            }
+            None if self.queue.len() >= QUEUE_MAX => Some(EnqueueError::Full),
+            None => None,
+        };
+        if let Some(refused) = refused {
+            let _ = reply.send(Err(refused));
+            return;
+        }
+        if self.running.is_some() {
+            self.cancelled.push(cancel.clone().cancelled_owned().boxed());
+        }
+        let span = turn_span(&self.now.id);
+        self.queue.push_back(Queued { card: TurnCard { id, running: false, cancel, span }, work });
+        self.show_turns();
+        // A caller that is gone has queued it all the same.
+        let _ = reply.send(Ok(()));
+    }
+
+    fn begin_turn(&mut self) {
+        if let Some(gone) = self.shown.gone() {
+            for queued in std::mem::take(&mut self.queue) {
+                queued.work.skip(Skipped::Gone(gone.error()));
+            }
+            return;
+        }
+        if self.running.is_some() {
+            return;
+        }
+        let Some(Queued { mut card, work }) = self.queue.pop_front() else { return };
+        if self.queue.is_empty() {
+            self.cancelled.clear();
+        }
+        card.running = true;
+        let work = AssertUnwindSafe(async move { work.run().await }).catch_unwind();
+        let work = work.map(Result::ok).instrument(card.span.clone()).boxed();
+        self.running = Some(Running { card, work });
+        self.show_turns();
+    }
+
+    fn turn_ended(&mut self, finish: Option<Finish>) {
+        self.running = None;
+        self.shown.touch();
+        self.show_turns();
+        if let Some(finish) = finish {
+            finish();
+        }
+    }
+
+    /// A turn that waits is over as soon as it is cancelled.
+    fn skip_cancelled(&mut self) {
+        let (skipped, kept): (VecDeque<_>, _) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|queued| queued.card.cancel.is_cancelled());
+        self.queue = kept;
+        self.show_turns();
+        for queued in skipped {
+            queued.work.skip(match self.shown.gone() {
+                Some(gone) => Skipped::Gone(gone.error()),
+                None => Skipped::Cancelled,
+            });
+        }
+    }
+
+    fn show_turns(&mut self) {
+        let running = self.running.iter().map(|running| &running.card);
+        let queued = self.queue.iter().map(|queued| &queued.card);
+        self.now.turns = running.chain(queued).cloned().collect();
+        self.publish();
+    }
+
+    fn begin_write(&mut self) {
+        while self.writing.is_none()
+            && let Some(Write { begin, reply }) = self.pending.pop_front()
+        {
+            match self.shown.gone() {
+                Some(gone) => drop(reply.send(Err(gone.error()))),
+                None => self.writing = begin(&self.now, &self.hooks.store).map(|it| (it, reply)),
+            }
+        }
+    }
+
+    fn written(&mut self, written: Result<Effect, StoreError>) {
+        let Some((_, reply)) = self.writing.take() else { return };
+        let answer = match written {
+            Ok(effect) => {
+                self.apply(effect);
+                Ok(self.publish())
+            }
+            Err(error) => {
+                self.heed(&error);
+                Err(error)
+            }
+        };
+        // Whoever asked may be gone: what was written is written.
+        let _ = reply.send(answer);
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Said { messages, progress } => self.said(messages, progress),
+            Effect::Set(settings) => {
+                if settings.cwd != self.now.settings.cwd {
+                    self.now.prompt = Arc::new(OnceLock::new());
+                }
+                self.now.settings = Arc::new(settings);
+            }
+            Effect::Named(Renamed { id, born, lease }, follow) => {
+                follow();
+                for card in self.now.turns.iter() {
+                    card.span.record("agent_id", id.as_str());
+                }
+                self.now.id = id;
+                self.now.born = born;
+                self.now.lease = lease.or(self.now.lease);
+            }
+            Effect::Left => self.shown.go(Gone::Left),
+        }
+    }
+
+    fn said(&mut self, messages: Vec<SharedMessage>, progress: Option<Progress>) {
+        self.hooks.logs.messages(&self.now.id, &messages);
+        self.now.progress = progress.unwrap_or(self.now.progress);
+        let summarised = messages.iter().any(|message| message.role == Role::Summary);
+        for message in messages {
+            self.now.conversation.push(message);
+        }
+        if summarised {
+            // The files the prompt came from may have changed since the conversation began.
+            self.now.prompt = Arc::new(OnceLock::new());
+            if self.now.lease.is_some() {
+                self.now.conversation.trim();
+            }
+        }
+    }
+
+    /// What the store says of the agent itself ends it here.
+    fn heed(&mut self, error: &StoreError) {
+        let gone = match error {
+            StoreError::Ended => Gone::Ended,
+            StoreError::LeaseLost => Gone::Lost,
+            _ => return,
+        };
+        self.shown.go(gone);
+        (self.hooks.gone)(&self.now.id, self.shown.number());
+    }
+
+    fn publish(&mut self) -> Arc<Snapshot> {
+        self.shown.publish(self.now.clone())
+    }
+}
+
+impl Drop for Task {
+    /// However it ends: nobody waits for an agent without a task, and nobody finds one.
+    fn drop(&mut self) {
+        if self.shown.gone().is_none() && std::thread::panicking() {
+            tracing::error!(agent = %self.now.id, "an agent's task panicked");
+            (self.hooks.gone)(&self.now.id, self.shown.number());
+        }
+        self.shown.go(Gone::Broken);
+        self.shown.over.cancel();
+    }
+}

@@ -1,0 +1,452 @@
+//! A conversation in memory, and what a model call sees of it.
+//!
+//! The history is append-only and is never edited: what is wrong with it (a message nobody answered, a tool call that
+//! a crash cut off) is left out or completed here, each time it is read. So there is no state that could be lost.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::list::List;
+use crate::message::{Message, Meta, Role, SharedMessage};
+use crate::name::TurnId;
+use crate::store::Window;
+
+/// The end of a history that is kept in memory, and the part of it that models see. Copies are cheap, whatever its
+/// length.
+#[derive(Clone, Default)]
+pub struct Conversation {
+    /// How many messages of the history lie before those in memory.
+    first: u64,
+    history: List<SharedMessage>,
+    /// What models see, up to the calls of the last step.
+    context: List<SharedMessage>,
+    /// The results of the last step, while nothing was said after it.
+    results: Option<Arc<Results>>,
+    context_bytes: usize,
+}
+
+/// What came of the calls of one step. Results are written down as they come and shown in the order of their calls.
+#[derive(Clone)]
+struct Results {
+    /// The place of each call by its id. Of two calls with one id, the first is answered first.
+    places: Arc<HashMap<String, Vec<usize>>>,
+    found: Vec<Option<SharedMessage>>,
+    /// Results of calls that the step did not make.
+    strays: Vec<SharedMessage>,
+}
+
+/// A turn that did not reach its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    pub turn: TurnId,
+    /// Ids of the tool calls that were begun and have no result: whether they took effect is not known.
+    pub open_calls: Vec<String>,
+}
+
+/// What stands in for the result of a tool call that was cut off.
+pub(crate) const INTERRUPTED_CALL: &str =
+    "Interrupted: whether this call took effect is not known.";
+
+impl Conversation {
+    pub fn new(window: Window) -> Self {
+        let mut conversation = Self { first: window.first, ..Self::default() };
+        for message in window.messages {
+            conversation.push(message);
+        }
+        conversation
+    }
+
+    pub fn push(&mut self, message: SharedMessage) {
+        match message.role {
+            Role::Summary => self.restart_context(&message),
+            _ => self.show(&message),
+        }
+        self.history.push(message);
+    }
+
+    /// How many messages the history has.
+    pub fn len(&self) -> u64 {
+        self.first + self.history.len() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index of the first message in memory; those before it are in the store alone.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The messages in memory, oldest first, from index `start` of the history on.
+    pub fn history_from(&self, start: u64) -> impl DoubleEndedIterator<Item = &SharedMessage> {
+        self.history.from(usize::try_from(start.saturating_sub(self.first)).unwrap_or(usize::MAX))
+    }
+
+    /// What a model call sees.
+    pub fn context(&self) -> Vec<SharedMessage> {
+        let results = self.results.iter().flat_map(|results| results.shown());
+        self.context.iter().chain(results).cloned().collect()
+    }
+
+    /// The context as it would be with `next` at its end: what the model is shown when `next` is sent.
+    pub fn context_with(&self, next: &SharedMessage) -> Vec<SharedMessage> {
+        let mut conversation = self.clone();
+        conversation.show(next);
+        conversation.context()
+    }
+
+    /// The turn that the conversation ends in the middle of, if it does: cut off by a restart, a cancel, its iteration limit
+    /// or a provider that failed. A turn that runs looks the same.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        let last = self.last_said()?;
+        let finished = last.role == Role::Assistant && !last.meta.interrupted;
+        if finished && last.tool_calls.is_empty() {
+            return None;
+        }
+        Some(Unfinished { turn: last.meta.turn.clone()?, open_calls: self.open_calls() })
+    }
+
+    /// The context with which an unfinished turn goes on, once the calls that were open have `results`. What the model
+    /// had not said to its end is left out.
+    pub fn resumed(&self, results: &[SharedMessage]) -> Vec<SharedMessage> {
+        let mut conversation = self.clone();
+        conversation.drop_cut_off();
+        results.iter().for_each(|result| conversation.show(result));
+        conversation.context()
+    }
+
+    /// Bytes of the context's text: never fewer than its tokens.
+    pub fn context_bytes(&self) -> usize {
+        self.context_bytes
+    }
+
+    /// Where in the history a message of the context stands. Searched from the end: callers ask for recent ones.
+    pub fn history_index(&self, message: &SharedMessage) -> Option<u64> {
+        let back =
+            self.history.iter().rev().position(|candidate| Arc::ptr_eq(candidate, message))?;
+        Some(self.len() - 1 - back as u64)
+    }
+
+    /// Lets go of what the last summary stands for. For agents that are stored: the store has it.
+    pub fn trim(&mut self) {
+        let Some(covers) = self.history.iter().rev().find_map(|it| it.meta.covers) else { return };
+        let covered = usize::try_from((covers as u64).saturating_sub(self.first)).unwrap_or(0);
+        let before = self.history.iter().take(covered);
+        let asked = before.enumerate().filter(|(_, it)| it.role == Role::User).last();
+        let kept = asked.map_or(covered, |(index, _)| index);
+        self.history = self.history.from(kept).cloned().collect();
+        self.first += kept as u64;
+    }
+
+    fn last_said(&self) -> Option<&SharedMessage> {
+        self.history.iter().rev().find(|message| message.role != Role::Summary)
+    }
+
+    /// Ids of the tool calls in the last step that have no result.
+    fn open_calls(&self) -> Vec<String> {
+        let calls = self.context.last().map_or(&[][..], |message| &message.tool_calls);
+        let found = self.results.iter().flat_map(|results| &results.found);
+        let open = calls.iter().zip(found).filter(|(_, result)| result.is_none());
+        open.map(|(call, _)| call.id.clone()).collect()
+    }
+
+    /// Puts `message` at the end of the context so that it stays valid for every provider: before a user message there is
+    /// no other unanswered one and no tool call without its result, and results stand in the order of their calls.
+    fn show(&mut self, message: &SharedMessage) {
+        match message.role {
+            Role::Tool => {
+                self.context_bytes += message.text_bytes();
+                match &mut self.results {
+                    Some(results) => Arc::make_mut(results).take(message),
+                    None => self.context.push(message.clone()),
+                }
+                return;
+            }
+            Role::User => {
+                self.end_step();
+                while let Some(unanswered) = self.pop_if(|last| last.role == Role::User) {
+                    self.context_bytes = self.context_bytes.saturating_sub(unanswered.text_bytes());
+                }
+            }
+            // Only a turn that was resumed says on what it had not said to the end.
+            Role::Assistant => {
+                self.end_step();
+                self.drop_cut_off();
+                self.results = Results::of(message).map(Arc::new);
+            }
+            Role::Summary => {}
+        }
+        self.context_bytes += message.text_bytes();
+        self.context.push(message.clone());
+    }
+
+    /// Moves the results of the last step into the context. Calls without one get a word in its place.
+    fn end_step(&mut self) {
+        let Some(results) = self.results.take() else { return };
+        let calls = self.context.last().cloned();
+        let calls = calls.as_ref().map_or(&[][..], |message| &message.tool_calls);
+        for (call, found) in calls.iter().zip(&results.found) {
+            let result = found.clone().unwrap_or_else(|| {
+                let stand_in = Message::tool_result(&call.id, INTERRUPTED_CALL, Meta::default());
+                self.context_bytes += stand_in.text_bytes();
+                Arc::new(stand_in)
+            });
+            self.context.push(result);
+        }
+        self.context.extend(results.strays.iter().cloned());
+    }
+
+    /// Takes away an answer that was cut off in the middle.
+    fn drop_cut_off(&mut self) {
+        if let Some(partial) =
+            self.pop_if(|last| last.role == Role::Assistant && last.meta.interrupted)
+        {
+            self.context_bytes = self.context_bytes.saturating_sub(partial.text_bytes());
+        }
+    }
+
+    fn pop_if(&mut self, matches: impl FnOnce(&Message) -> bool) -> Option<SharedMessage> {
+        match self.results.is_none() && self.context.last().is_some_and(|last| matches(last)) {
+            true => self.context.pop(),
+            false => None,
+        }
+    }
+
+    /// From a summary on, the context is the summary and what came after the part it stands for. One made in the middle
+    /// of a turn may stand for all there is: then what the turn is about follows it in the user's own words.
+    fn restart_context(&mut self, summary: &SharedMessage) {
+        let covers = summary.meta.covers.map_or(self.len(), |covers| covers as u64);
+        let covers = covers.min(self.len());
+        let within_turn = self.last_said().is_some_and(|last| last.role == Role::Tool);
+        let history = self.history.clone();
+        let asked = history.iter().rev().find(|it| it.role == Role::User);
+        let asked = asked.filter(|_| covers == self.len() && within_turn);
+        self.context = List::default();
+        self.results = None;
+        self.context.push(summary.clone());
+        self.context_bytes = summary.text_bytes();
+        if let Some(asked) = asked {
+            self.show(asked);
+        }
+        let kept = usize::try_from(covers.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        for message in history.from(kept).filter(|message| message.role != Role::Summary) {
+            self.show(message);
+        }
+    }
+}
+
+impl Results {
+    /// Room for the results of the calls in `message`; `None` when it makes none.
+    fn of(message: &Message) -> Option<Self> {
+        if message.tool_calls.is_empty() {
+            return None;
+        }
+        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+        for (place, call) in message.tool_calls.iter().enumerate().rev() {
+            places.entry(call.id.clone()).or_default().push(place);
+        }
+        let found = vec![None; message.tool_calls.len()];
+        Some(Self { places: Arc::new(places), found, strays: Vec::new() })
+    }
+
+    fn take(&mut self, result: &SharedMessage) {
+        let places = result.tool_call_id.as_ref().and_then(|id| self.places.get(id));
+        let mut free =
+            places.into_iter().flatten().rev().filter(|place| self.found[**place].is_none());
+        match free.next().copied() {
+            Some(place) => self.found[place] = Some(result.clone()),
+            None => self.strays.push(result.clone()),
+        }
+    }
+
+    fn shown(&self) -> impl Iterator<Item = &SharedMessage> {
+        self.found.iter().flatten().chain(&self.strays)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::ToolCall;
+
+    fn conversation(words: &str) -> Conversation {
+        let messages = words.split_whitespace().map(message).collect();
+        Conversation::new(Window { first: 0, messages })
+    }
+
+    fn context(conversation: &Conversation) -> String {
+        let words: Vec<_> = conversation.context().iter().map(|message| word(message)).collect();
+        words.join(" ")
+    }
+
+    /// Builds a conversation from words (`u1` user, `a1` assistant, `c1,2` assistant that calls tools 1 and 2, `t1`
+    /// result of call 1, `i1` assistant cut off, `s3` summary of the first 3) and compares the context, written the
+    /// same way.
+    fn check(history: &str, context: &str) {
+        let conversation = conversation(history);
+        assert_eq!(super::tests::context(&conversation), context, "{history}");
+        let bytes: usize = conversation.context().iter().map(|message| message.text_bytes()).sum();
+        assert_eq!(conversation.context_bytes(), bytes);
+    }
+
+    fn message(word: &str) -> SharedMessage {
+        let (kind, rest) = word.split_at(1);
+        let meta = Meta { turn: Some(TurnId::Number(1)), ..Meta::default() };
+        Arc::new(match kind {
+            "u" => Message::new(Role::User, rest, meta),
+            "a" => Message::new(Role::Assistant, rest, meta),
+            "i" => Message::new(Role::Assistant, rest, Meta { interrupted: true, ..meta }),
+            "c" => {
+                let call =
+                    |id: &str| ToolCall { id: id.into(), name: "n".into(), arguments: json!({}) };
+                Message::new(Role::Assistant, "", meta)
+                    .with_tool_calls(rest.split(',').map(call).collect())
+            }
+            "t" => Message::tool_result(rest, "done", meta),
+            _ => Message::new(Role::Summary, "sum", Meta { covers: rest.parse().ok(), ..meta }),
+        })
+    }
+
+    fn word(message: &Message) -> String {
+        let ids: Vec<_> = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+        match message.role {
+            Role::User => format!("u{}", message.content),
+            Role::Assistant if message.meta.interrupted => format!("i{}", message.content),
+            Role::Assistant if ids.is_empty() => format!("a{}", message.content),
+            Role::Assistant => format!("c{}", ids.join(",")),
+            Role::Tool if message.content == INTERRUPTED_CALL => {
+                format!("x{}", message.tool_call_id.as_deref().unwrap())
+            }
+            Role::Tool => format!("t{}", message.tool_call_id.as_deref().unwrap()),
+            Role::Summary => "s".into(),
+        }
+    }
+
+    #[test]
+    fn a_plain_conversation_is_its_context() {
+        check("u1 a1 u2 a2", "u1 a1 u2 a2");
+        check("u1 c1,2 t1 t2 a1", "u1 c1,2 t1 t2 a1");
+    }
+
+    #[test]
+    fn an_unanswered_message_is_left_out_when_the_next_comes() {
+        check("u1 a1 u2", "u1 a1 u2");
+        check("u1 a1 u2 u3 u4 a4", "u1 a1 u4 a4");
+    }
+
+    #[test]
+    fn a_cut_off_tool_call_gets_a_result() {
+        check("u1 c1,2 t1 u2", "u1 c1,2 t1 x2 u2");
+        check("u1 c1 u2 a2", "u1 c1 x1 u2 a2");
+    }
+
+    #[test]
+    fn results_stand_in_the_order_of_their_calls() {
+        check("u1 c1,2,3 t3 t1 t2 a1", "u1 c1,2,3 t1 t2 t3 a1");
+        check("u1 c1,2,3 t2 u2", "u1 c1,2,3 x1 t2 x3 u2");
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_is_replaced_when_its_turn_goes_on() {
+        check("u1 i1 u2", "u1 i1 u2");
+        check("u1 i1 a1 u2", "u1 a1 u2");
+        check("u1 c1 t1 i1 a1", "u1 c1 t1 a1");
+    }
+
+    /// `open` is `-` for a finished conversation, else the calls without a result.
+    fn check_unfinished(history: &str, open: &str, resumed: &str) {
+        let conversation = conversation(history);
+        let unfinished = conversation.unfinished();
+        let calls = unfinished.as_ref().map(|unfinished| unfinished.open_calls.join(","));
+        assert_eq!(calls.as_deref().unwrap_or("-"), open, "{history}");
+        let calls = unfinished.map_or(Vec::new(), |unfinished| unfinished.open_calls);
+        let result = |id: &String| message(&format!("t{id}"));
+        let results: Vec<_> = calls.iter().map(result).collect();
+        let words: Vec<_> = conversation.resumed(&results).iter().map(|it| word(it)).collect();
+        assert_eq!(words.join(" "), resumed, "{history}");
+    }
+
+    #[test]
+    fn a_turn_that_was_cut_off_is_told_from_one_that_ended() {
+        check_unfinished("", "-", "");
+        check_unfinished("u1 a1", "-", "u1 a1");
+        check_unfinished("u1 a1 u2", "", "u1 a1 u2");
+        check_unfinished("u1 i1", "", "u1");
+        check_unfinished("u1 c1,2", "1,2", "u1 c1,2 t1 t2");
+        check_unfinished("u1 c1,2 t2", "1", "u1 c1,2 t1 t2");
+        check_unfinished("u1 c1 t1", "", "u1 c1 t1");
+        check_unfinished("u1 a1 u2 c1 s2", "1", "s u2 c1 t1");
+    }
+
+    #[test]
+    fn a_summary_replaces_what_it_covers() {
+        check("u1 a1 u2 a2 s2 u3 a3", "s u2 a2 u3 a3");
+        check("u1 a1 s2 u2 a2 u3 a3 s5 u4", "s u3 a3 u4");
+        check("u1 a1 s2", "s");
+    }
+
+    #[test]
+    fn a_summary_in_the_middle_of_a_turn_leaves_what_was_asked() {
+        check("u1 a1 u2 c1 t1 s5", "s u2");
+        check("u1 a1 u2 c1 t1 s5 a2 u3", "s u2 a2 u3");
+        check("u1 c1 t1 s3 c2 t2 s6", "s u1");
+        check("u1 a1 u2 c1 t1 s2", "s u2 c1 t1");
+    }
+
+    proptest! {
+        #[test]
+        fn any_history_gives_a_valid_context(words in prop::collection::vec("u|a|i|c[12](,3)?|t[123]|s[0-9]", 0..20)) {
+            let history = words.iter().map(|word| message(word)).collect();
+            let conversation = Conversation::new(Window { first: 0, messages: history });
+            let next = conversation.context_with(&message("unext"));
+            prop_assert_eq!(word(next.last().unwrap()), "unext");
+            for pair in next.windows(2) {
+                prop_assert!(!(pair[0].role == Role::User && pair[1].role == Role::User));
+            }
+            let mut open = std::collections::BTreeSet::new();
+            for message in &next {
+                prop_assert!(open.is_empty() || message.role == Role::Tool, "a call without its result");
+                open.extend(message.tool_calls.iter().map(|call| call.id.clone()));
+                message.tool_call_id.as_ref().map(|id| open.remove(id));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_summary_stands_for_leaves_memory() {
+        let trimmed = |words: &str, first: u64| {
+            let mut conversation = conversation(words);
+            let before = (context(&conversation), conversation.len());
+            conversation.trim();
+            assert_eq!((context(&conversation), conversation.len()), before, "{words}");
+            assert_eq!(conversation.first(), first, "{words}");
+            // Read again from the store it is the same.
+            let messages = conversation.history_from(0).cloned().collect();
+            let again = Conversation::new(Window { first, messages });
+            assert_eq!((context(&again), again.len()), before, "{words}");
+        };
+        trimmed("u1 a1 u2 a2", 0);
+        trimmed("u1 a1 u2 a2 s2 u3 a3", 0);
+        trimmed("u1 a1 u2 a2 s4 u3 a3", 2);
+        trimmed("u1 a1 u2 a2 s4 u3 a3 u4 a4 s9 u5", 7);
+        trimmed("u1 c1 t1 s3 c2 t2 s6", 0);
+        trimmed("u1 a1 u2 c1 t1 s5 a2 u3", 2);
+    }
+
+    /// A model may ask for more in one step than anybody expects, and each result is a push.
+    #[test]
+    fn many_calls_in_one_step_are_placed_in_order() {
+        const CALLS: usize = 10_000;
+        let ids: Vec<_> = (0..CALLS).map(|id| id.to_string()).collect();
+        let mut conversation = conversation(&format!("u1 c{}", ids.join(",")));
+        for id in ids.iter().rev() {
+            conversation.push(message(&format!("t{id}")));
+        }
+        let results = conversation.context().split_off(2);
+        assert!(results.iter().map(|it| it.tool_call_id.as_ref()).eq(ids.iter().map(Some)));
+    }
+}

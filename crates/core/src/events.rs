@@ -1,0 +1,35 @@
+//! What happens in a turn, and what it comes to.
+
+use crate::message::ToolCall;
+use crate::provider::Usage;
+use crate::store::ApprovalRecord;
+
+/// Something that happened in a turn.
+#[derive(Debug)]
+pub enum TurnEvent<'a> {
+    Text(&'a str),
+    ToolCall(&'a ToolCall),
+    /// `refused_by` names the rule of the gate that refused the call.
+    ToolResult {
+        id: &'a str,
+        content: &'a str,
+        refused_by: Option<&'static str>,
+    },
+    ApprovalRequested(&'a ApprovalRecord),
+    Usage(Usage),
+}
+
+/// Takes the events of one turn. Must not block: a reader that cannot keep up is the sink's own problem.
+pub trait EventSink: Send {
+    /// False when the sink takes no more; it is then dropped and the turn goes on without it.
+    fn event(&mut self, event: TurnEvent<'_>) -> bool;
+}
+
+/// How a turn ended, when it did not fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnOutcome {
+    /// The text of all steps, joined as it was streamed.
+    pub content: String,
+    pub cancelled: bool,
+    pub halted_at_iteration_limit: bool,
+}

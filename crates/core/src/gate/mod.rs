@@ -1,0 +1,244 @@
+//! The gate: the one place, and the one order, in which a tool call is let through or refused.
+//!
+//! known → schema → enabled → level → target agent → every path → approval → run. What is decided here on paths is for
+//! the refusal's sake: tools open what they were allowed beneath an opened root, so nothing that changes between the
+//! decision and the act can widen it.
+
+mod case;
+mod refusal;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::{Agent, Snapshot};
+use crate::approval::{Announce, Approvals, Question, Verdict};
+use crate::kin::{Kin, Rights};
+use crate::message::ToolCall;
+use crate::name::AgentId;
+use crate::on_thread;
+use crate::permission::Grants;
+use crate::store::StoreError;
+use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Tool, Toolbox};
+
+pub use case::{Case, Ruling};
+pub use refusal::{APPROVAL_RULE, Act, CONFIGURATION, Refusal, check_place};
+
+pub struct Gate {
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) toolbox: Arc<Toolbox>,
+    pub(crate) approvals: Arc<Approvals>,
+    /// How long one tool call may take.
+    pub(crate) tool_timeout: Duration,
+    /// Whether the kernel can hold commands within an agent's permissions.
+    pub(crate) commands_confined: bool,
+    /// What the agent tools reach other agents by. Set once: those reach turns, which reach this gate.
+    pub(crate) colleagues: OnceLock<Weak<dyn Colleagues>>,
+}
+
+/// What a tool call came to.
+pub(crate) struct ToolOutcome {
+    /// For the model.
+    pub content: String,
+    /// The rule that refused it, where one did.
+    pub refused_by: Option<&'static str>,
+}
+
+/// What the model is told of a call that a cancel ended, or kept from being begun.
+const CANCELLED: &str = "Interrupted: the turn was cancelled.";
+
+impl ToolOutcome {
+    fn interrupted() -> Self {
+        Self { content: CANCELLED.into(), refused_by: None }
+    }
+}
+
+/// What the gate would say to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Explanation {
+    Allowed,
+    NeedsApproval(String),
+    Refused(Refusal),
+}
+
+/// Why a tool that was begun is to end.
+enum Stop {
+    Cancelled,
+    Late,
+}
+
+impl Gate {
+    /// Carries out a tool call, or says why not. The text is for the model. After a cancel it returns when what the call
+    /// started has ended, or could not be ended within [`ENDING_MAX`].
+    pub(crate) async fn call(
+        &self,
+        agent: &Agent,
+        call: &ToolCall,
+        cancel: CancellationToken,
+        announce: Announce,
+    ) -> ToolOutcome {
+        // What waits behind others of its step, and what waited for leave, may come to its turn after the cancel.
+        if cancel.is_cancelled() {
+            return ToolOutcome::interrupted();
+        }
+        match self.let_through(agent, call, &cancel, &announce).await {
+            Err(refusal) => ToolOutcome {
+                content: format!("Refused: {refusal}."),
+                refused_by: Some(refusal.rule()),
+            },
+            Ok(_) if cancel.is_cancelled() => ToolOutcome::interrupted(),
+            Ok((tool, access)) => {
+                let Some(colleagues) = self.colleagues.get().and_then(Weak::upgrade) else {
+                    let content = "Failed: the server is stopping".into();
+                    return ToolOutcome { content, refused_by: None };
+                };
+                // Its own, so that a call whose time is over can be told so alone.
+                let own = cancel.child_token();
+                let invocation = Invocation {
+                    agent: agent.clone(),
+                    arguments: call.arguments.clone(),
+                    access,
+                    cancel: own.clone(),
+                    announce,
+                    colleagues,
+                };
+                let content = self.run(&*tool, invocation, own).await;
+                ToolOutcome { content, refused_by: None }
+            }
+        }
+    }
+
+    async fn run(&self, tool: &dyn Tool, call: Invocation, cancel: CancellationToken) -> String {
+        let mut running = tool.run(call);
+        let stop = tokio::select! {
+            biased;
+            done = &mut running => return said(done),
+            () = cancel.cancelled() => Stop::Cancelled,
+            () = tokio::time::sleep(self.tool_timeout) => Stop::Late,
+        };
+        cancel.cancel();
+        let came_to = tokio::time::timeout(ENDING_MAX, running).await;
+        let why = match stop {
+            Stop::Cancelled => CANCELLED.to_owned(),
+            Stop::Late => {
+                format!("Failed: the tool took longer than {} s", self.tool_timeout.as_secs())
+            }
+        };
+        match came_to {
+            Ok(Ok(text) | Err(text)) if !text.is_empty() => format!("{why}\n{text}"),
+            Ok(_) => why,
+            Err(_) => {
+                let name = &tool.spec().name;
+                tracing::warn!(tool = name, "a tool did not end when it was told to");
+                why
+            }
+        }
+    }
+
+    async fn let_through(
+        &self,
+        agent: &Agent,
+        call: &ToolCall,
+        cancel: &CancellationToken,
+        announce: &Announce,
+    ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
+        let (tool, ruling) = self.decide(&agent.snapshot(), &call.name, &call.arguments).await?;
+        let (reason, grant) = match ruling {
+            Ruling::Allowed(access) => return Ok((tool, access)),
+            Ruling::Ask { reason, grant, .. } => (reason, grant),
+        };
+        let question = Question {
+            tool: call.name.clone(),
+            arguments: call.arguments.clone(),
+            reason,
+            grant: grant.clone(),
+        };
+        match self.approvals.ask(agent, question, cancel, announce).await {
+            Ok(Verdict::Allowed) => {}
+            Ok(Verdict::Denied(why)) => return Err(Refusal::Approval(why)),
+            Err(error) => {
+                tracing::error!(%error, "an approval could not be stored");
+                return Err(Refusal::Approval("the request for approval could not be stored"));
+            }
+        }
+        // It may have waited for minutes: the agent may be trusted less by now, or a link lead elsewhere.
+        match self.decide(&agent.snapshot(), &call.name, &call.arguments).await? {
+            (tool, Ruling::Allowed(access)) => Ok((tool, access)),
+            (tool, Ruling::Ask { access, grant: now, .. }) if now == grant => Ok((tool, access)),
+            _ => Err(Refusal::Approval("it would touch something else by now than was approved")),
+        }
+    }
+
+    /// Decides on a call without carrying it out.
+    pub async fn decide(
+        &self,
+        agent: &Snapshot,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<(Arc<dyn Tool>, Ruling), Refusal> {
+        let (tool, case) = self.case(agent, name, arguments).await?;
+        // Resolving paths touches the disk.
+        Ok((tool, on_thread(move || case.decide()).await?))
+    }
+
+    /// What a decision on a call rests on.
+    pub async fn case(
+        &self,
+        agent: &Snapshot,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<(Arc<dyn Tool>, Case), Refusal> {
+        let tool = self.toolbox.get(name).ok_or_else(|| Refusal::UnknownTool(name.into()))?;
+        let needs = tool.needs(arguments).map_err(Refusal::Arguments)?;
+        let unknown = |error: StoreError| Refusal::Unknown(error.to_string());
+        let Rights { effective, ceiling, ancestors } =
+            self.kin.rights(agent).await.map_err(unknown)?;
+        let case = Case {
+            tool: name.into(),
+            cwd: agent.settings.cwd.clone(),
+            command_dir: agent.settings.cwd.clone(),
+            base: effective,
+            ceiling,
+            grants: agent.settings.grants.clone(),
+            parent: ancestors.first().map(|parent| parent.id.clone()),
+            descendants: self.descendants(agent, &needs).await.map_err(unknown)?,
+            confined: self.commands_confined,
+            needs,
+            reasons: Vec::new(),
+            asked: Grants::default(),
+        };
+        Ok((tool.clone(), case))
+    }
+
+    /// Of the agents that a call would message, those that descend from the calling one, or are it.
+    async fn descendants(
+        &self,
+        agent: &Snapshot,
+        needs: &[Need],
+    ) -> Result<BTreeSet<AgentId>, StoreError> {
+        let mut found = BTreeSet::new();
+        for need in needs {
+            let Need::Message(target) = need else { continue };
+            let descends = *target == agent.id
+                || self.kin.ancestors(target).await?.iter().any(|it| it.id == agent.id);
+            found.extend(descends.then(|| target.clone()));
+        }
+        Ok(found)
+    }
+
+    /// What the gate would say to a call, without making it.
+    pub async fn explain(&self, agent: &Agent, tool: &str, arguments: &Value) -> Explanation {
+        match self.decide(&agent.snapshot(), tool, arguments).await {
+            Ok((_, Ruling::Allowed(_))) => Explanation::Allowed,
+            Ok((_, Ruling::Ask { reason, .. })) => Explanation::NeedsApproval(reason),
+            Err(refusal) => Explanation::Refused(refusal),
+        }
+    }
+}
+
+fn said(done: Result<String, String>) -> String {
+    done.unwrap_or_else(|failure| format!("Failed: {failure}"))
+}

@@ -1,0 +1,114 @@
+//! Who descends from whom, and what follows from it: who may do what to which agent, and how much of its permissions an
+//! agent can use. Asked of what is live here first, and of the store for the rest, which other processes may change.
+
+use std::sync::Arc;
+
+use crate::agent::Snapshot;
+use crate::authority::{Action, Denied, Requester, authorize};
+use crate::directory::Directory;
+use crate::name::AgentId;
+use crate::permission::{Level, Permissions};
+use crate::store::{Store, StoreError};
+
+pub(crate) struct Kin {
+    pub directory: Arc<Directory>,
+    pub store: Arc<dyn Store>,
+    /// Whether agents below `yolo` may have the network at all.
+    pub network: bool,
+}
+
+/// An ancestor as it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct Ancestor {
+    pub id: AgentId,
+    pub permissions: Permissions,
+}
+
+/// What an agent may do at one moment: all that a decision rests on.
+pub(crate) struct Rights {
+    /// Without asking: what it holds and was granted, met with what its ancestors hold and what the server allows. So
+    /// whoever narrows an agent narrows its descendants with it.
+    pub effective: Permissions,
+    /// What it may be given leave for; `None` when there is no bound.
+    pub ceiling: Option<Permissions>,
+    /// Its parent and those above it.
+    pub ancestors: Vec<Ancestor>,
+}
+
+impl Kin {
+    /// The agent's ancestors, nearest first. Those that are not live here are read from the store each time: the process
+    /// that has them may have narrowed them a moment ago.
+    pub async fn ancestors(&self, id: &AgentId) -> Result<Vec<Ancestor>, StoreError> {
+        let lineage = self.directory.lineage(id);
+        let live = lineage.live.iter().skip(1).map(|(id, snapshot)| Ancestor {
+            id: id.clone(),
+            permissions: snapshot.settings.permissions.clone(),
+        });
+        let mut ancestors: Vec<_> = live.collect();
+        let Some(next) = lineage.next else { return Ok(ancestors) };
+        // By the last one that is here, whose row knows its parent's name; a temporary agent has none.
+        let (from, mut skipped) = match lineage.live.last() {
+            Some((id, _)) if !id.is_temp() => (id, 1),
+            Some(_) => (&next, 0),
+            None => (&next, 1),
+        };
+        if from.is_temp() {
+            return Ok(ancestors);
+        }
+        let mut stored = self.store.lineage(from).await?;
+        if stored.is_empty() && *from != next {
+            // It is being renamed, and has its new name in the store already; its parent is who it was.
+            (stored, skipped) = (self.store.lineage(&next).await?, 0);
+        }
+        if stored.is_empty() && !lineage.live.is_empty() {
+            // A parent that is gone leaves nothing that its child may use.
+            return Err(StoreError::Ended);
+        }
+        let stored = stored.into_iter().skip(skipped);
+        ancestors.extend(
+            stored
+                .map(|record| Ancestor { id: record.id, permissions: record.settings.permissions }),
+        );
+        Ok(ancestors)
+    }
+
+    pub async fn authorize(
+        &self,
+        requester: &Requester,
+        action: Action,
+        target: &AgentId,
+    ) -> Result<(), AuthorizeError> {
+        let Requester::Agent(own) = requester else { return Ok(()) };
+        let ids = |ancestors: Vec<Ancestor>| ancestors.into_iter().map(|it| it.id).collect();
+        let ancestors: Vec<_> = self.ancestors(target).await.map(ids)?;
+        let own_parent = match action {
+            Action::Send => self.ancestors(own).await?.into_iter().next().map(|it| it.id),
+            Action::Read | Action::Manage => None,
+        };
+        Ok(authorize(requester, action, target, &ancestors, own_parent.as_ref())?)
+    }
+
+    pub async fn rights(&self, agent: &Snapshot) -> Result<Rights, StoreError> {
+        let ancestors = self.ancestors(&agent.id).await?;
+        let below = |permissions: Permissions| {
+            ancestors.iter().fold(permissions, |met, ancestor| met.meet(&ancestor.permissions))
+        };
+        let mut own = agent.settings.permissions.clone();
+        own.write = own.write.with(agent.settings.grants.write_paths.iter().cloned());
+        own.network &= self.network || own.level == Level::Yolo;
+        Ok(Rights {
+            effective: below(own),
+            ceiling: agent.ceiling.as_deref().cloned().map(below),
+            ancestors,
+        })
+    }
+}
+
+/// Why something is not done to an agent.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum AuthorizeError {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

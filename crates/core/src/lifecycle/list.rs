@@ -1,0 +1,157 @@
+//! Who there is, by page.
+
+use std::sync::Arc;
+
+use super::{AccessError, Lifecycle};
+use crate::agent::Snapshot;
+use crate::authority::Requester;
+use crate::kin::Ancestor;
+use crate::name::AgentId;
+use crate::store::{AgentQuery, AgentRecord, ListedAgent, StoreError};
+
+/// Agents that are read from the store at once.
+const PAGE: u32 = 1_000;
+
+/// An agent as a list shows it.
+pub struct Card {
+    pub record: AgentRecord,
+    pub status: Status,
+    pub child_count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Idle,
+    Running,
+    Stored,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// Only those behind this one, which must be in the list itself.
+    pub after: Option<AgentId>,
+    /// All without one.
+    pub limit: Option<u32>,
+}
+
+pub struct CardPage {
+    pub cards: Vec<Card>,
+    /// There are more behind the last.
+    pub more: bool,
+}
+
+impl Lifecycle {
+    /// The agents `requester` may see: all for the administrator, its own line for an agent. Permanent ones come first, in
+    /// the order in which they were made, then the temporary ones.
+    pub async fn list(
+        &self,
+        requester: &Requester,
+        query: ListQuery,
+    ) -> Result<CardPage, AccessError> {
+        self.release_lost();
+        if let Some(after) = &query.after
+            && !self.is_listed(requester, after).await?
+        {
+            // Whoever walks the pages must not take the end of this one for the end of the list.
+            return Err(AccessError::Unknown(after.clone()));
+        }
+        let line_of = match requester {
+            Requester::Administrator => None,
+            Requester::Agent(own) => Some(own.clone()),
+        };
+        let limit = query.limit.map_or(usize::MAX, |limit| limit as usize);
+        let mut cards = Vec::new();
+        let mut after = query.after;
+        let mut more = after.as_ref().is_none_or(|after| !after.is_temp());
+        while more && cards.len() < limit {
+            let room = u32::try_from(limit - cards.len()).unwrap_or(PAGE).min(PAGE);
+            let asked = AgentQuery {
+                after: after.take(),
+                limit: room,
+                line_of: line_of.clone(),
+                working: false,
+            };
+            let page = self.store.agents(asked).await?;
+            more = page.more;
+            after = page.agents.last().map(|agent| agent.record.id.clone());
+            cards.extend(page.agents.into_iter().map(|agent| self.card(agent)));
+        }
+        if !more {
+            let after = after.filter(AgentId::is_temp);
+            more = self.add_temporary(line_of.as_ref(), after.as_ref(), limit, &mut cards).await?;
+        }
+        Ok(CardPage { cards, more })
+    }
+
+    async fn is_listed(&self, requester: &Requester, id: &AgentId) -> Result<bool, StoreError> {
+        if self.born(id).await?.is_none() {
+            return Ok(false);
+        }
+        let Requester::Agent(own) = requester else { return Ok(true) };
+        let descends = |line: &[Ancestor], from: &AgentId| line.iter().any(|it| it.id == *from);
+        Ok(own == id
+            || descends(&self.kin.ancestors(id).await?, own)
+            || descends(&self.kin.ancestors(own).await?, id))
+    }
+
+    /// A stored agent as it is now: the store is behind what is live here by nothing, but does not know what runs.
+    fn card(&self, listed: ListedAgent) -> Card {
+        let ListedAgent { record, child_count } = listed;
+        let child_count = child_count + self.directory.temporary_children(&record.id);
+        match self.directory.peek(&record.id) {
+            Some(agent) => Card { child_count, ..live_card(&agent) },
+            None => Card { record, status: Status::Stored, child_count },
+        }
+    }
+
+    /// Adds temporary agents up to `limit` cards. True when some are left.
+    async fn add_temporary(
+        &self,
+        line_of: Option<&AgentId>,
+        after: Option<&AgentId>,
+        limit: usize,
+        cards: &mut Vec<Card>,
+    ) -> Result<bool, StoreError> {
+        let mut temporary = self.temporary(line_of).await?;
+        temporary.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        let behind = after.and_then(|after| temporary.iter().position(|it| it.id == *after));
+        let mut rest = temporary.into_iter().skip(behind.map_or(0, |place| place + 1));
+        let room = limit.saturating_sub(cards.len());
+        cards.extend(rest.by_ref().take(room).map(|agent| Card {
+            child_count: self.directory.temporary_children(&agent.id),
+            ..live_card(&agent)
+        }));
+        Ok(rest.next().is_some())
+    }
+
+    /// The temporary agents, of one line where one is named.
+    pub(crate) async fn temporary(
+        &self,
+        line_of: Option<&AgentId>,
+    ) -> Result<Vec<Arc<Snapshot>>, StoreError> {
+        let Some(own) = line_of else {
+            let all = self.directory.agents().into_iter().map(|agent| agent.snapshot());
+            return Ok(all.filter(|agent| agent.id.is_temp()).collect());
+        };
+        let beneath = self.directory.family(own).into_iter().map(|agent| agent.snapshot());
+        let above = self.kin.ancestors(own).await?.into_iter();
+        let above = above.filter_map(|it| self.directory.peek(&it.id));
+        Ok(beneath.chain(above).filter(|agent| agent.id.is_temp()).collect())
+    }
+
+    /// Whether there is an agent and every one was told to shut down.
+    pub(crate) async fn all_shut_down(&self) -> Result<bool, StoreError> {
+        let live = self.directory.agents();
+        if live.iter().any(|agent| !agent.look().progress.should_shutdown) {
+            return Ok(false);
+        }
+        let working = AgentQuery { after: None, limit: 1, line_of: None, working: true };
+        let working = self.store.agents(working).await?;
+        Ok(working.agents.is_empty())
+    }
+}
+
+fn live_card(agent: &Snapshot) -> Card {
+    let status = if agent.turns.is_empty() { Status::Idle } else { Status::Running };
+    Card { record: agent.record(), status, child_count: 0 }
+}

@@ -1,0 +1,108 @@
+//! Requests for leave.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{AgentSettings, Holder, Lease, StoreError};
+use crate::name::AgentId;
+
+#[async_trait]
+pub trait ApprovalStore: Send + Sync {
+    /// Stores a new approval, which waits in this process. Of its agent's older ones, the oldest may go. `Ended` when
+    /// the agent was ended.
+    async fn put_approval(&self, approval: ApprovalRecord) -> Result<(), StoreError>;
+
+    /// Notes how an approval ended and, in the same step, what it gave its agent. One that went with its agent stays
+    /// gone.
+    async fn settle_approval(&self, settlement: Settlement) -> Result<(), StoreError>;
+
+    /// One approval, whoever asked.
+    async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError>;
+
+    /// A page of approvals, oldest first; of temporary agents, only those of this process. One that waited in a process
+    /// which is gone is `DeniedByRestart`.
+    async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalPage, StoreError>;
+}
+
+/// A request for leave, as it lies in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalRecord {
+    pub id: String,
+    pub agent: AgentId,
+    pub tool: String,
+    pub arguments: Value,
+    pub reason: String,
+    pub created_at: Timestamp,
+    pub status: ApprovalStatus,
+}
+
+/// How an approval ended.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    pub id: String,
+    pub status: ApprovalStatus,
+    /// The settings of the held agent that asked, with what it was granted.
+    pub grant: Option<(Lease, AgentSettings)>,
+}
+
+/// An approval, and where it waits if it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredApproval {
+    pub record: ApprovalRecord,
+    /// The other living process in which it waits.
+    pub waits_in: Option<Holder>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalQuery {
+    pub agent: Option<AgentId>,
+    /// Only those of this agent and of its stored descendants.
+    pub line_of: Option<AgentId>,
+    /// Only those behind this one.
+    pub after: Option<String>,
+    pub limit: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalPage {
+    pub approvals: Vec<ApprovalRecord>,
+    pub more: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalStatus {
+    Pending,
+    AllowedOnce,
+    AllowedSession,
+    Denied,
+    TimedOut,
+    /// The turn that asked was cancelled.
+    Cancelled,
+    /// The process in which it waited is gone.
+    DeniedByRestart,
+}
+
+impl ApprovalStatus {
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::AllowedOnce,
+        Self::AllowedSession,
+        Self::Denied,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::DeniedByRestart,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::AllowedOnce => "allowed_once",
+            Self::AllowedSession => "allowed_session",
+            Self::Denied => "denied",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::DeniedByRestart => "denied_by_restart",
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What can be changed on a living agent, as one value.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::permission::{Grants, Permissions};
+
+/// What can be changed on a living agent. Stores keep it whole, so a further setting is a field here, with a default for
+/// the agents that were stored without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSettings {
+    /// What the agent may do without asking.
+    pub permissions: Permissions,
+    /// What was granted while it ran, beside the permissions.
+    #[serde(default)]
+    pub grants: Grants,
+    /// Alias of the model, `None` for the server's default.
+    #[serde(default)]
+    pub model: Option<String>,
+    pub cwd: PathBuf,
+    /// Replaces the layered prompt, where one was given.
+    #[serde(default)]
+    pub system_prompt: Option<String>,
+}

@@ -1,0 +1,210 @@
+//! Who answers when the agent of `nexus3 exec` needs leave: nobody, the person at the terminal, or a yes to everything.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use nexus_core::approval::ApprovalMode;
+use nexus_protocol::Target;
+use nexus_protocol::api::Api as _;
+use nexus_protocol::permission::{
+    ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
+};
+use nexus_server::DirectAgentApi;
+use tokio::sync::mpsc;
+
+use crate::output::complain;
+
+/// What `--approve` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Approve {
+    /// Deny it
+    Never,
+    /// Ask on the terminal
+    Ask,
+    /// Allow it, as far as the preset lets anybody allow it
+    All,
+}
+
+/// Whoever answers.
+pub enum Approver {
+    Nobody,
+    Person(Terminal),
+    Everything,
+}
+
+impl Approver {
+    /// The one that was asked for; where nothing was said, the person who watches, if one does.
+    pub fn choose(asked: Option<Approve>) -> Self {
+        match asked {
+            Some(Approve::Never) => Self::Nobody,
+            Some(Approve::All) => Self::Everything,
+            Some(Approve::Ask) => match Terminal::open() {
+                Ok(terminal) => Self::Person(terminal),
+                Err(_) => {
+                    complain(
+                        "Warning: --approve ask: there is no terminal to ask on, so what needs approval is denied",
+                    );
+                    Self::Nobody
+                }
+            },
+            // Somebody who cannot see the question must not be waited for.
+            None if io::stderr().is_terminal() => {
+                Terminal::open().map_or(Self::Nobody, Self::Person)
+            }
+            None => Self::Nobody,
+        }
+    }
+
+    pub fn mode(&self) -> ApprovalMode {
+        match self {
+            Self::Nobody => ApprovalMode::Deny,
+            Self::Person(_) | Self::Everything => ApprovalMode::Ask { timeout: PATIENCE },
+        }
+    }
+
+    /// Answers question after question. A person is asked one at a time.
+    pub async fn run(
+        self,
+        api: DirectAgentApi,
+        mut questions: mpsc::UnboundedReceiver<ApprovalEntry>,
+    ) {
+        let mut approver = self;
+        while let Some(question) = questions.recv().await {
+            let approval_id = question.approval_id.clone();
+            let asked = tokio::task::spawn_blocking(move || {
+                let decision = approver.decide(&question);
+                (approver, decision)
+            });
+            let Ok((back, decision)) = asked.await else { return };
+            approver = back;
+            let params = RespondApprovalParams { approval_id, decision };
+            if let Err(error) = api.call::<RespondApproval>(&Target::Server, params).await {
+                complain(format_args!("Warning: the answer did not arrive: {error}"));
+            }
+        }
+    }
+
+    fn decide(&mut self, question: &ApprovalEntry) -> ApprovalDecision {
+        match self {
+            Self::Nobody => ApprovalDecision::Deny,
+            Self::Everything => ApprovalDecision::AllowOnce,
+            Self::Person(terminal) => {
+                let asked = ask(question, &mut terminal.keyboard, &mut terminal.screen);
+                asked.unwrap_or(ApprovalDecision::Deny)
+            }
+        }
+    }
+}
+
+/// A person may go and look before answering; `-t` and Ctrl-C end the wait sooner.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The terminal this program belongs to, whatever its input and output are.
+pub struct Terminal {
+    keyboard: BufReader<File>,
+    screen: File,
+}
+
+impl Terminal {
+    fn open() -> io::Result<Self> {
+        let screen = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+        Ok(Self { keyboard: BufReader::new(screen.try_clone()?), screen })
+    }
+}
+
+/// Shows the question until it is answered. An end of the input is a no.
+fn ask(
+    question: &ApprovalEntry,
+    keyboard: &mut impl BufRead,
+    screen: &mut impl Write,
+) -> io::Result<ApprovalDecision> {
+    let (agent, tool) = (shown(&question.agent_id), shown(&question.tool));
+    let arguments = shown(&question.arguments.to_string());
+    let reason = shown(&question.reason);
+    write!(screen, "\n{agent} calls {tool} {arguments}\nIt asks to {reason}.\n")?;
+    loop {
+        write!(screen, "Allow it? y (once), n (no), always (while the agent lives): ")?;
+        screen.flush()?;
+        let mut answer = String::new();
+        if keyboard.read_line(&mut answer)? == 0 {
+            return Ok(ApprovalDecision::Deny);
+        }
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => return Ok(ApprovalDecision::AllowOnce),
+            "a" | "always" => return Ok(ApprovalDecision::AllowSession),
+            "n" | "no" => return Ok(ApprovalDecision::Deny),
+            _ => {}
+        }
+    }
+}
+
+/// A model's words on a person's screen: what would move the cursor, hide or reorder text is spelled out.
+fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let reorders = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+        if c.is_control() || reorders {
+            let _ = write!(out, "{}", c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn question() -> ApprovalEntry {
+        ApprovalEntry {
+            approval_id: "1".into(),
+            agent_id: ".1".into(),
+            tool: "exec".into(),
+            arguments: json!({"argv": ["ls", "\u{1b}[2J\u{9b}\u{202e}x"]}),
+            reason: "run a command with exec in /a\nb".into(),
+            created_at: String::new(),
+            status: "pending".into(),
+        }
+    }
+
+    /// What is decided on these lines, and how often it is asked.
+    fn check(typed: &str, expected: &str, times: usize) {
+        let mut screen = Vec::new();
+        let decision = ask(&question(), &mut typed.as_bytes(), &mut screen).unwrap();
+        assert_eq!(serde_json::to_value(decision).unwrap(), expected, "{typed:?}");
+        let screen = String::from_utf8(screen).unwrap();
+        assert_eq!(screen.matches("Allow it?").count(), times, "{screen}");
+    }
+
+    #[test]
+    fn an_answer_is_a_word_or_its_first_letter() {
+        check("y\n", "allow_once", 1);
+        check(" YES \n", "allow_once", 1);
+        check("always\n", "allow_session", 1);
+        check("a\n", "allow_session", 1);
+        check("n\n", "deny", 1);
+        check("no\n", "deny", 1);
+        check("", "deny", 1);
+        check("\nperhaps\ny\n", "allow_once", 3);
+        check("perhaps", "deny", 2);
+    }
+
+    #[test]
+    fn a_question_cannot_dress_up() {
+        let mut screen = Vec::new();
+        ask(&question(), &mut "n\n".as_bytes(), &mut screen).unwrap();
+        let screen = String::from_utf8(screen).unwrap();
+        let (asked, _) = screen.split_once("Allow it?").unwrap();
+        assert_eq!(
+            asked,
+            "\n.1 calls exec {\"argv\":[\"ls\",\"\\u001b[2J\\u{9b}\\u{202e}x\"]}\n\
+             It asks to run a command with exec in /a\\u{a}b.\n"
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! What waits to be sent to a peer beside the answers it asked for: notifications, in their order, and text that is
+//! joined for as long as it waits.
+//!
+//! Whoever puts something in never waits. Whether a reader is too slow is a matter of time and bytes, never of how many
+//! pieces there are: a model may be as quick as it likes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of one sender that may wait. Whoever is this far behind has stopped reading.
+pub const HELD_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a reader may take nothing while something waits. Longer than any pause of a program that still reads.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
+
+/// Text that leaves in one message. Small enough that a slow line still takes one within `STALL_MAX`.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
+
+/// What is taken at once, for the same reason.
+const PORTION_BYTES_MAX: usize = 64 * 1024;
+
+/// The way back to a peer while its calls run.
+#[derive(Default)]
+pub struct Peer {
+    pub outbox: Outbox,
+    /// Cancelled when the peer is gone.
+    pub closed: CancellationToken,
+}
+
+/// Many put in, each through a lane of its own; one takes out, the connection.
+#[derive(Default)]
+pub struct Outbox {
+    queue: Mutex<Queue>,
+    /// Whether something waits, where it can be asked without the lock: every small call asks.
+    filled: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// The number of the first item; the others follow.
+    first: u64,
+    lanes: HashMap<u64, LaneState>,
+    next_lane: u64,
+    /// When something was last taken, or put into what was empty. `None` while nothing waits.
+    stalled_since: Option<Instant>,
+    reader: Option<Waker>,
+}
+
+#[derive(Default)]
+struct LaneState {
+    /// Bytes that wait.
+    held_bytes: usize,
+    /// The number of the item it put in last.
+    last: Option<u64>,
+    chunks: u64,
+    /// It takes no more: the reader was too slow, or the last message is in.
+    ended: bool,
+}
+
+struct Item {
+    lane: u64,
+    content: Content,
+}
+
+enum Content {
+    Message(Vec<u8>),
+    /// Joined pieces, encoded when they leave.
+    Text {
+        text: String,
+        sequence: u64,
+        encode: EncodeText,
+    },
+}
+
+/// Makes a message of text and its number among the texts of its lane, from 1.
+type EncodeText = Arc<dyn Fn(&str, u64) -> Vec<u8> + Send + Sync>;
+
+/// One sender's way into an outbox. What it puts in leaves in this order; between lanes there is none.
+pub struct Lane {
+    peer: Arc<Peer>,
+    number: u64,
+    encode: EncodeText,
+    overrun: CancellationToken,
+}
+
+impl Lane {
+    /// A further lane into the outbox of `peer`, whose text `encode` makes messages of.
+    pub fn open(
+        peer: Arc<Peer>,
+        encode: impl Fn(&str, u64) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        let number = {
+            let mut queue = peer.outbox.lock();
+            queue.next_lane += 1;
+            let number = queue.next_lane;
+            queue.lanes.insert(number, LaneState::default());
+            number
+        };
+        Self { peer, number, encode: Arc::new(encode), overrun: CancellationToken::new() }
+    }
+
+    /// Adds to the text that waits. False when the reader is too slow.
+    pub fn put_text(&self, text: &str) -> bool {
+        self.with_room(text.len(), |queue| queue.push_text(self.number, text, &self.encode))
+    }
+
+    /// Puts a message after all that was put before. False when the reader is too slow.
+    pub fn put(&self, message: Vec<u8>) -> bool {
+        self.with_room(message.len(), |queue| {
+            queue.push(self.number, Content::Message(message));
+        })
+    }
+
+    /// Puts the last message, which is told how many messages the text made. There is always room for it.
+    pub fn put_last(&self, message: impl FnOnce(u64) -> Vec<u8>) {
+        self.peer.outbox.change(|queue| {
+            let Some(lane) = queue.lanes.get_mut(&self.number) else { return };
+            lane.ended = true;
+            let message = message(lane.chunks);
+            queue.push(self.number, Content::Message(message));
+        });
+    }
+
+    /// Resolves when the reader is too slow for this lane.
+    pub async fn overrun(&self) {
+        tokio::select! {
+            () = self.overrun.cancelled() => {}
+            () = self.peer.outbox.stalled() => {
+                if let Some(lane) = self.peer.outbox.lock().lanes.get_mut(&self.number) {
+                    lane.ended = true;
+                }
+            }
+        }
+    }
+
+    /// Resolves when the peer is gone.
+    pub async fn closed(&self) {
+        self.peer.closed.cancelled().await;
+    }
+
+    /// Runs `put`, of so many bytes, unless too much waits already. What is put now says nothing of the reader: a
+    /// single large message passes.
+    fn with_room(&self, bytes: usize, put: impl FnOnce(&mut Queue)) -> bool {
+        self.peer.outbox.change(|queue| {
+            let Some(lane) = queue.lanes.get_mut(&self.number) else { return false };
+            if lane.held_bytes > HELD_BYTES_MAX {
+                lane.ended = true;
+                self.overrun.cancel();
+            }
+            if lane.ended {
+                return false;
+            }
+            lane.held_bytes += bytes;
+            put(queue);
+            true
+        })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.peer.outbox.lock().lanes.remove(&self.number);
+    }
+}
+
+impl Outbox {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        !self.filled.load(Ordering::Acquire)
+    }
+
+    /// Tells `each` message of the next portion. False when nothing waited.
+    pub fn take(&self, each: impl FnMut(&[u8])) -> bool {
+        let items = self.take_items(None);
+        let any = !items.is_empty();
+        encode(items, each);
+        any
+    }
+
+    /// The same, but waits until there is something. For the one reader.
+    pub fn poll_take(&self, cx: &mut Context<'_>, each: impl FnMut(&[u8])) -> Poll<()> {
+        let items = self.take_items(Some(cx.waker()));
+        if items.is_empty() {
+            return Poll::Pending;
+        }
+        encode(items, each);
+        Poll::Ready(())
+    }
+
+    /// Waits until there is something to take.
+    pub async fn filled(&self) {
+        std::future::poll_fn(|cx| {
+            let mut queue = self.lock();
+            if queue.items.is_empty() {
+                queue.wake_when_filled(cx.waker());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// The items of the next portion. When there are none, `waker` is woken once there are.
+    fn take_items(&self, waker: Option<&Waker>) -> Vec<Item> {
+        if waker.is_none() && self.is_empty() {
+            return Vec::new();
+        }
+        let mut queue = self.lock();
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while bytes < PORTION_BYTES_MAX
+            && let Some(item) = queue.pop()
+        {
+            bytes += item.bytes();
+            items.push(item);
+        }
+        if let (true, Some(waker)) = (items.is_empty(), waker) {
+            queue.wake_when_filled(waker);
+        }
+        let waits = !queue.items.is_empty();
+        queue.stalled_since = waits.then(Instant::now);
+        self.filled.store(waits, Ordering::Release);
+        items
+    }
+
+    /// Resolves when the reader has taken nothing for too long.
+    async fn stalled(&self) {
+        loop {
+            let now = Instant::now();
+            // While nothing waits, no stall can end before this.
+            let end = self.lock().stalled_since.unwrap_or(now) + STALL_MAX;
+            if end <= now {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let (changed, reader) = {
+            let mut queue = self.lock();
+            let changed = change(&mut queue);
+            if queue.items.is_empty() {
+                return changed;
+            }
+            if queue.stalled_since.is_none() {
+                queue.stalled_since = Some(Instant::now());
+                self.filled.store(true, Ordering::Release);
+            }
+            (changed, queue.reader.take())
+        };
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        changed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Joins text to what the lane put in last, where that is text, and makes as many items of it as it needs.
+    fn push_text(&mut self, number: u64, mut text: &str, encode: &EncodeText) {
+        if let Some(Content::Text { text: waiting, .. }) = self.last_of(number)
+            && waiting.len() + text.len() <= CHUNK_BYTES_MAX
+        {
+            return waiting.push_str(text);
+        }
+        while !text.is_empty() {
+            let (chunk, rest) = text.split_at(text.floor_char_boundary(CHUNK_BYTES_MAX));
+            text = rest;
+            let Some(lane) = self.lanes.get_mut(&number) else { return };
+            lane.chunks += 1;
+            let (sequence, encode) = (lane.chunks, encode.clone());
+            self.push(number, Content::Text { text: chunk.into(), sequence, encode });
+        }
+    }
+
+    /// What the lane put in last, if it still waits.
+    fn last_of(&mut self, number: u64) -> Option<&mut Content> {
+        let last = self.lanes.get(&number)?.last?;
+        let index = usize::try_from(last.checked_sub(self.first)?).ok()?;
+        self.items.get_mut(index).map(|item| &mut item.content)
+    }
+
+    fn push(&mut self, number: u64, content: Content) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.last = Some(self.first + self.items.len() as u64);
+        }
+        self.items.push_back(Item { lane: number, content });
+    }
+
+    fn pop(&mut self) -> Option<Item> {
+        let item = self.items.pop_front()?;
+        self.first += 1;
+        if let Some(lane) = self.lanes.get_mut(&item.lane) {
+            lane.held_bytes = lane.held_bytes.saturating_sub(item.bytes());
+        }
+        Some(item)
+    }
+
+    fn wake_when_filled(&mut self, waker: &Waker) {
+        if !self.reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.reader = Some(waker.clone());
+        }
+    }
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Message(message) => message.len(),
+            Content::Text { text, .. } => text.len(),
+        }
+    }
+}
+
+/// Outside of the lock: those who put in do not wait for it.
+fn encode(items: Vec<Item>, mut each: impl FnMut(&[u8])) {
+    for item in items {
+        match item.content {
+            Content::Message(message) => each(&message),
+            Content::Text { text, sequence, encode } => each(&encode(&text, sequence)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn lane(peer: &Arc<Peer>, name: &'static str) -> Lane {
+        Lane::open(peer.clone(), move |text, number| format!("{name}{number}:{text}").into())
+    }
+
+    /// Everything that waits, portion by portion.
+    fn taken(peer: &Peer) -> Vec<String> {
+        let mut all = Vec::new();
+        while peer.outbox.take(|message| all.push(String::from_utf8(message.into()).unwrap())) {}
+        all
+    }
+
+    #[test]
+    fn text_that_waits_is_joined_and_messages_keep_their_place() {
+        let peer = Arc::new(Peer::default());
+        let (a, b) = (lane(&peer, "a"), lane(&peer, "b"));
+        for _ in 0..3 {
+            assert!(a.put_text("x") && b.put_text("y"));
+        }
+        assert!(a.put(b"event".into()) && a.put_text("z"));
+        assert_eq!(taken(&peer), ["a1:xxx", "b1:yyy", "event", "a2:z"]);
+        assert_eq!(taken(&peer), [""; 0]);
+        assert!(a.put_text("again"));
+        a.put_last(|chunks| format!("end {chunks}").into());
+        drop(a);
+        assert_eq!(taken(&peer), ["a3:again", "end 3"]);
+    }
+
+    #[test]
+    fn long_text_leaves_in_chunks_that_are_whole_characters() {
+        let peer = Arc::new(Peer::default());
+        let lane = lane(&peer, "");
+        let text = format!("x{}", "ä".repeat(CHUNK_BYTES_MAX));
+        assert!(lane.put_text("x") && lane.put_text(&text));
+        let chunks = taken(&peer);
+        assert_eq!(chunks.len(), 4);
+        let joined: String = chunks.iter().map(|chunk| &chunk[2..]).collect();
+        assert_eq!(joined, format!("x{text}"));
+    }
+
+    #[test]
+    fn what_one_lane_may_hold_back_just_under_and_just_over() {
+        let full = "x".repeat(HELD_BYTES_MAX);
+        let over = |lane: &Lane| lane.overrun().now_or_never().is_some();
+        let peer = Arc::new(Peer::default());
+        let (held, other) = (lane(&peer, ""), lane(&peer, ""));
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(
+            async {
+                assert!(held.put_text(&full) && held.put(b"1".into()) && !over(&held));
+                assert!(!held.put_text("x") && over(&held));
+                // The lanes are judged one by one, and for what waits.
+                assert!(other.put_text(&full) && !over(&other));
+                taken(&peer);
+                assert!(!held.put(b"x".into()), "once is for ever");
+                assert!(other.put_text(&full) && other.put_text("x") && !over(&other));
+            },
+        );
+        held.put_last(|chunks| format!("{chunks}").into());
+        assert_eq!(taken(&peer).pop().unwrap(), "16", "the end always has room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_too_slow_in_the_end() {
+        let peer = Arc::new(Peer::default());
+        let lane = lane(&peer, "");
+        let overrun = lane.overrun();
+        tokio::pin!(overrun);
+        let second = Duration::from_secs(1);
+        let mut over =
+            async |after: Duration| tokio::time::timeout(after, overrun.as_mut()).await.is_ok();
+        assert!(!over(STALL_MAX * 3).await, "nothing waits");
+        assert!(lane.put_text("x"));
+        assert!(!over(STALL_MAX - second).await);
+        taken(&peer);
+        assert!(lane.put_text("y"));
+        assert!(!over(STALL_MAX - second).await, "it took something");
+        assert!(over(second).await);
+        assert!(!lane.put_text("z"));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_is_woken() {
+        let peer = Arc::new(Peer::default());
+        let lane = lane(&peer, "");
+        let reading = tokio::spawn({
+            let peer = peer.clone();
+            async move {
+                peer.outbox.filled().await;
+                taken(&peer)
+            }
+        });
+        tokio::task::yield_now().await;
+        assert!(lane.put_text("x"));
+        assert_eq!(reading.await.unwrap(), ["1:x"]);
+    }
+}

@@ -1,0 +1,306 @@
+//! One peer on a stream of bytes. What differs between transports is their framing: where a message begins and ends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use nexus_core::Requester;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+use super::patience::Patience;
+use super::rarely::Rarely;
+use super::{Worker, begin, error_message, finished, too_large};
+use crate::begin::Begun;
+use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
+use crate::outbox::Peer;
+
+/// Where messages begin and end in a stream of bytes.
+pub trait Framing: Send + Sync + 'static {
+    /// Calls of one peer that may run at once; one means that they are answered in order. While so many run, one
+    /// message more is read ahead: so it is noticed when the peer goes.
+    const CALLS_MAX: usize;
+    /// Largest message that is taken.
+    const MESSAGE_BYTES_MAX: usize;
+
+    /// Cuts the next message off the start of what was read, if it has come in full.
+    fn decode(&mut self, input: &mut BytesMut) -> Option<Frame>;
+
+    /// The same at the end of the input, of what was left.
+    fn decode_end(&mut self, _input: &mut BytesMut) -> Option<Frame> {
+        None
+    }
+
+    /// Appends a message as it travels.
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>);
+}
+
+/// What was cut off the input.
+pub enum Frame {
+    Message(Bytes),
+    /// A message that was too large, and was skipped.
+    TooLarge,
+    /// A message that is too large, and nothing behind it can be told apart.
+    Endless,
+}
+
+/// How a peer is served.
+pub struct Terms {
+    pub requester: Requester,
+    /// Largest answer.
+    pub answer_bytes_max: usize,
+    /// How long the peer may be silent while none of its calls runs.
+    pub silence_max: Option<Duration>,
+}
+
+/// Answers gather up to this size while further messages wait in the buffer; then they leave together.
+const READY_BYTES_MAX: usize = 64 * 1024;
+
+/// What may wait for a peer that does not read. Then nothing more is read from it either.
+const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a peer may go on sending what is not taken any more.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What is read at once at least.
+const READ_BYTES_MIN: usize = 1024;
+const READ_BYTES: usize = 8 * 1024;
+
+pub struct Connection<F, R, W> {
+    dispatcher: Arc<Dispatcher>,
+    framing: F,
+    input: R,
+    /// What was read and not yet cut into messages.
+    buffer: BytesMut,
+    /// A message that was read while as many calls ran as may.
+    ahead: Option<Frame>,
+    /// Whether the peer still sends, and the server still takes it.
+    open: bool,
+    /// Nothing that follows is taken, but the peer is given time to stop sending.
+    lingers: bool,
+    output: W,
+    /// Messages that are ready to leave, and how much of them has.
+    ready: Vec<u8>,
+    written: usize,
+    calls: FuturesUnordered<Worker>,
+    caller: Caller,
+    peer: Arc<Peer>,
+    patience: Option<Patience>,
+    /// The peer's silence is being timed. Bytes that make no whole message are no word of it.
+    timed: bool,
+}
+
+/// What a connection was woken for.
+enum Event {
+    Pushed,
+    Notified,
+    Finished(Reply),
+    Read(usize),
+    /// The server stops.
+    Stop,
+    /// The peer was silent for too long.
+    Silence,
+}
+
+impl<F, R, W> Connection<F, R, W>
+where
+    F: Framing,
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    pub fn new(
+        dispatcher: Arc<Dispatcher>,
+        framing: F,
+        (input, output): (R, W),
+        terms: Terms,
+    ) -> Self {
+        let peer = Arc::new(Peer::default());
+        let caller = Caller {
+            requester: terms.requester,
+            target: Target::Server,
+            peer: Some(peer.clone()),
+            answer_bytes_max: terms.answer_bytes_max,
+        };
+        Self {
+            dispatcher,
+            framing,
+            input,
+            buffer: BytesMut::with_capacity(READ_BYTES),
+            ahead: None,
+            open: true,
+            lingers: false,
+            output,
+            ready: Vec::new(),
+            written: 0,
+            calls: FuturesUnordered::new(),
+            caller,
+            peer,
+            patience: terms.silence_max.map(Patience::new),
+            timed: false,
+        }
+    }
+
+    /// Cancelled when the peer is gone.
+    pub fn closed(&self) -> CancellationToken {
+        self.peer.closed.clone()
+    }
+
+    /// Serves the peer until it is gone, or the server stops and its calls are answered. `Err` when it cannot be read
+    /// or written any more. Whatever ends it, this connection is all that is lost: calls that still run go on.
+    pub async fn run(mut self, stop: &CancellationToken) -> io::Result<()> {
+        let _closed = self.peer.closed.clone().drop_guard();
+        // A token of its own: connections would meet at the lock of one.
+        let stop = stop.child_token();
+        let mut stopped = Rarely::new(stop.cancelled());
+        let patience = self.patience.clone();
+        let mut silence = Rarely::new(async move {
+            match patience {
+                Some(patience) => patience.over().await,
+                None => std::future::pending().await,
+            }
+        });
+        loop {
+            self.begin_waiting();
+            if self.is_over() {
+                return if self.lingers { self.linger(&mut stopped).await } else { Ok(()) };
+            }
+            match self.next(&mut stopped, &mut silence).await? {
+                Event::Pushed => {}
+                Event::Notified => self.take_notifications(),
+                Event::Finished(reply) => self.answer(reply),
+                Event::Read(0) => {
+                    self.open = false;
+                    self.peer.closed.cancel();
+                    self.ahead = self.framing.decode_end(&mut self.buffer);
+                }
+                Event::Read(_) => {}
+                // What has come in full is still answered.
+                Event::Stop => self.open = false,
+                Event::Silence => return Ok(()),
+            }
+        }
+    }
+
+    /// Begins the calls that have come in full, as far as there is room for them and for their answers.
+    fn begin_waiting(&mut self) {
+        let room = self.ready.len().saturating_add(READY_BYTES_MAX).min(BACKLOG_BYTES_MAX);
+        while self.calls.len() < F::CALLS_MAX && self.ready.len() < room && !self.lingers {
+            let next = self.ahead.take().or_else(|| self.framing.decode(&mut self.buffer));
+            self.timed &= next.is_none();
+            match next {
+                Some(Frame::Message(message)) => {
+                    match begin(&self.dispatcher, self.caller.clone(), message) {
+                        Begun::Done(reply) => self.answer(reply),
+                        Begun::Running(worker) => self.calls.push(worker),
+                    }
+                }
+                Some(refused) => {
+                    self.lingers = matches!(refused, Frame::Endless);
+                    self.open &= !self.lingers;
+                    self.queue(&error_message(&too_large(F::MESSAGE_BYTES_MAX)));
+                }
+                None => return,
+            }
+        }
+        if self.ahead.is_none() && self.calls.len() == F::CALLS_MAX {
+            self.ahead = self.framing.decode(&mut self.buffer);
+        }
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&self) -> bool {
+        !self.open && self.ahead.is_none() && self.calls.is_empty() && self.ready.is_empty()
+    }
+
+    async fn next(
+        &mut self,
+        stopped: &mut Rarely<impl Future<Output = ()>>,
+        silence: &mut Rarely<impl Future<Output = ()>>,
+    ) -> io::Result<Event> {
+        let idle = self.calls.is_empty();
+        let pushes = !self.ready.is_empty();
+        // Who still reads, or waits for a call, is not silent.
+        let silent = idle && !pushes;
+        if let (true, false, Some(patience)) = (silent, self.timed, &self.patience) {
+            patience.begin();
+        }
+        self.timed = silent;
+        let has_room = self.ready.len() < BACKLOG_BYTES_MAX;
+        let reads = self.open && self.ahead.is_none() && has_room;
+        if reads && self.buffer.capacity() - self.buffer.len() < READ_BYTES_MIN {
+            self.buffer.reserve(READ_BYTES);
+        }
+        let Self { output, ready, written, input, buffer, calls, peer, open, .. } = self;
+        tokio::select! {
+            biased;
+            () = stopped, if *open => Ok(Event::Stop),
+            () = silence, if silent => Ok(Event::Silence),
+            pushed = std::future::poll_fn(|cx| poll_push(output, ready, written, cx)), if pushes => {
+                pushed.map(|()| Event::Pushed)
+            }
+            () = peer.outbox.filled(), if !idle && !pushes => Ok(Event::Notified),
+            Some(joined) = calls.next(), if !idle && has_room => Ok(Event::Finished(finished(joined))),
+            read = input.read_buf(buffer), if reads => read.map(Event::Read),
+        }
+    }
+
+    fn take_notifications(&mut self) {
+        let Self { peer, framing, ready, .. } = self;
+        peer.outbox.take(|message| framing.encode(message, ready));
+    }
+
+    /// Queues a reply, behind all that its call has said before.
+    fn answer(&mut self, reply: Reply) {
+        while !self.peer.outbox.is_empty() {
+            self.take_notifications();
+        }
+        if let Some(body) = reply.body {
+            self.queue(&body);
+        }
+    }
+
+    /// Puts a message with those that are ready to leave.
+    fn queue(&mut self, message: &[u8]) {
+        self.framing.encode(message, &mut self.ready);
+    }
+
+    /// Takes what the peer still sends and throws it away. Closed at once, the peer would fail in the middle of its
+    /// message and never read why.
+    async fn linger(&mut self, stopped: &mut Rarely<impl Future<Output = ()>>) -> io::Result<()> {
+        self.output.shutdown().await?;
+        let mut nowhere = tokio::io::sink();
+        let rest = tokio::io::copy(&mut self.input, &mut nowhere);
+        tokio::select! {
+            biased;
+            () = stopped => {}
+            _ = tokio::time::timeout(LINGER, rest) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Writes what is ready. Messages leave whole, in one write where the peer takes it: clients in the field read the head
+/// of a frame with one `recv`. What was written is kept in mind, so this may be dropped and begun again.
+fn poll_push(
+    output: &mut (impl AsyncWrite + Unpin),
+    ready: &mut Vec<u8>,
+    written: &mut usize,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while *written < ready.len() {
+        match ready!(Pin::new(&mut *output).poll_write(cx, &ready[*written..]))? {
+            0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            bytes => *written += bytes,
+        }
+    }
+    ready!(Pin::new(output).poll_flush(cx))?;
+    ready.clear();
+    ready.shrink_to(READY_BYTES_MAX);
+    *written = 0;
+    Poll::Ready(Ok(()))
+}

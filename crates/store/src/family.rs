@@ -1,0 +1,111 @@
+//! Ending agents with all that descend from them, in SQL. A family may be large and everything else waits for the writer
+//! meanwhile, so the number of statements does not grow with it. Each function runs inside a transaction that its caller
+//! opened.
+
+use std::collections::HashMap;
+
+use nexus_core::AgentId;
+use nexus_core::store::StoreError;
+use rusqlite::{Connection, params};
+
+use super::approval;
+use super::fault::Fault;
+use super::log;
+use super::owner::{Owner, Whose};
+use super::record::agent_id;
+
+/// One agent of a family that ends.
+struct Member {
+    agent: i64,
+    log_id: i64,
+    name: AgentId,
+    owner: Option<String>,
+    /// It was saved by name, so its session stays.
+    kept: bool,
+    depth: u32,
+}
+
+/// Removes agents and their descendants with all they said, and returns their names, parents first. One that lives in
+/// another process is not ours to end; then none is removed. Of one that was saved by name the session stays, without a
+/// parent: so does every saved session beneath them.
+pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Vec<AgentId>, Fault> {
+    let family = members(db, ids)?;
+    refuse_if_held_elsewhere(me, &family)?;
+    for id in ids.iter().filter(|id| id.is_temp()) {
+        approval::forget_temporary(db, me, id)?;
+    }
+    let (kept, gone): (Vec<&Member>, Vec<&Member>) = family.iter().partition(|it| it.kept);
+    set_aside(db, &kept)?;
+    let names = list(family.iter().map(|member| member.name.as_str()))?;
+    approval::forget(db, &names)?;
+    db.prepare_cached(
+        "UPDATE agents SET made_by = parent, parent = NULL
+         WHERE saved = 1 AND parent IN (SELECT value FROM json_each(?))",
+    )?
+    .execute([&names])?;
+    let agents = list(gone.iter().map(|member| member.agent))?;
+    db.prepare_cached("DELETE FROM agents WHERE id IN (SELECT value FROM json_each(?))")?
+        .execute([agents])?;
+    log::remove_all(db, &list(gone.iter().map(|member| member.log_id))?)?;
+    Ok(family.into_iter().map(|member| member.name).collect())
+}
+
+/// The agents and their descendants, as far as they are no saved sessions, parents first.
+fn members(db: &Connection, ids: &[AgentId]) -> Result<Vec<Member>, Fault> {
+    let mut query = db.prepare_cached(
+        "WITH RECURSIVE family (id, name, kept, depth) AS (
+             SELECT a.id, value, a.kept, a.depth
+             FROM json_each(?) LEFT JOIN agents a ON a.name = value AND a.saved = 0
+             UNION SELECT a.id, a.name, a.kept, a.depth
+             FROM family JOIN agents a ON a.parent = family.name AND a.saved = 0)
+         SELECT id, log_id, name, owner, kept, depth FROM family JOIN heads ON agent_id = id",
+    )?;
+    let mut rows = query.query([list(ids.iter().map(AgentId::as_str))?])?;
+    let mut family = Vec::new();
+    while let Some(row) = rows.next()? {
+        family.push(Member {
+            agent: row.get(0)?,
+            log_id: row.get(1)?,
+            name: agent_id(&row.get::<_, String>(2)?)?,
+            owner: row.get(3)?,
+            kept: row.get(4)?,
+            depth: row.get(5)?,
+        });
+    }
+    family.sort_by_key(|member| (member.depth, member.agent));
+    Ok(family)
+}
+
+fn refuse_if_held_elsewhere(me: &Owner, family: &[Member]) -> Result<(), Fault> {
+    // Each is looked for once: that opens its file.
+    let mut known: HashMap<&str, Whose> = HashMap::new();
+    for Member { name, owner, .. } in family {
+        let Some(owner) = owner.as_deref() else { continue };
+        if let Whose::Another(holder) = known.entry(owner).or_insert_with(|| me.whose(owner)) {
+            let holder = holder.clone();
+            return Err(StoreError::HeldElsewhere { id: name.clone(), holder }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Makes saved sessions of agents.
+fn set_aside(db: &Connection, kept: &[&Member]) -> Result<(), Fault> {
+    let kept = list(kept.iter().map(|member| member.agent))?;
+    db.prepare_cached(
+        "UPDATE heads SET owner = NULL, should_shutdown = 0
+         WHERE agent_id IN (SELECT value FROM json_each(?))",
+    )?
+    .execute([&kept])?;
+    db.prepare_cached(
+        "UPDATE agents SET saved = 1, made_by = coalesce(parent, made_by), parent = NULL
+         WHERE id IN (SELECT value FROM json_each(?))",
+    )?
+    .execute(params![kept])?;
+    Ok(())
+}
+
+/// A list as one value that a statement can be given.
+fn list<T: serde::Serialize>(items: impl Iterator<Item = T>) -> Result<String, Fault> {
+    Ok(serde_json::to_string(&items.collect::<Vec<_>>())?)
+}

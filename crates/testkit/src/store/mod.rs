@@ -1,0 +1,8 @@
+//! Stores for tests: one in memory that can be told to fail, and what every store promises.
+
+pub mod contract;
+mod data;
+mod memory;
+pub mod sample;
+
+pub use memory::{Call, Held, MemoryStore};
