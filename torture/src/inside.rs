@@ -21,7 +21,7 @@ use nexus_protocol::session::{
 use nexus_protocol::settings::{SetCwd, SetModel, SetSystemPrompt};
 use nexus_protocol::turn::{ResumeTurn, Send};
 use nexus_protocol::{Api as _, CallError, Id, Method, Scope, Target};
-use nexus_server::calls::{Call, CallLog};
+use nexus_server::calls::{CallLog, EndedCall};
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_server::{DirectAgentApi, Services};
 use nexus_tools::sandbox::Launcher;
@@ -90,7 +90,7 @@ const TYPED: &str = "typed";
 struct CallsLogged(Log);
 
 impl CallLog for CallsLogged {
-    fn call(&self, call: &Call<'_>) {
+    fn call(&self, call: &EndedCall<'_>) {
         self.0.note(call.id.map_or(TYPED, Id::as_json));
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::calls::{Arguments, Calls};
 use super::http::Http;
 use super::json::Json;
-use super::stream::{self, Decode, Progress, Ready, Refusal};
+use super::stream::{self, Complaint, Decode, Phase, Ready};
 use super::{
     BuildError, ProviderSettings, bytes_estimate, endpoint, last_user, unwritable, visible,
 };
@@ -249,7 +249,7 @@ struct Answer {
 }
 
 impl Decode for Answer {
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Progress, Refusal> {
+    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint> {
         let event: Event = serde_json::from_slice(data)?;
         match &*event.kind {
             "content_block_delta" => {
@@ -270,15 +270,15 @@ impl Decode for Answer {
             "message_delta" => {
                 self.usage.update(event.usage);
                 if event.delta.is_some_and(|delta| delta.stop_reason.is_some()) {
-                    return Ok(Progress::Answered);
+                    return Ok(Phase::Answered);
                 }
             }
-            "message_stop" => return Ok(Progress::Over),
-            "error" => return Err(Refusal::Error(event.error.unwrap_or_default())),
+            "message_stop" => return Ok(Phase::Over),
+            "error" => return Err(Complaint::Error(event.error.unwrap_or_default())),
             // Pings, ends of blocks, and what the service may add: its own rule is to pass over what one does not know.
             _ => {}
         }
-        Ok(Progress::Open)
+        Ok(Phase::Open)
     }
 
     fn finish(&mut self, ready: &mut Ready) -> Usage {

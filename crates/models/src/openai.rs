@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::calls::{Arguments, Calls};
 use super::http::Http;
 use super::json::Json;
-use super::stream::{self, Decode, Progress, Ready, Refusal};
+use super::stream::{self, Complaint, Decode, Phase, Ready};
 use super::{
     BuildError, Kind, ProviderSettings, bytes_estimate, endpoint, last_user, unwritable, visible,
 };
@@ -250,18 +250,18 @@ struct Answer {
 }
 
 impl Decode for Answer {
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Progress, Refusal> {
+    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint> {
         if data == b"[DONE]" {
-            return Ok(Progress::Over);
+            return Ok(Phase::Over);
         }
         let chunk: Chunk = serde_json::from_slice(data)?;
         if let Some(error) = chunk.error {
-            return Err(Refusal::Error(error));
+            return Err(Complaint::Error(error));
         }
         if let Some(usage) = chunk.usage {
             self.usage = usage.into();
         }
-        let mut progress = Progress::Open;
+        let mut progress = Phase::Open;
         // Only one answer is asked for; the list has at most one entry.
         for choice in chunk.choices {
             let delta = choice.delta.unwrap_or_default();
@@ -278,7 +278,7 @@ impl Decode for Answer {
                 );
             }
             if choice.finish_reason.is_some() {
-                progress = Progress::Answered;
+                progress = Phase::Answered;
             }
         }
         Ok(progress)

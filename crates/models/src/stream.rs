@@ -24,7 +24,7 @@ const DRAIN_MAX: Duration = Duration::from_millis(50);
 /// What is particular to one wire format.
 pub(super) trait Decode: Send + 'static {
     /// Takes the data of one event.
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Progress, Refusal>;
+    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint>;
 
     /// Hands out what was held back until the answer was complete.
     fn finish(&mut self, ready: &mut Ready) -> Usage;
@@ -35,7 +35,7 @@ pub(super) type Ready = VecDeque<Result<ProviderEvent, ProviderError>>;
 
 /// How far an answer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub(super) enum Phase {
     Open,
     /// The model has ended; usage may follow. Services that break off here have said what matters.
     Answered,
@@ -44,13 +44,13 @@ pub(super) enum Progress {
 }
 
 /// Why an event cannot be taken.
-pub(super) enum Refusal {
+pub(super) enum Complaint {
     Undecodable(serde_json::Error),
     /// The provider's own error object.
     Error(serde_json::Value),
 }
 
-impl From<serde_json::Error> for Refusal {
+impl From<serde_json::Error> for Complaint {
     fn from(error: serde_json::Error) -> Self {
         Self::Undecodable(error)
     }
@@ -67,7 +67,7 @@ pub(super) fn events<D: Decode>(
         sse: sse::Decoder::new(EVENT_BYTES_MAX),
         decode,
         ready: Ready::default(),
-        progress: Progress::Open,
+        progress: Phase::Open,
         over: false,
         secrets,
     };
@@ -79,7 +79,7 @@ struct Reading<D> {
     sse: sse::Decoder,
     decode: D,
     ready: Ready,
-    progress: Progress,
+    progress: Phase,
     /// Nothing follows what is in `ready`.
     over: bool,
     secrets: Arc<Secrets>,
@@ -103,7 +103,7 @@ impl<D: Decode> Reading<D> {
             Ok(Some(bytes)) => {
                 self.sse.push(&bytes);
                 self.decode();
-                if self.progress == Progress::Over && !self.over {
+                if self.progress == Phase::Over && !self.over {
                     self.drain().await;
                     self.finish();
                 }
@@ -120,7 +120,7 @@ impl<D: Decode> Reading<D> {
     }
 
     fn decode(&mut self) {
-        while !self.over && self.progress < Progress::Over {
+        while !self.over && self.progress < Phase::Over {
             let data = match self.sse.next_event() {
                 Ok(Some(data)) => data,
                 Ok(None) => return,
@@ -136,12 +136,12 @@ impl<D: Decode> Reading<D> {
             }
             match self.decode.event(data, &mut self.ready) {
                 Ok(progress) => self.progress = self.progress.max(progress),
-                Err(Refusal::Undecodable(error)) => {
+                Err(Complaint::Undecodable(error)) => {
                     return self.fail(ProviderError::Broken(format!(
                         "an event could not be read: {error}"
                     )));
                 }
-                Err(Refusal::Error(error)) => {
+                Err(Complaint::Error(error)) => {
                     return self.fail(errors::in_stream(&error, &self.secrets));
                 }
             }
@@ -150,7 +150,7 @@ impl<D: Decode> Reading<D> {
 
     /// The body is over, well or not: what the model has finished saying stands.
     fn end(&mut self, otherwise: ProviderError) {
-        if self.progress >= Progress::Answered { self.finish() } else { self.fail(otherwise) }
+        if self.progress >= Phase::Answered { self.finish() } else { self.fail(otherwise) }
     }
 
     fn finish(&mut self) {

@@ -40,7 +40,7 @@ use crate::output::{READER_GONE, ReaderGone, complain};
 pub use args::RpcArgs;
 use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
 pub use output::refusal;
-use output::{Output, Progress, explain};
+use output::{Bar, Output, explain};
 
 /// For what is answered at once.
 const QUICK: Duration = Duration::from_secs(30);
@@ -107,7 +107,7 @@ async fn execute<W: Write>(
         }
         RpcCommand::Compact { id, if_needed, timeout } => {
             let client = client(server, timeout.map(Duration::from_secs))?;
-            let _progress = Progress::start("compacting");
+            let _progress = Bar::start("compacting");
             let params = CompactParams { force: if_needed.then_some(false) };
             ask_on::<Compact>(&client, &agent(id), params).await?
         }
@@ -141,7 +141,7 @@ async fn scan(server: &ServerArgs, args: ScanArgs) -> anyhow::Result<Value> {
             }
         }
     };
-    let _progress = Progress::start(format!("asking {} ports", ports.len()));
+    let _progress = Bar::start(format!("asking {} ports", ports.len()));
     let mut found = discover_servers(&server.host, &ports, PROBE_TIMEOUT, &environment).await;
     if !args.all {
         found.retain(|server| server.detection == Detection::NexusServer);
@@ -165,7 +165,7 @@ async fn create(server: &ServerArgs, args: CreateArgs) -> anyhow::Result<Value> 
     };
     let asked = args.timeout.map(Duration::from_secs);
     let client = client(server, asked.or((!args.wait).then_some(QUICK)))?;
-    let _progress = args.wait.then(|| Progress::start("waiting for the answer"));
+    let _progress = args.wait.then(|| Bar::start("waiting for the answer"));
     ask_on::<CreateAgent>(&client, &Target::Server, params).await
 }
 
@@ -173,7 +173,7 @@ async fn send(server: &ServerArgs, args: SendArgs) -> anyhow::Result<Value> {
     let client = client(server, client_timeout(args.timeout))?;
     let target = Target::Agent(args.id.clone());
     let params = args.params()?;
-    let _progress = Progress::start("waiting for the answer");
+    let _progress = Bar::start("waiting for the answer");
     ask_on::<SendMessage>(&client, &target, params).await
 }
 
@@ -186,7 +186,7 @@ async fn send_stream<W: Write>(
     let client = client(server, client_timeout(args.timeout))?;
     let id = args.id.clone();
     let params = args.params()?;
-    let mut progress = Some(Progress::start("waiting for the answer"));
+    let mut progress = Some(Bar::start("waiting for the answer"));
     let mut stream = client.send_stream(&id, params).await?;
     let mut streamed = false;
     while let Some(item) = stream.next().await {
@@ -233,7 +233,7 @@ async fn resume(
     params: ResumeTurnParams,
 ) -> anyhow::Result<Value> {
     let client = client(server, client_timeout(timeout))?;
-    let _progress = Progress::start("waiting for the answer");
+    let _progress = Bar::start("waiting for the answer");
     ask_on::<ResumeTurn>(&client, &target, params).await
 }
 
@@ -272,7 +272,7 @@ async fn call(server: &ServerArgs, args: CallArgs) -> anyhow::Result<Value> {
     };
     let target = args.agent.map_or(Target::Server, Target::Agent);
     let client = client(server, args.timeout.map(Duration::from_secs))?;
-    let _progress = Progress::start("waiting for the answer");
+    let _progress = Bar::start("waiting for the answer");
     Ok(client.call_value(&target, &args.method, &params).await?)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nexus_protocol::Id;
 
 /// A call that is over.
-pub struct Call<'a> {
+pub struct EndedCall<'a> {
     /// As the caller wrote it; empty where the message was no request.
     pub method: &'a str,
     pub id: Option<&'a Id>,
@@ -17,10 +17,10 @@ pub struct Call<'a> {
 
 /// Where the lines go. Not through `tracing`: a small call would spend a tenth of its time there.
 pub trait CallLog: Send + Sync {
-    fn call(&self, call: &Call<'_>);
+    fn call(&self, call: &EndedCall<'_>);
 }
 
 /// No log, for servers inside another program.
 impl CallLog for () {
-    fn call(&self, _: &Call<'_>) {}
+    fn call(&self, _: &EndedCall<'_>) {}
 }

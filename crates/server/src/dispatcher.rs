@@ -10,19 +10,18 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
-use nexus_core::authority::Action;
 use nexus_core::lifecycle::AccessError;
-use nexus_core::name::DEFAULT_AGENT;
-use nexus_core::{Agent, AgentId, Requester};
+use nexus_core::{AgentId, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
-use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, params};
+use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope};
 use schemars::Schema;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use crate::Services;
 use crate::begin::{Begun, begin, worker_died};
-use crate::calls::Call;
+use crate::calls::EndedCall;
+use crate::cx::Cx;
 use crate::errors::wire;
 use crate::outbox::Peer;
 
@@ -108,59 +107,6 @@ pub struct MethodInfo {
     pub doc: &'static str,
     pub params: fn() -> Schema,
     pub result: fn() -> Schema,
-}
-
-/// What a handler knows of its call.
-pub struct Cx {
-    dispatcher: Arc<Dispatcher>,
-    pub caller: Caller,
-    /// The agent the call is for, where one was named.
-    pub agent_id: Option<AgentId>,
-    pub request_id: Option<Id>,
-}
-
-impl Cx {
-    pub fn services(&self) -> &Services {
-        &self.dispatcher.services
-    }
-
-    /// The agent this call is for, if the caller may do `action` to it.
-    pub async fn agent(&self, action: Action) -> Result<Agent, RpcError> {
-        let (agents, requester) = (&self.services().engine.agents, &self.caller.requester);
-        let default = self.agent_id.is_none().then(AgentId::default_agent);
-        let id = self.agent_id.as_ref().or(default.as_ref());
-        let id = id.ok_or_else(|| RpcError::internal("No agent was named"))?;
-        agents.agent(requester, id, action).await.map_err(wire)
-    }
-}
-
-impl Cx {
-    /// The parameters. Those of an agent method that was called at server scope say which agent they are for.
-    fn decode<M: Method>(&mut self, raw: Option<&str>) -> Result<M::Params, RpcError> {
-        if M::SCOPE != Scope::Agent || self.caller.target != Target::Server {
-            return params::decode(raw);
-        }
-        let (params, name) = params::decode_addressed(raw)?;
-        self.agent_id = name
-            .map(|name| AgentId::parse(&name))
-            .transpose()
-            .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?;
-        Ok(params)
-    }
-}
-
-impl Cx {
-    /// Says in the log whose call it was that a line is about. Only for calls that take a while: a small one would
-    /// spend a good part of its time on it.
-    fn span<M: Method>(&self) -> Span {
-        match (M::KIND, &self.agent_id) {
-            (Kind::Turn, agent_id) => {
-                let agent_id = agent_id.as_ref().map_or(DEFAULT_AGENT, AgentId::as_str);
-                tracing::info_span!("call", agent_id)
-            }
-            _ => Span::none(),
-        }
-    }
 }
 
 impl Table {
@@ -384,7 +330,7 @@ impl Dispatcher {
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
         let ended = Instant::now();
-        self.services.calls.call(&Call { method, id, duration: ended - start, ended, error });
+        self.services.calls.call(&EndedCall { method, id, duration: ended - start, ended, error });
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod auth;
 mod begin;
 pub mod calls;
+mod cx;
 pub mod direct;
 pub mod dispatcher;
 mod errors;

@@ -12,7 +12,7 @@ use nexus_protocol::{RpcError, envelope};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::dispatcher::Cx;
+use crate::cx::Cx;
 use crate::handlers::approval_entry;
 use crate::outbox::Lane;
 

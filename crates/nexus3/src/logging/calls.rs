@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nexus_protocol::Id;
-use nexus_server::calls::{Call, CallLog};
+use nexus_server::calls::{CallLog, EndedCall};
 
 use super::queue::Queue;
 use super::{escaped, time_for_people};
@@ -20,7 +20,7 @@ pub struct Calls {
 }
 
 impl CallLog for Calls {
-    fn call(&self, call: &Call<'_>) {
+    fn call(&self, call: &EndedCall<'_>) {
         thread_local! {
             /// A busy server logs every call: the buffer is kept.
             static LINE: RefCell<(Vec<u8>, Clock)> = RefCell::default();
@@ -36,7 +36,7 @@ impl CallLog for Calls {
     }
 }
 
-fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &Call<'_>) {
+fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &EndedCall<'_>) {
     line.extend_from_slice(b"{\"timestamp\":\"");
     clock.write(call.ended, line);
     line.extend_from_slice(
@@ -56,7 +56,7 @@ fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &Call<'_>) {
     }
 }
 
-fn write_text(line: &mut Vec<u8>, call: &Call<'_>) {
+fn write_text(line: &mut Vec<u8>, call: &EndedCall<'_>) {
     let (method, id) = (escaped(call.method), escaped(call.id.map_or("null", Id::as_json)));
     let _ = write!(
         line,

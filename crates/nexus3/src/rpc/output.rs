@@ -48,9 +48,9 @@ impl<W: Write> Output<W> {
 }
 
 /// A spinner with the time so far on stderr while it lives; nothing where stderr is no terminal.
-pub struct Progress(ProgressBar);
+pub struct Bar(ProgressBar);
 
-impl Progress {
+impl Bar {
     pub fn start(message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
         let bar = ProgressBar::new_spinner().with_message(message);
         bar.enable_steady_tick(SPINNER_TICK);
@@ -58,7 +58,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

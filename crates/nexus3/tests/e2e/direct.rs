@@ -8,7 +8,7 @@ use nexus_protocol::conversation::GetMessagesParams;
 use nexus_protocol::params::{NoParams, NonBlank};
 use nexus_protocol::{Api as _, CallError, RpcError, method};
 use nexus_server::auth::AgentTokens;
-use nexus_server::calls::{Call, CallLog};
+use nexus_server::calls::{CallLog, EndedCall};
 use nexus_server::dispatcher::{Dispatcher, Table};
 use nexus_server::{DirectAgentApi, Services};
 use nexus_testkit::{Gate, Reply};
@@ -22,7 +22,7 @@ use crate::harness::{Setup, World, eventually, wire};
 struct Lines(Mutex<Vec<(String, Option<i32>)>>);
 
 impl CallLog for Lines {
-    fn call(&self, call: &Call<'_>) {
+    fn call(&self, call: &EndedCall<'_>) {
         self.0.lock().unwrap().push((call.method.into(), call.error));
     }
 }

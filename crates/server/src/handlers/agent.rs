@@ -16,7 +16,8 @@ use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::shared::Shared;
 
 use super::{agent_id, request_id};
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 
 pub fn register(table: &mut Table) {

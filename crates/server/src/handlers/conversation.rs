@@ -12,7 +12,8 @@ use nexus_protocol::conversation::{
 use nexus_protocol::params::NoParams;
 
 use super::request_id;
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 
 /// Messages on a page when the caller names no number.

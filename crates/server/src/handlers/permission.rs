@@ -18,7 +18,8 @@ use nexus_protocol::permission::{
 use serde_json::json;
 
 use super::agent_id;
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 
 pub fn register(table: &mut Table) {

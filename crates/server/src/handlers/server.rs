@@ -7,7 +7,8 @@ use nexus_protocol::server::{
 };
 use serde_json::Value;
 
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 use crate::openrpc;
 

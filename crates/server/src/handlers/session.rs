@@ -12,7 +12,8 @@ use nexus_protocol::session::{
 };
 
 use super::agent_id;
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::{session, wire};
 
 /// Sessions on a page when the caller names no number.

@@ -11,7 +11,8 @@ use nexus_protocol::settings::{
     SetSystemPromptResult, SummaryTokens,
 };
 
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 
 pub fn register(table: &mut Table) {

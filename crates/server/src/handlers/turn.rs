@@ -13,7 +13,8 @@ use nexus_protocol::turn::{
 };
 
 use super::{agent_id, request_id, schema, turn_id};
-use crate::dispatcher::{Cx, Table};
+use crate::cx::Cx;
+use crate::dispatcher::Table;
 use crate::errors::wire;
 use crate::stream::Stream;
 

@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use super::courtesy::{Courtesy, refusal};
 use super::patience::Patience;
 use super::rarely::Rarely;
-use super::sse::{Events, Progress};
+use super::sse::{Events, Phase};
 use super::{begin, error_message, finished, reply, too_large, too_many_connections};
 use crate::auth::{Auth, AuthError};
 use crate::begin::Begun;
@@ -228,16 +228,16 @@ enum Coding {
 }
 
 /// An answer that comes before any method runs.
-struct Refusal {
+struct Rejection {
     status: StatusCode,
     error: RpcError,
 }
 
-fn refuse(status: StatusCode, error: RpcError) -> Refusal {
-    Refusal { status, error }
+fn refuse(status: StatusCode, error: RpcError) -> Rejection {
+    Rejection { status, error }
 }
 
-async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Refusal> {
+async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared, Rejection> {
     let invalid = RpcError::invalid_request;
     let target = route(request.uri.path())?;
     if request.method != Method::POST {
@@ -284,7 +284,7 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
 
 static X_NEXUS_AGENT: HeaderName = HeaderName::from_static("x-nexus-agent");
 
-fn route(path: &str) -> Result<Target, Refusal> {
+fn route(path: &str) -> Result<Target, Rejection> {
     let unknown = |error| refuse(StatusCode::NOT_FOUND, error);
     match path.strip_prefix("/agent/") {
         Some(name) => match AgentId::parse(name) {
@@ -296,7 +296,7 @@ fn route(path: &str) -> Result<Target, Refusal> {
     }
 }
 
-fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
+fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Rejection> {
     let too_much = |what: String| {
         Err(refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, RpcError::invalid_request(what)))
     };
@@ -313,7 +313,7 @@ fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Refusal> {
 }
 
 /// A web page must not reach this server: browsers send `Origin`, and a rebound name shows in `Host`.
-fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_origin(headers: &HeaderMap) -> Result<(), Rejection> {
     let forbidden = |why| Err(refuse(StatusCode::FORBIDDEN, RpcError::invalid_request(why)));
     if headers.contains_key(header::ORIGIN) {
         return forbidden(
@@ -362,7 +362,7 @@ async fn read(
     coding: Coding,
     limits: &Limits,
     clock: &Patience,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, Rejection> {
     let bytes_max = limits.body_bytes_max;
     let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
     let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
@@ -435,23 +435,23 @@ async fn carry_out_streaming(
     caller.peer = Some(peer.clone());
     let closed = peer.closed.clone().drop_guard();
     // Wait until there is something to stream or the call is over: only then is it clear which answer this is.
-    let progress = match begin(&context.dispatcher, caller, message) {
-        Begun::Done(reply) => Progress::Replied(reply),
+    let phase = match begin(&context.dispatcher, caller, message) {
+        Begun::Done(reply) => Phase::Replied(reply),
         Begun::Running(mut worker) => tokio::select! {
             biased;
-            () = peer.outbox.filled() => Progress::Running(worker),
-            joined = &mut worker => Progress::Replied(finished(joined)),
+            () = peer.outbox.filled() => Phase::Running(worker),
+            joined = &mut worker => Phase::Replied(finished(joined)),
         },
     };
-    match progress {
-        Progress::Replied(reply)
+    match phase {
+        Phase::Replied(reply)
             if peer.outbox.is_empty()
                 && (reply.class != Class::Answered || reply.body.is_none()) =>
         {
             respond(reply, takes_gzip).await
         }
-        progress => {
-            let mut response = Response::new(Either::Right(Events::new(peer, progress, closed)));
+        phase => {
+            let mut response = Response::new(Either::Right(Events::new(peer, phase, closed)));
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -499,8 +499,8 @@ fn json_response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     response
 }
 
-impl From<Refusal> for Response<Body> {
-    fn from(refusal: Refusal) -> Self {
+impl From<Rejection> for Response<Body> {
+    fn from(refusal: Rejection) -> Self {
         let mut response = json_response(refusal.status, error_message(&refusal.error));
         let headers = response.headers_mut();
         if refusal.status == StatusCode::METHOD_NOT_ALLOWED {

@@ -15,13 +15,13 @@ use crate::outbox::Peer;
 
 pub struct Events {
     peer: Arc<Peer>,
-    progress: Progress,
+    phase: Phase,
     /// Tells the call that its peer is gone when hyper drops this body.
     _closed: DropGuard,
 }
 
 /// How far the call is.
-pub enum Progress {
+pub enum Phase {
     Running(Worker),
     /// The reply, which waits until all notifications are out.
     Replied(Reply),
@@ -29,8 +29,8 @@ pub enum Progress {
 }
 
 impl Events {
-    pub fn new(peer: Arc<Peer>, progress: Progress, closed: DropGuard) -> Self {
-        Self { peer, progress, _closed: closed }
+    pub fn new(peer: Arc<Peer>, phase: Phase, closed: DropGuard) -> Self {
+        Self { peer, phase, _closed: closed }
     }
 
     /// The frame of what is waiting, if anything is.
@@ -60,22 +60,22 @@ impl Body for Events {
             if let Poll::Ready(frame) = self.poll_notifications(cx) {
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
-            match &mut self.progress {
+            match &mut self.phase {
                 // Look at the queue once more: the call may have filled it just before it ended.
-                Progress::Running(worker) => {
+                Phase::Running(worker) => {
                     let reply = finished(ready!(Pin::new(worker).poll(cx)));
-                    self.progress = Progress::Replied(reply);
+                    self.phase = Phase::Replied(reply);
                 }
-                Progress::Replied(reply) => {
+                Phase::Replied(reply) => {
                     let body = reply.body.take();
-                    self.progress = Progress::Ended;
+                    self.phase = Phase::Ended;
                     let mut frame = Vec::new();
                     if let Some(body) = body {
                         write_event(&mut frame, &body);
                     }
                     return Poll::Ready(Some(Ok(Frame::data(frame.into()))));
                 }
-                Progress::Ended => return Poll::Ready(None),
+                Phase::Ended => return Poll::Ready(None),
             }
         }
     }
