@@ -197,7 +197,7 @@ impl AgentStore for SqliteStore {
     }
 
     async fn announce(&self, contact: Contact) -> Result<(), StoreError> {
-        self.writer.submit(move |_, me| Ok(me.announce(contact)?)).await
+        self.writer.announce(contact).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

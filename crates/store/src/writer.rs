@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nexus_core::store::StoreError;
+use nexus_core::store::{Contact, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -36,6 +36,8 @@ enum Order {
     Write(Box<dyn Job>),
     /// Time to show other processes that this one is not paused.
     Beat,
+    /// Lets other processes know how this one is reached. Writes nothing to the database.
+    Announce(Contact, oneshot::Sender<Result<(), StoreError>>),
     Close(oneshot::Sender<Result<(), StoreError>>),
 }
 
@@ -79,6 +81,13 @@ impl Writer {
             queued?;
             answer.await.unwrap_or(Err(StoreError::Closed))
         }
+    }
+
+    pub(super) async fn announce(&self, contact: Contact) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let order = Order::Announce(contact, reply);
+        self.queue.send(order).await.map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Lets the queue run empty, gives the leases back and ends the thread.
@@ -216,6 +225,10 @@ impl Desk {
             for order in batch.drain(..) {
                 match order {
                     Order::Beat => self.beat(),
+                    Order::Announce(contact, reply) => {
+                        let announced = self.me.announce(contact).map_err(Fault::from);
+                        reply.send(announced.map_err(StoreError::from)).ok();
+                    }
                     Order::Write(job) if closing.is_none() => group.push(job),
                     // Dropped unanswered, which its caller reads as `Closed`.
                     Order::Write(_) => {}
