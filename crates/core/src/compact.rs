@@ -169,7 +169,7 @@ impl Compactor {
     ) -> Result<Compaction, CompactError> {
         let keep = (f64::from(model.context_window) * self.settings.recent_preserve_ratio) as u64;
         let (now, counter) = (agent.snapshot(), self.counter.clone());
-        let context = now.conversation.context();
+        let context: Vec<_> = now.conversation.context().iter().cloned().collect();
         let counted = context.clone();
         let cut = on_thread(move || cut_point(&counted, keep, |it| it.tokens(&*counter).into()));
         let Some(cut) = cut.await else {
@@ -246,7 +246,9 @@ fn summary_call(model: &Model, messages: &[SharedMessage]) -> ModelCall {
         reasoning: model.reasoning,
         system: SUMMARY_PROMPT.into(),
         tools: Arc::from([]),
-        messages: vec![Arc::new(Message::new(Role::User, transcript, Meta::default()))],
+        messages: [Arc::new(Message::new(Role::User, transcript, Meta::default()))]
+            .into_iter()
+            .collect(),
         volatile: None,
         max_tokens: None,
         schema: None,

@@ -84,13 +84,15 @@ impl Conversation {
     }
 
     /// What a model call sees.
-    pub fn context(&self) -> Vec<SharedMessage> {
+    pub fn context(&self) -> List<SharedMessage> {
         let results = self.results.iter().flat_map(|results| results.shown());
-        self.context.iter().chain(results).cloned().collect()
+        let mut context = self.context.clone();
+        context.extend(results.cloned());
+        context
     }
 
     /// The context as it would be with `next` at its end: what the model is shown when `next` is sent.
-    pub fn context_with(&self, next: &SharedMessage) -> Vec<SharedMessage> {
+    pub fn context_with(&self, next: &SharedMessage) -> List<SharedMessage> {
         let mut conversation = self.clone();
         conversation.show(next);
         conversation.context()
@@ -109,7 +111,7 @@ impl Conversation {
 
     /// The context with which an unfinished turn goes on, once the calls that were open have `results`. What the model
     /// had not said to its end is left out.
-    pub fn resumed(&self, results: &[SharedMessage]) -> Vec<SharedMessage> {
+    pub fn resumed(&self, results: &[SharedMessage]) -> List<SharedMessage> {
         let mut conversation = self.clone();
         conversation.drop_cut_off();
         results.iter().for_each(|result| conversation.show(result));
@@ -403,12 +405,13 @@ mod tests {
             let history = words.iter().map(|word| message(word)).collect();
             let conversation = Conversation::new(Window { first: 0, messages: history });
             let next = conversation.context_with(&message("unext"));
+            let next: Vec<_> = next.iter().collect();
             prop_assert_eq!(word(next.last().unwrap()), "unext");
             for pair in next.windows(2) {
                 prop_assert!(!(pair[0].role == Role::User && pair[1].role == Role::User));
             }
             let mut open = std::collections::BTreeSet::new();
-            for message in &next {
+            for message in next {
                 prop_assert!(open.is_empty() || message.role == Role::Tool, "a call without its result");
                 open.extend(message.tool_calls.iter().map(|call| call.id.clone()));
                 message.tool_call_id.as_ref().map(|id| open.remove(id));
@@ -446,7 +449,7 @@ mod tests {
         for id in ids.iter().rev() {
             conversation.push(message(&format!("t{id}")));
         }
-        let results = conversation.context().split_off(2);
+        let results: Vec<_> = conversation.context().from(2).cloned().collect();
         assert!(results.iter().map(|it| it.tool_call_id.as_ref()).eq(ids.iter().map(Some)));
     }
 }

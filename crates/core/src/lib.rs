@@ -16,7 +16,7 @@ pub mod events;
 pub mod gate;
 mod kin;
 pub mod lifecycle;
-mod list;
+pub mod list;
 pub mod logs;
 pub mod message;
 pub mod name;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-/// Items in one chunk. A push into a list that somebody else holds a copy of copies this many at most.
-const CHUNK: usize = 64;
+/// Items in one chunk. A push into a list that somebody else holds a copy of copies this many at most, and every so many
+/// pushes the list of the chunks: with more, ordinary conversations cost more, with fewer, very long ones.
+const CHUNK: usize = 16;
 
 /// A list whose copies share what they have in common.
 #[derive(Clone)]
@@ -22,6 +23,10 @@ impl<T> Default for List<T> {
 impl<T: Clone> List<T> {
     pub fn len(&self) -> usize {
         self.chunks.len() * CHUNK + self.tail.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     pub fn push(&mut self, item: T) {

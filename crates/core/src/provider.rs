@@ -8,6 +8,7 @@ use futures_util::stream::BoxStream;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::list::List;
 use crate::message::{SharedMessage, ToolCall};
 
 /// A service that runs models. One implementation is one file in the adapters.
@@ -29,7 +30,7 @@ pub struct ModelCall {
     pub system: Arc<str>,
     pub tools: Arc<[ToolSpec]>,
     /// The conversation, valid as it stands: no unanswered user message but the last, every tool call answered.
-    pub messages: Vec<SharedMessage>,
+    pub messages: List<SharedMessage>,
     /// What changes from turn to turn (the time). Belongs directly before the last user message, after the cached prefix.
     pub volatile: Option<String>,
     /// Upper bound on generated tokens, where the caller wants one.
@@ -43,18 +44,18 @@ pub struct ModelCall {
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
-    /// JSON Schema of the arguments.
-    pub parameters: Value,
+    /// JSON Schema of the arguments, as text: every model call sends it as it stands.
+    pub parameters: Arc<str>,
 }
 
 impl ToolSpec {
     /// Bytes of text the model would see: an upper bound on tokens that needs no tokenizer.
     pub fn text_bytes(&self) -> usize {
-        self.name.len() + self.description.len() + self.parameters.to_string().len()
+        self.name.len() + self.description.len() + self.parameters.len()
     }
 
     pub fn tokens(&self, counter: &dyn crate::tokens::TokenCounter) -> u64 {
-        let texts = [&self.name, &self.description, &self.parameters.to_string()];
+        let texts = [&*self.name, &self.description, &self.parameters];
         texts.into_iter().map(|text| u64::from(counter.count(text))).sum()
     }
 }

@@ -120,7 +120,7 @@ fn said(call: &ModelCall) -> Vec<(&'static str, String)> {
     if !call.system.is_empty() {
         said.push(("system", call.system.to_string()));
     }
-    for message in &call.messages {
+    for message in call.messages.iter() {
         let Some((role, text)) = spoken(message) else { continue };
         match said.last_mut() {
             Some((last, before)) if *last == role => {

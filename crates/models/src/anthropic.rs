@@ -63,16 +63,18 @@ impl Provider for Anthropic {
 fn request_body(call: &ModelCall, prompt_caching: bool) -> serde_json::Result<Vec<u8>> {
     let mark = prompt_caching.then_some(CacheControl { kind: "ephemeral" });
     let messages = visible(&call.messages);
-    let last_tool = call.tools.len().saturating_sub(1);
-    let tools = call.tools.iter().enumerate();
     let head = Head {
         model: &call.model_id,
         max_tokens: call.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT),
         stream: true,
-        tools: tools.map(|(at, tool)| Tool::new(tool, mark.filter(|_| at == last_tool))).collect(),
         output_config: call.schema.as_deref().map(OutputConfig::of),
     };
-    let mut json = Json::open_object(&head, bytes_estimate(&call.system, &messages))?;
+    let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
+    if let Some((last, others)) = call.tools.split_last() {
+        let tools = others.iter().map(|tool| (tool, None)).chain([(last, mark)]);
+        json.raw(",\"tools\":");
+        json.list(tools, |json, (tool, mark)| write_tool(json, tool, mark))?;
+    }
     if !call.system.is_empty() {
         json.raw(",\"system\":[");
         Block { what: What::Text(&call.system), mark }.write(&mut json)?;
@@ -92,8 +94,6 @@ struct Head<'a> {
     model: &'a str,
     max_tokens: u32,
     stream: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig<'a>>,
 }
@@ -115,24 +115,23 @@ impl<'a> OutputConfig<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct Tool<'a> {
-    name: &'a str,
-    description: &'a str,
-    input_schema: &'a Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<CacheControl>,
-}
-
-impl<'a> Tool<'a> {
-    fn new(tool: &'a ToolSpec, cache_control: Option<CacheControl>) -> Self {
-        Self {
-            name: &tool.name,
-            description: &tool.description,
-            input_schema: &tool.parameters,
-            cache_control,
-        }
+fn write_tool(
+    json: &mut Json,
+    tool: &ToolSpec,
+    mark: Option<CacheControl>,
+) -> serde_json::Result<()> {
+    json.raw("{\"name\":");
+    json.text(&tool.name);
+    json.raw(",\"description\":");
+    json.text(&tool.description);
+    json.raw(",\"input_schema\":");
+    json.raw(&tool.parameters);
+    if let Some(mark) = mark {
+        json.raw(",\"cache_control\":");
+        json.value(&mark)?;
     }
+    json.raw("}");
+    Ok(())
 }
 
 #[derive(Clone, Copy, Serialize)]

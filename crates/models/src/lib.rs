@@ -22,8 +22,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nexus_core::list::List;
 use nexus_core::message::{Message, Role, SharedMessage};
-use nexus_core::provider::{Provider, ProviderError};
+use nexus_core::provider::{ModelCall, Provider, ProviderError};
 use reqwest::Url;
 use thiserror::Error;
 
@@ -272,7 +273,7 @@ fn endpoint(base: &Url, segments: &[&str]) -> Url {
 
 /// The messages a model is shown. A message that says nothing (an answer cut short before its first word) is refused
 /// by some services and useless to all.
-fn visible(messages: &[SharedMessage]) -> Vec<&Message> {
+fn visible(messages: &List<SharedMessage>) -> Vec<&Message> {
     messages
         .iter()
         .map(|message| &**message)
@@ -285,13 +286,15 @@ fn visible(messages: &[SharedMessage]) -> Vec<&Message> {
 }
 
 /// Roughly the bytes a request takes, so that a body is written without being moved.
-fn bytes_estimate(system: &str, messages: &[&Message]) -> usize {
+fn bytes_estimate(call: &ModelCall, messages: &[&Message]) -> usize {
     const HEAD_BYTES: usize = 1024;
     const PER_MESSAGE_BYTES: usize = 96;
+    const PER_TOOL_BYTES: usize = 96;
     let bytes = |text: &str| text.len() + text.len() / 16;
     let messages: usize =
         messages.iter().map(|message| bytes(&message.content) + PER_MESSAGE_BYTES).sum();
-    HEAD_BYTES + bytes(system) + messages
+    let tools: usize = call.tools.iter().map(|tool| tool.text_bytes() + PER_TOOL_BYTES).sum();
+    HEAD_BYTES + bytes(&call.system) + tools + messages
 }
 
 /// A body that cannot be written. Only arguments or a tool's schema could do that, and none made from JSON does.

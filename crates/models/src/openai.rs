@@ -96,10 +96,13 @@ fn request_body(call: &ModelCall, knows_completion_tokens: bool) -> serde_json::
         stream_options: StreamOptions { include_usage: true },
         max_tokens: call.max_tokens.filter(|_| !thinks),
         max_completion_tokens: call.max_tokens.filter(|_| thinks),
-        tools: call.tools.iter().map(Tool::from).collect(),
         response_format: call.schema.as_deref().map(ResponseFormat::of),
     };
-    let mut json = Json::open_object(&head, bytes_estimate(&call.system, &messages))?;
+    let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
+    if !call.tools.is_empty() {
+        json.raw(",\"tools\":");
+        json.list(&*call.tools, write_tool)?;
+    }
 
     let (before, from_last_user) =
         messages.split_at(last_user(&messages).unwrap_or(messages.len()));
@@ -115,7 +118,7 @@ fn request_body(call: &ModelCall, knows_completion_tokens: bool) -> serde_json::
     Ok(json.into_bytes())
 }
 
-/// Everything but the messages.
+/// Everything but the tools and the messages.
 #[derive(Serialize)]
 struct Head<'a> {
     model: &'a str,
@@ -125,8 +128,6 @@ struct Head<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<ResponseFormat<'a>>,
 }
@@ -217,29 +218,15 @@ fn write_call(json: &mut Json, call: &ToolCall) -> serde_json::Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
-struct Tool<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a Value,
-}
-
-impl<'a> From<&'a ToolSpec> for Tool<'a> {
-    fn from(tool: &'a ToolSpec) -> Self {
-        let function = Function {
-            name: &tool.name,
-            description: &tool.description,
-            parameters: &tool.parameters,
-        };
-        Self { kind: "function", function }
-    }
+fn write_tool(json: &mut Json, tool: &ToolSpec) -> serde_json::Result<()> {
+    json.raw("{\"type\":\"function\",\"function\":{\"name\":");
+    json.text(&tool.name);
+    json.raw(",\"description\":");
+    json.text(&tool.description);
+    json.raw(",\"parameters\":");
+    json.raw(&tool.parameters);
+    json.raw("}}");
+    Ok(())
 }
 
 /// An answer as it comes in.

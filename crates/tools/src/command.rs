@@ -329,7 +329,8 @@ mod tests {
         };
         let specs = command_tools(settings).iter().map(|tool| {
             let spec = tool.spec();
-            serde_json::json!({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
+            let parameters: serde_json::Value = serde_json::from_str(&spec.parameters).unwrap();
+            serde_json::json!({"name": spec.name, "description": spec.description, "parameters": parameters})
         }).collect::<Vec<_>>();
         let text = serde_json::to_string(&specs).unwrap();
         assert!(text.len() <= 1250, "{} bytes: {text}", text.len());

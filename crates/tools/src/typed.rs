@@ -28,7 +28,7 @@ pub fn tool<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: T::NAME.into(),
         description: T::DESCRIPTION.into(),
-        parameters: compact(schemars::schema_for!(T::Args).to_value()),
+        parameters: compact(schemars::schema_for!(T::Args).to_value()).to_string().into(),
     };
     Arc::new(Typed { tool, spec })
 }

@@ -17,6 +17,7 @@ use crate::briefing::Briefed;
 use crate::conversation::INTERRUPTED_CALL;
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::gate::ToolOutcome;
+use crate::list::List;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
@@ -120,7 +121,7 @@ impl Turn {
     fn opening(
         &self,
         input: TurnInput,
-    ) -> Result<(Vec<SharedMessage>, Vec<SharedMessage>), TurnError> {
+    ) -> Result<(Vec<SharedMessage>, List<SharedMessage>), TurnError> {
         let now = self.agent.snapshot();
         if !input.resume {
             let source = input.source;
@@ -275,7 +276,7 @@ impl Turn {
 fn model_call(
     model: &Model,
     briefed: Briefed,
-    messages: Vec<SharedMessage>,
+    messages: List<SharedMessage>,
     schema: Option<Arc<Value>>,
 ) -> ModelCall {
     ModelCall {

@@ -23,7 +23,7 @@ async fn the_older_part_is_summarised_when_the_window_fills() {
     let calls = world.model.calls();
     assert_eq!(calls.len(), before + 2, "one call to summarise, one to answer");
     assert!(
-        calls[before].messages[0].content.contains(&long),
+        calls[before].messages.last().unwrap().content.contains(&long),
         "the summariser sees what it summarises"
     );
     let shown = world.model.last_context();
@@ -86,7 +86,7 @@ async fn a_call_that_fills_the_window_leaves_what_was_asked() {
     world.model.script([huge, Script::Say("it echoed"), Script::Say("done")]);
     assert_eq!(world.say(&agent, "Echo much").await.unwrap().content, "done");
     let calls = world.model.calls();
-    let transcript = &calls[1].messages[0].content;
+    let transcript = &calls[1].messages.last().unwrap().content;
     assert!(transcript.len() < 20_000, "the summariser is shown {} bytes", transcript.len());
     assert_eq!(world.model.last_context(), ["Summary: it echoed", "User: Echo much"]);
 }
@@ -136,12 +136,15 @@ async fn a_restart_after_a_summary_gives_the_same_context() {
     let again = world.restarted(|_| {});
     let restored = again.find("a").await.unwrap();
     let after = restored.snapshot();
-    assert_eq!(lines(&after.conversation.context()), lines(&before.conversation.context()));
+    assert_eq!(
+        lines(after.conversation.context().iter()),
+        lines(before.conversation.context().iter())
+    );
     assert_eq!(after.conversation.first(), before.conversation.first());
     assert_eq!(after.conversation.len(), before.conversation.len());
     assert_eq!(after.conversation.context_bytes(), before.conversation.context_bytes());
     again.say(&restored, "and now?").await.unwrap();
-    let mut expected = lines(&before.conversation.context());
+    let mut expected = lines(before.conversation.context().iter());
     expected.push("User: and now?".into());
     assert_eq!(again.model.last_context(), expected);
     assert_eq!(again.history(&restored).await.len() as u64, before.conversation.len() + 2);

@@ -73,7 +73,7 @@ impl World {
         let begun = Arc::new(AtomicUsize::new(0));
         let echo = |name: &str, class| {
             let description = "Echoes.".into();
-            let spec = ToolSpec { name: name.into(), description, parameters: json!({}) };
+            let spec = ToolSpec { name: name.into(), description, parameters: "{}".into() };
             Arc::new(Echo { spec, class, begun: begun.clone() }) as Arc<dyn Tool>
         };
         let parts = Parts {
@@ -253,7 +253,7 @@ impl ScriptedProvider {
 
     /// What the last call was shown.
     pub fn last_context(&self) -> Vec<String> {
-        lines(&self.calls.lock().unwrap().last().unwrap().messages)
+        lines(self.calls.lock().unwrap().last().unwrap().messages.iter())
     }
 
     pub async fn wait_for_calls(&self, count: usize) {

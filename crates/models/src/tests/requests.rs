@@ -29,7 +29,7 @@ fn conversation() -> ModelCall {
     let tool = |name: &str| ToolSpec {
         name: name.to_owned(),
         description: format!("Does {name}."),
-        parameters: json!({"type": "object", "properties": {"path": {"type": "string"}}}),
+        parameters: r#"{"type":"object","properties":{"path":{"type":"string"}}}"#.into(),
     };
     ModelCall {
         tools: Arc::new([tool("list"), tool("read_file")]),

@@ -1,20 +1,25 @@
 //! What the tools say of themselves, and what they need.
 
 use nexus_core::permission::ToolClass;
+use nexus_core::provider::ToolSpec;
 use nexus_core::tool::Need;
 use serde_json::{Value, json};
 
 use super::super::file_tools;
 
+fn parameters(spec: &ToolSpec) -> Value {
+    serde_json::from_str(&spec.parameters).unwrap()
+}
+
 #[test]
 fn all_specs_together_are_short() {
     /// Every agent pays for them in every call.
     const BYTES_MAX: usize = 3_400;
-    let size = |spec: &nexus_core::provider::ToolSpec| {
+    let size = |spec: &ToolSpec| {
         let spec = json!({
             "name": spec.name,
             "description": spec.description,
-            "parameters": spec.parameters,
+            "parameters": parameters(spec),
         });
         spec.to_string().len()
     };
@@ -28,7 +33,7 @@ fn all_specs_together_are_short() {
 fn schemas_name_their_arguments() {
     let tools = file_tools();
     let spec = |name: &str| tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name);
-    let read = &spec("read_file").unwrap().parameters;
+    let read = parameters(spec("read_file").unwrap());
     let expected = json!({
         "type": "object",
         "properties": {
@@ -38,7 +43,7 @@ fn schemas_name_their_arguments() {
         },
         "required": ["path"],
     });
-    assert_eq!(*read, expected);
+    assert_eq!(read, expected);
 }
 
 fn needs(tool: &str, arguments: Value) -> Result<Vec<Need>, String> {
@@ -75,7 +80,7 @@ fn write_tools_are_those_that_write() {
             "path": "p", "content": "c", "old_string": "o", "new_string": "n", "start": 1, "end": 1, "text": "t",
             "pattern": "p", "replacement": "r", "diff": diff, "from": "f", "to": "t",
         });
-        let known = &tool.spec().parameters["properties"];
+        let known = parameters(tool.spec())["properties"].take();
         let arguments: serde_json::Map<String, Value> = everything
             .as_object()
             .unwrap()
