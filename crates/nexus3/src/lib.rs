@@ -32,7 +32,11 @@ use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
     // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else.
-    if std::env::args_os().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT) {
+    let is_launcher = std::env::args_os().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT);
+    // A heap of huge pages would be three times as large as what an idle server has in it. Programs inherit the choice,
+    // and the built-in model needs the other one (`nexus_local`).
+    let _ = rustix::thread::disable_transparent_huge_pages(!is_launcher);
+    if is_launcher {
         confine_main();
     }
     main_on(&SqliteStore::open, std::env::args_os())

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::RpcError;
-use crate::plain;
 
 /// Deepest nesting of a message. Deeper ones serve only to exhaust a parser's stack.
 pub const DEPTH_MAX: usize = 128;
@@ -39,9 +38,6 @@ pub struct Id(CompactString);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
-    if let Some(members) = str::from_utf8(message).ok().and_then(Members::plain) {
-        return members.into_request().map(Incoming::Single);
-    }
     if deeper_than(message, DEPTH_MAX) {
         return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
     }
@@ -123,13 +119,6 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of a plain object. `None` when it is not plain, or has a member twice.
-    fn plain(message: &'a str) -> Option<Self> {
-        let mut members = Self::default();
-        plain::members(message, |name, value| members.put(name, value).ok())?;
-        Some(members)
-    }
-
     /// Adds a member. Refused when it is there already.
     fn put(&mut self, name: &str, value: &'a str) -> Result<(), String> {
         let member = match name {
@@ -328,10 +317,6 @@ mod tests {
             Ok(Incoming::Batch(batch)) => batch.iter().map(one).collect::<Vec<_>>().join("; "),
             Err(error) => one(&Err(error)),
         };
-        if let Some(plain) = str::from_utf8(message).ok().and_then(Members::plain) {
-            let members: Members = serde_json::from_slice(message).unwrap();
-            assert_eq!(one(&plain.into_request()), one(&members.into_request()));
-        }
         assert!(got.starts_with(expected), "{}: {got}", String::from_utf8_lossy(message));
     }
 

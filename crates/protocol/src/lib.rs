@@ -9,7 +9,6 @@ pub mod error;
 pub mod method;
 pub mod params;
 pub mod permission;
-pub mod plain;
 pub mod server;
 pub mod session;
 pub mod settings;

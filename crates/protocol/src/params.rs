@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::RpcError;
-use crate::plain;
 use address::{AGENT_ID, BesideAddress};
 
 mod address;
@@ -117,9 +116,6 @@ pub fn decode_addressed<P: DeserializeOwned + JsonSchema>(
     text: Option<&str>,
 ) -> Result<(P, Option<Cow<'_, str>>), RpcError> {
     let text = object(text)?;
-    if let Some(name) = only_agent_id(text) {
-        return Ok((decode(None)?, Some(Cow::Borrowed(name))));
-    }
     let mut agent_id = None;
     let mut json = serde_json::Deserializer::from_str(text);
     let read = P::deserialize(BesideAddress { json: &mut json, agent_id: &mut agent_id })
@@ -148,16 +144,6 @@ fn object(text: Option<&str>) -> Result<&str, RpcError> {
 
 fn invalid(error: &serde_json::Error) -> RpcError {
     RpcError::invalid_params(format!("Invalid params: {error}"))
-}
-
-/// The agent's name in parameters that hold nothing else, as those of most small calls.
-fn only_agent_id(params: &str) -> Option<&str> {
-    let mut found = None;
-    plain::members(params, |name, value| match name {
-        AGENT_ID => found.replace(plain::string(value)?).is_none().then_some(()),
-        _ => None,
-    })?;
-    found
 }
 
 /// The name that an `agent_id` holds.

@@ -234,6 +234,11 @@ async fn a_trusted_agent_edits_tests_and_commits_a_repository() {
     assert!(tested.contains('1'), "{tested}");
     let again = tool(&wire, "a", "exec", json!({"argv": ["touch", "tested"]})).await;
     assert!(inside.join("tested").exists(), "granted for the session: {again}");
+    // The server does without huge pages; what its agents run need not.
+    let huge_pages = json!({"argv": ["grep", "THP_enabled", "/proc/self/status"]});
+    let theirs = tool(&wire, "a", "exec", huge_pages).await;
+    assert!(theirs.contains("THP_enabled:\t1"), "{theirs}");
+    assert_eq!(server.status("THP_enabled:"), "0");
     allow("git", json!({"args": ["add", "note.txt"]})).await;
     let committed =
         tool(&wire, "a", "git", json!({"args": ["commit", "-q", "-m", "Say goodbye"]})).await;

@@ -1,7 +1,7 @@
 //! One peer on a stream of bytes. What differs between transports is their framing: where a message begins and ends.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,7 +14,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::patience::Patience;
-use super::rarely::Rarely;
 use super::{Worker, begin, error_message, finished, too_large};
 use crate::begin::Begun;
 use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
@@ -156,9 +155,9 @@ where
         let _closed = self.peer.closed.clone().drop_guard();
         // A token of its own: connections would meet at the lock of one.
         let stop = stop.child_token();
-        let mut stopped = Rarely::new(stop.cancelled());
+        let mut stopped = pin!(stop.cancelled());
         let patience = self.patience.clone();
-        let mut silence = Rarely::new(async move {
+        let mut silence = pin!(async move {
             match patience {
                 Some(patience) => patience.over().await,
                 None => std::future::pending().await,
@@ -167,9 +166,9 @@ where
         loop {
             self.begin_waiting();
             if self.is_over() {
-                return if self.lingers { self.linger(&mut stopped).await } else { Ok(()) };
+                return if self.lingers { self.linger(stopped.as_mut()).await } else { Ok(()) };
             }
-            match self.next(&mut stopped, &mut silence).await? {
+            match self.next(stopped.as_mut(), silence.as_mut()).await? {
                 Event::Pushed => {}
                 Event::Notified => self.take_notifications(),
                 Event::Finished(reply) => self.answer(reply),
@@ -219,8 +218,8 @@ where
 
     async fn next(
         &mut self,
-        stopped: &mut Rarely<impl Future<Output = ()>>,
-        silence: &mut Rarely<impl Future<Output = ()>>,
+        stopped: Pin<&mut impl Future<Output = ()>>,
+        silence: Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Event> {
         let idle = self.calls.is_empty();
         let pushes = !self.ready.is_empty();
@@ -271,7 +270,7 @@ where
 
     /// Takes what the peer still sends and throws it away. Closed at once, the peer would fail in the middle of its
     /// message and never read why.
-    async fn linger(&mut self, stopped: &mut Rarely<impl Future<Output = ()>>) -> io::Result<()> {
+    async fn linger(&mut self, stopped: Pin<&mut impl Future<Output = ()>>) -> io::Result<()> {
         self.output.shutdown().await?;
         let mut nowhere = tokio::io::sink();
         let rest = tokio::io::copy(&mut self.input, &mut nowhere);

@@ -29,7 +29,6 @@ use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
 use super::patience::Patience;
-use super::rarely::Rarely;
 use super::sse::{Events, Phase};
 use super::{begin, error_message, finished, reply, too_large, too_many_connections};
 use crate::auth::{Auth, AuthError};
@@ -154,7 +153,7 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
     tokio::pin!(connection);
     // A token of its own: all connections would meet at the lock of one.
     let stop = stop.child_token();
-    let stopped = Rarely::new(stop.cancelled());
+    let stopped = stop.cancelled();
     let served = async {
         tokio::select! {
             biased;
@@ -168,7 +167,7 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
     let ended = tokio::select! {
         biased;
         ended = served => ended,
-        () = Rarely::new(patience.ticks()) => return,
+        () = patience.ticks() => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");

@@ -5,7 +5,6 @@ mod courtesy;
 pub mod http;
 pub mod memory;
 mod patience;
-mod rarely;
 mod sse;
 pub mod stdio;
 pub mod unix;

@@ -2,12 +2,11 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
-use rustix::time::{ClockId, clock_gettime};
 
 /// How long one connection waits. Every wait has the same length, so a single timer that runs on serves them all: it is
 /// looked at only when it fires, and set anew when that was too early.
@@ -30,7 +29,7 @@ impl Patience {
 
     /// Begins a wait.
     pub fn begin(&self) {
-        *self.lock() = roughly_now() + self.limit;
+        *self.lock() = Instant::now() + self.limit;
     }
 
     /// Bytes have come. With the first of a request its time begins, whatever was waited before.
@@ -78,22 +77,9 @@ impl Patience {
     }
 }
 
-/// The time by the kernel's last tick, right to some milliseconds. Every request asks, and the exact time costs four times
-/// as much.
-fn roughly_now() -> Instant {
-    static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), tick()));
-    let (start, tick_then) = *START;
-    start + tick().saturating_sub(tick_then)
-}
-
-fn tick() -> Duration {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-}
-
 impl Timer for Patience {
     fn now(&self) -> Instant {
-        roughly_now()
+        Instant::now()
     }
 
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {

@@ -91,6 +91,11 @@ impl Server {
         self.process.log()
     }
 
+    /// What the kernel says of the process under a name.
+    pub fn status(&self, name: &str) -> String {
+        self.process.status(name)
+    }
+
     pub fn memory_peak_bytes(&self) -> usize {
         self.process.memory_peak_bytes()
     }
