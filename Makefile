@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build llama-cpp test test-llama-cpp check docs bench torture
+.PHONY: run build llama-cpp test test-llama-cpp check docs third-party bench torture
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -44,16 +44,21 @@ test-llama-cpp: has-llama-cpp
 	cargo test --locked -p nexus3 --features llama-cpp --test e2e -- local_model
 	cargo clippy --locked -p nexus-local -p nexus-bench --all-targets --features llama-cpp -- -D warnings
 
-# Formatting, lints and the arrows between the crates.
+# Formatting, lints, the arrows between the crates, and what the program is made of.
 check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/arrows
+	cargo run --locked -q -p nexus-licences -- --check
 
 # Writes docs/rpc.md from the method table.
 docs:
 	cargo build --locked -q -p nexus3
 	./target/debug/nexus3 schema --markdown > docs/rpc.md
+
+# Writes THIRD-PARTY.md, the licences of what is compiled into the program.
+third-party:
+	cargo run --locked -q -p nexus-licences
 
 # Measures the server against bare baselines in the same run; the built-in model against llama.cpp only where that can
 # be compiled. The server that is measured is the usual one, so the two are not built together.
