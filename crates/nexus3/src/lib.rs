@@ -14,7 +14,7 @@ mod output;
 mod rpc;
 mod serve;
 mod session;
-mod session_file;
+pub mod session_file;
 mod signals;
 pub mod wiring;
 

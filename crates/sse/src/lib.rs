@@ -26,6 +26,9 @@ pub struct Decoder {
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLong;
 
+/// What stands before the data in a line of it.
+const LINE_HEAD: &[u8] = b"data: ";
+
 impl Decoder {
     pub fn new(event_bytes_max: usize) -> Self {
         Self {
@@ -60,6 +63,10 @@ impl Decoder {
         }
         while let Some(line_end) = self.next_line_end() {
             let line = &self.buffer[mem::replace(&mut self.line_start, self.searched)..line_end];
+            // However the bytes came: half a line of this length is refused, so the whole is too.
+            if line.len() > self.event_bytes_max + LINE_HEAD.len() {
+                return Err(TooLong);
+            }
             if line.is_empty() {
                 if mem::take(&mut self.has_data) {
                     self.taken = true;
@@ -76,7 +83,7 @@ impl Decoder {
             }
         }
         let rest = self.buffer.len() - self.line_start;
-        if rest > self.event_bytes_max { Err(TooLong) } else { Ok(None) }
+        if rest > self.event_bytes_max + LINE_HEAD.len() { Err(TooLong) } else { Ok(None) }
     }
 
     /// Finds the end of the line at `line_start` and moves `searched` past it.
@@ -178,9 +185,17 @@ mod tests {
         assert_eq!(decoder.next_event().unwrap().map(<[u8]>::len), Some(EVENT_BYTES_MAX));
         decoder.push(&line(EVENT_BYTES_MAX + 1));
         assert_eq!(decoder.next_event(), Err(TooLong));
-        let mut decoder = Decoder::new(EVENT_BYTES_MAX);
-        decoder.push(&vec![b'x'; EVENT_BYTES_MAX + 1]);
-        assert_eq!(decoder.next_event(), Err(TooLong), "a line without an end");
+        let line_bytes_max = EVENT_BYTES_MAX + LINE_HEAD.len();
+        for end in ["", "\n"] {
+            let mut decoder = Decoder::new(EVENT_BYTES_MAX);
+            decoder.push(&vec![b'x'; line_bytes_max]);
+            decoder.push(end.as_bytes());
+            assert_eq!(decoder.next_event(), Ok(None));
+            let mut decoder = Decoder::new(EVENT_BYTES_MAX);
+            decoder.push(&vec![b'x'; line_bytes_max + 1]);
+            decoder.push(end.as_bytes());
+            assert_eq!(decoder.next_event(), Err(TooLong), "a line that ends with {end:?}");
+        }
     }
 
     proptest! {
