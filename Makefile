@@ -44,12 +44,17 @@ test-llama-cpp: has-llama-cpp
 	cargo test --locked -p nexus3 --features llama-cpp --test e2e -- local_model
 	cargo clippy --locked -p nexus-local -p nexus-bench --all-targets --features llama-cpp -- -D warnings
 
+# Says whether the program is made of what it may be made of (deny.toml). Compiled here once.
+DENY = target/tools/bin/cargo-deny
+
 # Formatting, lints, the arrows between the crates, and what the program is made of.
 check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/arrows
 	cargo run --locked -q -p nexus-licences -- --check
+	@[ -x $(DENY) ] || cargo install cargo-deny --version 0.20.2 --locked --no-default-features --debug --root target/tools
+	$(DENY) check licenses bans sources
 
 # Writes docs/rpc.md from the method table.
 docs:
