@@ -21,6 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::permission::Preset;
 use thiserror::Error;
@@ -41,6 +42,8 @@ pub struct Config {
     pub providers: Vec<ProviderEntry>,
     pub max_tool_iterations: u32,
     pub max_concurrent_tools: usize,
+    /// Tool calls that a model may make in one step.
+    pub max_calls_per_step: usize,
     /// How long one tool call may take.
     pub skill_timeout: Duration,
     pub permissions: Permissions,
@@ -117,6 +120,8 @@ pub struct Server {
     pub max_concurrent: usize,
     /// Turns that wait for a place.
     pub max_queued: usize,
+    /// What each tree of agents may take.
+    pub tree: Bounds,
     pub max_connections: usize,
     pub body_bytes_max: usize,
     pub answer_bytes_max: usize,
@@ -201,6 +206,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         providers: providers::resolve(file.providers, user_home)?,
         max_tool_iterations: file.max_tool_iterations.map_or(100, |it| it.0),
         max_concurrent_tools: file.max_concurrent_tools.map_or(10, |it| it.0 as usize),
+        max_calls_per_step: file.max_calls_per_step.map_or(128, |it| it.0 as usize),
         skill_timeout: file.skill_timeout.map_or(Duration::from_secs(600), |it| it.0),
         permissions: presets::resolve(section(file.permissions), user_home)?,
         compaction: compaction(section(file.compaction))?,
@@ -253,6 +259,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         let path = presets::expand(&path, user_home)?;
         check_socket_path(&path).map(|()| path)
     };
+    let tree = tree(&written);
     let socket = written.socket.map(place).transpose();
     let socket = socket.map_err(|reason| Fault::new(&["server", "socket"], reason))?;
     Ok(Server {
@@ -261,6 +268,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         port: written.port.map_or(8765, |it| it.0 as u16),
         max_concurrent: written.max_concurrent.map_or(32, |it| it.0 as usize),
         max_queued: written.max_queued.map_or(1024, |it| it.0 as usize),
+        tree,
         max_connections: written.max_connections.map_or(1024, |it| it.0 as usize),
         body_bytes_max: written.body_bytes_max.map_or(1024 * 1024, |it| it.0 as usize),
         answer_bytes_max: written.answer_bytes_max.map_or(64 * 1024 * 1024, |it| it.0 as usize),
@@ -277,6 +285,19 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         agent_idle_timeout: written.agent_idle_timeout.map_or(AGENT_IDLE, |it| it.0),
         temp_agent_idle_timeout: written.temp_agent_idle_timeout.map_or(TEMP_IDLE, |it| it.0),
     })
+}
+
+fn tree(written: &schema::Server) -> Bounds {
+    let by_default = Bounds::default();
+    let schema::Server { max_children, max_tree_agents, max_tree_turns, .. } = written;
+    Bounds {
+        children_max: max_children.map_or(by_default.children_max, |it| it.0 as usize),
+        agents_max: max_tree_agents.map_or(by_default.agents_max, |it| it.0 as usize),
+        turns_max: max_tree_turns.map_or(by_default.turns_max, |it| it.0 as usize),
+        history_bytes_max: written
+            .tree_history_bytes_max
+            .map_or(by_default.history_bytes_max, |it| it.0 as usize),
+    }
 }
 
 /// Longest path the kernel takes for a socket.

@@ -84,6 +84,7 @@ pub(super) fn check_error(value: Value, expected: &str) {
 fn without_files_everything_has_its_default() {
     let config = Tree::new().load().unwrap();
     assert_eq!((config.max_tool_iterations, config.max_concurrent_tools), (100, 10));
+    assert_eq!(config.max_calls_per_step, 128);
     assert_eq!((config.default_model, config.providers.len()), (None, 0));
     assert_eq!(config.permissions.default_preset, "sandboxed");
     let compaction = Compaction {
@@ -100,6 +101,12 @@ fn without_files_everything_has_its_default() {
         port: 8765,
         max_concurrent: 32,
         max_queued: 1024,
+        tree: Bounds {
+            children_max: 64,
+            agents_max: 1024,
+            turns_max: 256,
+            history_bytes_max: 268_435_456,
+        },
         max_connections: 1024,
         body_bytes_max: 1_048_576,
         answer_bytes_max: 67_108_864,
@@ -208,9 +215,9 @@ fn an_error_names_the_file_and_the_key() {
 }
 
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
-    `max_tool_iterations`, `max_concurrent_tools`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
+    `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
-    `max_queued`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
+    `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_history_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
 
 #[test]
@@ -219,12 +226,17 @@ fn every_number_has_its_range() {
     let whole = [
         ("max_tool_iterations", 1_u64, 10_000_u64),
         ("max_concurrent_tools", 1, 256),
+        ("max_calls_per_step", 1, 10_000),
         ("providers.openai.max_retries", 0, 10),
         ("providers.openai.models.m.context_window", 1024, 10_000_000),
         ("context.ancestor_depth", 0, 10),
         ("server.port", 0, 65_535),
         ("server.max_concurrent", 1, 4096),
         ("server.max_queued", 0, 1_000_000),
+        ("server.max_children", 0, 1_000_000),
+        ("server.max_tree_agents", 0, 1_000_000),
+        ("server.max_tree_turns", 0, 1_000_000),
+        ("server.tree_history_bytes_max", 65_536, 4_294_967_295),
         ("server.max_connections", 1, 65_536),
         ("server.body_bytes_max", 1024, 104_857_600),
         ("server.answer_bytes_max", 1024, 1_073_741_824),

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
-use crate::authority::{Action, Denied, Requester};
+use crate::authority::{Action, Requester};
 use crate::kin::{AuthorizeError, Kin};
 use crate::name::AgentId;
 use crate::permission::Grants;
@@ -45,23 +46,16 @@ pub enum RespondError {
     Decided(String),
     #[error("approval {0} is being decided by another answer")]
     Deciding(String),
+    #[error(
+        "approval {0} is denied: the agent may not be given this any more, since it is trusted less by now or would touch something else"
+    )]
+    TooMuch(String),
     #[error("approval {id} waits in another process (process {})", .holder.pid)]
     Elsewhere { id: String, holder: Holder },
-    #[error(transparent)]
-    Denied(#[from] Denied),
     #[error("an agent may not approve its own actions")]
     Own,
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl From<AuthorizeError> for RespondError {
-    fn from(error: AuthorizeError) -> Self {
-        match error {
-            AuthorizeError::Denied(denied) => Self::Denied(denied),
-            AuthorizeError::Store(error) => Self::Store(error),
-        }
-    }
 }
 
 /// A question to somebody with the right to say yes.
@@ -77,6 +71,10 @@ pub struct Question {
 
 /// Tells whoever watches a turn of a question that it, or a turn that it waits for, has to ask.
 pub type Announce = Arc<dyn Fn(&ApprovalRecord) + Send + Sync>;
+
+/// Looks whether a question could still be asked, and returns the agent as it was then; `None` when it could not. It may
+/// have waited for minutes, and whoever says yes says it of the agent as it is now.
+pub(crate) type Recheck = Arc<dyn Fn() -> BoxFuture<'static, Option<Arc<Snapshot>>> + Send + Sync>;
 
 /// How a question ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +102,7 @@ pub(crate) struct Waiting {
     agent: Agent,
     record: ApprovalRecord,
     grant: Grants,
+    recheck: Recheck,
     /// Somebody's answer is being written down. Until it is, nothing is decided; if it cannot be, others may answer.
     deciding: bool,
     /// How it ended, once that is on disk.
@@ -123,6 +122,7 @@ impl Approvals {
         self: &Arc<Self>,
         agent: &Agent,
         question: Question,
+        recheck: Recheck,
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<Verdict, StoreError> {
@@ -131,7 +131,7 @@ impl Approvals {
                 "it needs approval, and this server denies what needs approval (approvals: deny)",
             ));
         };
-        let (asked, mut ended) = self.put(agent, question, announce).await?;
+        let (asked, mut ended) = self.put(agent, question, recheck, announce).await?;
         let given_up = tokio::select! {
             biased;
             status = decided(&mut ended) => return Ok(verdict(status)),
@@ -156,6 +156,7 @@ impl Approvals {
         self: &Arc<Self>,
         agent: &Agent,
         question: Question,
+        recheck: Recheck,
         announce: &Announce,
     ) -> Result<(Asked, watch::Receiver<Option<ApprovalStatus>>), StoreError> {
         let record = ApprovalRecord {
@@ -177,6 +178,7 @@ impl Approvals {
                 agent,
                 record: record.clone(),
                 grant: question.grant,
+                recheck,
                 deciding: false,
                 ended: sender,
             };
@@ -255,7 +257,7 @@ impl Approvals {
     ) -> Result<ApprovalRecord, RespondError> {
         let asking = lock(&self.waiting).get(id).map(|waiting| waiting.agent.id());
         let Some(asking) = asking else { return Err(self.not_waiting(requester, id).await?) };
-        self.kin.authorize(requester, Action::Manage, &asking).await?;
+        self.authorize(requester, id, &asking).await?;
         if *requester == Requester::Agent(asking) {
             return Err(RespondError::Own);
         }
@@ -268,6 +270,20 @@ impl Approvals {
         detached(async move { this.decide(&id, status, with_grant).await }).await
     }
 
+    /// To whoever may not answer it, an approval looks the same as one that is not there.
+    async fn authorize(
+        &self,
+        requester: &Requester,
+        id: &str,
+        asking: &AgentId,
+    ) -> Result<(), RespondError> {
+        match self.kin.authorize(requester, Action::Manage, asking).await {
+            Ok(()) => Ok(()),
+            Err(AuthorizeError::Denied(_)) => Err(RespondError::Unknown(id.into())),
+            Err(AuthorizeError::Store(error)) => Err(error.into()),
+        }
+    }
+
     /// Writes an end down and, when it is on disk, tells the turn that waits. Of two at once, one decides.
     async fn decide(
         &self,
@@ -275,18 +291,21 @@ impl Approvals {
         status: ApprovalStatus,
         with_grant: bool,
     ) -> Result<ApprovalRecord, RespondError> {
-        let Some((agent, grant)) = self.begin(id) else {
+        let Some(begun) = self.begin(id) else {
             return Err(match lock(&self.waiting).contains_key(id) {
                 true => RespondError::Deciding(id.into()),
                 false => RespondError::Decided(id.into()),
             });
         };
-        let settled = match with_grant {
-            true => agent.settle_approval(id.into(), status, grant).await,
-            false => self.settle(id, status).await,
-        };
-        match settled {
-            Ok(()) => self.end(id, status).ok_or_else(|| RespondError::Decided(id.into())),
+        match self.settle_begun(id, status, with_grant, begun).await {
+            Ok(settled) => {
+                let ended = self.end(id, settled);
+                let ended = ended.ok_or_else(|| RespondError::Decided(id.into()))?;
+                match settled == status {
+                    true => Ok(ended),
+                    false => Err(RespondError::TooMuch(id.into())),
+                }
+            }
             Err(error) => {
                 if let Some(waiting) = lock(&self.waiting).get_mut(id) {
                     waiting.deciding = false;
@@ -298,12 +317,41 @@ impl Approvals {
         }
     }
 
+    /// Writes an answer down, and returns how the question ended by it. Leave is given to the agent as it is now: where it
+    /// could not be asked for any more, or the agent is changed in this moment, nothing is allowed.
+    async fn settle_begun(
+        &self,
+        id: &str,
+        status: ApprovalStatus,
+        with_grant: bool,
+        begun: Begun,
+    ) -> Result<ApprovalStatus, StoreError> {
+        let Begun { agent, grant, recheck } = begun;
+        if status == ApprovalStatus::Denied {
+            return self.settle(id, status).await.map(|()| status);
+        }
+        let Some(checked) = recheck().await else {
+            return self.settle(id, ApprovalStatus::Denied).await.map(|()| ApprovalStatus::Denied);
+        };
+        if !with_grant {
+            return self.settle(id, status).await.map(|()| status);
+        }
+        match agent.settle_approval(id.into(), status, grant, checked).await? {
+            true => Ok(status),
+            false => {
+                let denied = ApprovalStatus::Denied;
+                self.settle(id, denied).await.map(|()| denied)
+            }
+        }
+    }
+
     /// Begins to decide. `None` when somebody else does, or it is decided.
-    fn begin(&self, id: &str) -> Option<(Agent, Grants)> {
+    fn begin(&self, id: &str) -> Option<Begun> {
         let mut waiting = lock(&self.waiting);
         let found = waiting.get_mut(id).filter(|found| !found.deciding)?;
         found.deciding = true;
-        Some((found.agent.clone(), found.grant.clone()))
+        let (grant, recheck) = (found.grant.clone(), found.recheck.clone());
+        Some(Begun { agent: found.agent.clone(), grant, recheck })
     }
 
     async fn settle(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
@@ -340,12 +388,19 @@ impl Approvals {
         let Some(stored) = self.store.approval(id).await? else {
             return Ok(RespondError::Unknown(id.into()));
         };
-        self.kin.authorize(requester, Action::Manage, &stored.record.agent).await?;
+        self.authorize(requester, id, &stored.record.agent).await?;
         Ok(match stored.waits_in {
             Some(holder) => RespondError::Elsewhere { id: id.into(), holder },
             None => RespondError::Decided(id.into()),
         })
     }
+}
+
+/// A question that somebody began to decide.
+struct Begun {
+    agent: Agent,
+    grant: Grants,
+    recheck: Recheck,
 }
 
 /// A question of a turn that may go away while it waits: it does not stay behind.

@@ -23,16 +23,26 @@ pub struct Conversation {
     /// The results of the last step, while nothing was said after it.
     results: Option<Arc<Results>>,
     context_bytes: usize,
+    memory_bytes: usize,
 }
 
 /// What came of the calls of one step. Results are written down as they come and shown in the order of their calls.
 #[derive(Clone)]
 struct Results {
-    /// The place of each call by its id. Of two calls with one id, the first is answered first.
-    places: Arc<HashMap<String, Vec<usize>>>,
+    calls: Arc<Calls>,
     found: Vec<Option<SharedMessage>>,
+    /// How many results each id of `Calls` has. Of two calls with one id, the first is answered first.
+    answered: Vec<usize>,
     /// Results of calls that the step did not make.
     strays: Vec<SharedMessage>,
+}
+
+/// Where the calls of one step stand, so that no result has to look for its own.
+struct Calls {
+    /// The number of each id.
+    ids: HashMap<String, usize>,
+    /// The places of the calls that bear an id, by its number.
+    places: Vec<Vec<usize>>,
 }
 
 /// A turn that did not reach its end.
@@ -50,8 +60,14 @@ pub(crate) const INTERRUPTED_CALL: &str =
 impl Conversation {
     pub fn new(window: Window) -> Self {
         let mut conversation = Self { first: window.first, ..Self::default() };
-        for message in window.messages {
-            conversation.push(message);
+        // What is shown begins anew with a summary. Each would go through all that came before it, so of many only the
+        // last is heeded.
+        let summary = window.messages.iter().rposition(|it| it.role == Role::Summary);
+        for (index, message) in window.messages.into_iter().enumerate() {
+            match summary.is_some_and(|summary| index < summary) {
+                true => conversation.remember(message),
+                false => conversation.push(message),
+            }
         }
         conversation
     }
@@ -61,6 +77,11 @@ impl Conversation {
             Role::Summary => self.restart_context(&message),
             _ => self.show(&message),
         }
+        self.remember(message);
+    }
+
+    fn remember(&mut self, message: SharedMessage) {
+        self.memory_bytes += message.memory_bytes();
         self.history.push(message);
     }
 
@@ -123,6 +144,11 @@ impl Conversation {
         self.context_bytes
     }
 
+    /// About how much memory the messages take that are kept in it.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
     /// Where in the history a message of the context stands. Searched from the end: callers ask for recent ones.
     pub fn history_index(&self, message: &SharedMessage) -> Option<u64> {
         let back =
@@ -138,6 +164,7 @@ impl Conversation {
         let asked = before.enumerate().filter(|(_, it)| it.role == Role::User).last();
         let kept = asked.map_or(covered, |(index, _)| index);
         self.history = self.history.from(kept).cloned().collect();
+        self.memory_bytes = self.history.iter().map(|message| message.memory_bytes()).sum();
         self.first += kept as u64;
     }
 
@@ -244,22 +271,32 @@ impl Results {
         if message.tool_calls.is_empty() {
             return None;
         }
-        let mut places: HashMap<String, Vec<usize>> = HashMap::new();
-        for (place, call) in message.tool_calls.iter().enumerate().rev() {
-            places.entry(call.id.clone()).or_default().push(place);
+        let mut calls = Calls { ids: HashMap::new(), places: Vec::new() };
+        for (place, call) in message.tool_calls.iter().enumerate() {
+            let number = *calls.ids.entry(call.id.clone()).or_insert(calls.places.len());
+            match calls.places.get_mut(number) {
+                Some(places) => places.push(place),
+                None => calls.places.push(vec![place]),
+            }
         }
         let found = vec![None; message.tool_calls.len()];
-        Some(Self { places: Arc::new(places), found, strays: Vec::new() })
+        let answered = vec![0; calls.places.len()];
+        Some(Self { calls: Arc::new(calls), found, answered, strays: Vec::new() })
     }
 
     fn take(&mut self, result: &SharedMessage) {
-        let places = result.tool_call_id.as_ref().and_then(|id| self.places.get(id));
-        let mut free =
-            places.into_iter().flatten().rev().filter(|place| self.found[**place].is_none());
-        match free.next().copied() {
+        match self.next_place(result) {
             Some(place) => self.found[place] = Some(result.clone()),
             None => self.strays.push(result.clone()),
         }
+    }
+
+    /// The place of the call that a result is for; `None` when the step made no such call, or it is answered.
+    fn next_place(&mut self, result: &Message) -> Option<usize> {
+        let number = *self.calls.ids.get(result.tool_call_id.as_ref()?)?;
+        let place = *self.calls.places[number].get(self.answered[number])?;
+        self.answered[number] += 1;
+        Some(place)
     }
 
     fn shown(&self) -> impl Iterator<Item = &SharedMessage> {
@@ -438,6 +475,49 @@ mod tests {
         trimmed("u1 a1 u2 a2 s4 u3 a3 u4 a4 s9 u5", 7);
         trimmed("u1 c1 t1 s3 c2 t2 s6", 0);
         trimmed("u1 a1 u2 c1 t1 s5 a2 u3", 2);
+    }
+
+    #[test]
+    fn calls_that_share_an_id_are_answered_in_their_order() {
+        check("u1 c1,1,2 t1 t2 t1 a1", "u1 c1,1,2 t1 t1 t2 a1");
+        check("u1 c1,1 t1 u2", "u1 c1,1 t1 x1 u2");
+        check("u1 c1 t1 t1 t3 u2", "u1 c1 t1 t1 t3 u2");
+    }
+
+    /// What a stranger's file can hold. With each of these a search in every push, or a look at all that came before
+    /// each summary, would take minutes.
+    #[test]
+    fn a_conversation_costs_as_much_as_it_is_long() {
+        const MESSAGES: usize = 100_000;
+        let one_id = format!("u1 c{}1", "1,".repeat(MESSAGES));
+        check_whole(&format!("{one_id}{}", " t1".repeat(MESSAGES + 1)), MESSAGES + 3);
+        check_whole(&format!("u1 a1{}", " s0".repeat(MESSAGES)), 3);
+        check_whole(&format!("u1 c1{}", " t2".repeat(MESSAGES)), MESSAGES + 2);
+        check_whole(&"u1 ".repeat(MESSAGES), 1);
+    }
+
+    /// Makes the conversation at once and expects so many messages to be shown.
+    fn check_whole(history: &str, shown: usize) {
+        let conversation = conversation(history);
+        assert_eq!(conversation.context().len(), shown);
+        assert_eq!(conversation.len(), history.split_whitespace().count() as u64);
+    }
+
+    #[test]
+    fn the_memory_of_a_conversation_is_that_of_its_messages() {
+        let mut conversation = conversation("u1 a1 u2 c1 t1 a2");
+        let counted = |conversation: &Conversation| -> usize {
+            conversation.history_from(0).map(|message| message.memory_bytes()).sum()
+        };
+        assert_eq!(conversation.memory_bytes(), counted(&conversation));
+        conversation.push(message("s6"));
+        let before = conversation.memory_bytes();
+        conversation.trim();
+        assert_eq!(conversation.memory_bytes(), counted(&conversation));
+        assert!(conversation.memory_bytes() < before);
+        let call = ToolCall { id: "1".into(), name: "n".into(), arguments: json!([[], [], []]) };
+        let calls = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+        assert!(calls.memory_bytes() > 3 * size_of::<serde_json::Value>());
     }
 
     /// A model may ask for more in one step than anybody expects, and each result is a push.

@@ -14,7 +14,7 @@ use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::lifecycle::{AccessError, AgentSpec, Lifecycle};
 use crate::name::AgentId;
 use crate::tool::Colleagues;
-use crate::turn::{TurnError, TurnInput, Turns};
+use crate::turn::{AskedBy, TurnError, TurnInput, Turns};
 use crate::waits::Waits;
 
 pub(crate) struct Delegation {
@@ -95,6 +95,7 @@ impl Delegation {
             content,
             source: Some("agent".into()),
             source_agent: Some(from.id()),
+            asked_by: AskedBy::Agent,
             nested: true,
             sink: Some(Box::new(Upward(announce))),
             ..TurnInput::default()

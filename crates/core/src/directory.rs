@@ -1,14 +1,17 @@
 //! The agents that are live in this process, their lineage, and the names that are in motion.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use foldhash::fast::RandomState;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::account::{Account, Bounds};
 use crate::agent::{Agent, Gone, Snapshot};
 use crate::lock;
 use crate::name::AgentId;
@@ -17,11 +20,13 @@ use crate::store::Fence;
 
 /// Who is live here. No lock of it is ever held while anything is waited for: whoever makes, restores, renames or ends an
 /// agent first claims its name, and others who want that name wait for the claim.
-#[derive(Default)]
 pub(crate) struct Directory {
     /// Every call looks an agent up: sharded, so that readers on different cores do not meet, and with a quick hash.
     live: ShardedLock<Live>,
     in_motion: Mutex<HashMap<AgentId, Motion>>,
+    accounts: Mutex<Accounts>,
+    /// What every tree may take.
+    bounds: Bounds,
     /// Grows with every change to any agent that a list could show.
     version: Arc<AtomicU64>,
 }
@@ -29,8 +34,25 @@ pub(crate) struct Directory {
 #[derive(Default)]
 struct Live {
     entries: HashMap<AgentId, Entry, RandomState>,
-    children: HashMap<AgentId, BTreeSet<AgentId>>,
-    temporary: Numbers,
+    children: HashMap<AgentId, Children>,
+    /// The temporary agents in the order in which they were made.
+    temporary: BTreeSet<(Timestamp, AgentId)>,
+    numbers: Numbers,
+}
+
+/// The children of one agent that are live here.
+#[derive(Default)]
+struct Children {
+    names: BTreeSet<AgentId>,
+    temporary: u64,
+}
+
+/// The accounts of the trees of which somebody is live here, by the name of the agent at the root.
+#[derive(Default)]
+struct Accounts {
+    by_root: HashMap<AgentId, Weak<Account>>,
+    /// At this number the dead are cleared away: twice as many as lived when that was last done.
+    clear_at: usize,
 }
 
 /// The numbers that temporary names are generated from: the lowest that is free.
@@ -66,6 +88,36 @@ pub(crate) struct Claim {
 pub(crate) struct Doomed;
 
 impl Directory {
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            live: ShardedLock::default(),
+            in_motion: Mutex::default(),
+            accounts: Mutex::default(),
+            bounds,
+            version: Arc::default(),
+        }
+    }
+
+    /// The account of the tree of which the agent `root` is the root.
+    pub fn account(&self, root: &AgentId) -> Arc<Account> {
+        let Accounts { by_root, clear_at } = &mut *lock(&self.accounts);
+        if let Some(account) = by_root.get(root).and_then(Weak::upgrade) {
+            return account;
+        }
+        if by_root.len() >= *clear_at {
+            by_root.retain(|_, account| account.strong_count() > 0);
+            *clear_at = 2 * by_root.len().max(64);
+        }
+        let account = Arc::new(Account::new(self.bounds));
+        by_root.insert(root.clone(), Arc::downgrade(&account));
+        account
+    }
+
+    /// The account of the tree of an agent that is live here.
+    pub fn account_of(&self, id: &AgentId) -> Option<Arc<Account>> {
+        Some(self.read().entries.get(id)?.agent.account().clone())
+    }
+
     pub fn version(&self) -> &Arc<AtomicU64> {
         &self.version
     }
@@ -131,7 +183,7 @@ impl Directory {
 
     /// A temporary name that nobody was given, unless somebody chose it himself.
     pub fn temporary_name(&self) -> AgentId {
-        let numbers = &mut self.write().temporary;
+        let numbers = &mut self.write().numbers;
         AgentId::temporary(numbers.free.pop_first().unwrap_or_else(|| {
             numbers.last += 1;
             numbers.last
@@ -162,8 +214,7 @@ impl Directory {
             }
             now
         });
-        live.link(&claim.id, parent.as_ref());
-        live.entries.insert(claim.id.clone(), Entry { agent, parent });
+        live.put(&claim.id, Entry { agent, parent });
         Ok(())
     }
 
@@ -174,24 +225,24 @@ impl Directory {
         for motion in lock(&self.in_motion).values_mut() {
             motion.renamed.push((from.id.clone(), to.id.clone()));
         }
+        lock(&self.accounts).rename(&from.id, &to.id);
         let Live { entries, children, .. } = &mut *live;
-        let names = children.remove(&from.id).unwrap_or_default();
+        let their = children.remove(&from.id).unwrap_or_default();
         let mut followers = Vec::new();
-        for name in &names {
+        for name in &their.names {
             if let Some(entry) = entries.get_mut(name) {
                 entry.parent = Some(to.id.clone());
                 followers.push(entry.agent.clone());
             }
         }
-        if !names.is_empty() {
-            children.insert(to.id.clone(), names);
+        if !their.names.is_empty() {
+            children.insert(to.id.clone(), their);
         }
         if let Some(entry) = live.take(&from.id) {
             if from.is_doomed() || to.is_doomed() {
                 entry.agent.end(Gone::Ended);
             } else {
-                live.link(&to.id, entry.parent.as_ref());
-                live.entries.insert(to.id.clone(), entry);
+                live.put(&to.id, entry);
             }
         }
         followers
@@ -212,7 +263,7 @@ impl Directory {
             if let Some(motion) = in_motion.get_mut(&id) {
                 motion.doomed = true;
             }
-            let children = live.children.get(&id).into_iter().flatten();
+            let children = live.children(&id);
             let fresh: Vec<_> = children.filter(|child| !seen.contains(*child)).cloned().collect();
             seen.extend(fresh.iter().cloned());
             next.extend(fresh);
@@ -268,7 +319,7 @@ impl Directory {
         let mut names: Vec<&AgentId> = vec![id];
         let mut index = 0;
         while let Some(id) = names.get(index) {
-            for child in live.children.get(*id).into_iter().flatten() {
+            for child in live.children(id) {
                 names.push(child);
                 family.extend(live.entries.get(child));
             }
@@ -279,9 +330,36 @@ impl Directory {
 
     /// How many children of an agent are live here and not stored.
     pub fn temporary_children(&self, id: &AgentId) -> u64 {
+        self.read().children.get(id).map_or(0, |children| children.temporary)
+    }
+
+    /// How many agents are not stored among the agent `root` and those that descend from it. Looks at no more than `most`
+    /// of them, stored or not: whoever asks wants to know whether there are as many.
+    pub fn temporary_in_tree(&self, root: &AgentId, most: usize) -> usize {
         let live = self.read();
-        let children = live.children.get(id).into_iter().flatten();
-        children.filter(|child| child.is_temp()).count() as u64
+        let mut names: Vec<&AgentId> = vec![root];
+        let mut index = 0;
+        while let Some(id) = names.get(index) {
+            let room = most.saturating_sub(names.len());
+            names.extend(live.children(id).take(room));
+            index += 1;
+        }
+        names.into_iter().filter(|id| id.is_temp()).count()
+    }
+
+    /// The temporary agents behind `after`, or from the first on, in the order in which they were made. `None` when there
+    /// is no such agent.
+    pub fn temporary(&self, after: Option<&AgentId>, limit: usize) -> Option<Vec<Arc<Snapshot>>> {
+        let live = self.read();
+        let behind = match after {
+            None => Bound::Unbounded,
+            Some(id) => {
+                Bound::Excluded((live.entries.get(id)?.agent.look().created_at, id.clone()))
+            }
+        };
+        let page = live.temporary.range((behind, Bound::Unbounded)).take(limit);
+        let page = page.filter_map(|(_, id)| live.entries.get(id));
+        Some(page.map(|entry| entry.agent.snapshot()).collect())
     }
 
     /// The agent's lineage as far as it is live here.
@@ -315,25 +393,49 @@ pub(crate) struct Lineage {
 }
 
 impl Live {
-    fn link(&mut self, id: &AgentId, parent: Option<&AgentId>) {
-        if let Some(parent) = parent {
-            self.children.entry(parent.clone()).or_default().insert(id.clone());
+    fn children(&self, id: &AgentId) -> impl Iterator<Item = &AgentId> {
+        self.children.get(id).into_iter().flat_map(|children| &children.names)
+    }
+
+    fn put(&mut self, id: &AgentId, entry: Entry) {
+        if let Some(parent) = &entry.parent {
+            let siblings = self.children.entry(parent.clone()).or_default();
+            if siblings.names.insert(id.clone()) {
+                siblings.temporary += u64::from(id.is_temp());
+            }
         }
+        if id.is_temp() {
+            self.temporary.insert((entry.agent.look().created_at, id.clone()));
+        }
+        self.entries.insert(id.clone(), entry);
     }
 
     fn take(&mut self, id: &AgentId) -> Option<Entry> {
         let entry = self.entries.remove(id)?;
+        if id.is_temp() {
+            self.temporary.remove(&(entry.agent.look().created_at, id.clone()));
+        }
         let number = id.as_str().strip_prefix('.').and_then(|number| number.parse::<u64>().ok());
-        self.temporary.free.extend(number.filter(|number| *number <= self.temporary.last));
+        self.numbers.free.extend(number.filter(|number| *number <= self.numbers.last));
         if let Some(parent) = &entry.parent
             && let Some(siblings) = self.children.get_mut(parent)
         {
-            siblings.remove(id);
-            if siblings.is_empty() {
+            if siblings.names.remove(id) {
+                siblings.temporary -= u64::from(id.is_temp());
+            }
+            if siblings.names.is_empty() {
                 self.children.remove(parent);
             }
         }
         Some(entry)
+    }
+}
+
+impl Accounts {
+    fn rename(&mut self, from: &AgentId, to: &AgentId) {
+        if let Some(account) = self.by_root.remove(from) {
+            self.by_root.insert(to.clone(), account);
+        }
     }
 }
 

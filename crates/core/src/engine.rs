@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::account::Bounds;
 use crate::agent::{Agent, Hooks};
 use crate::approval::{ApprovalMode, Approvals};
 use crate::authority::{Action, Denied, Requester};
@@ -74,6 +75,8 @@ pub struct Settings {
     pub presets: HashMap<String, Preset>,
     pub max_tool_iterations: u32,
     pub max_concurrent_tools: usize,
+    /// Tool calls that a model may make in one step.
+    pub max_calls_per_step: usize,
     /// How long one tool call may take.
     pub tool_timeout: Duration,
     pub approvals: ApprovalMode,
@@ -88,6 +91,8 @@ pub struct Settings {
     pub max_concurrent: usize,
     /// Turns that may wait beside those that run.
     pub max_queued: usize,
+    /// What each tree of agents may take.
+    pub tree: Bounds,
 }
 
 /// A part of what was said.
@@ -102,7 +107,7 @@ impl Engine {
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
         let Parts { store, models, prompts, logs, counter, toolbox } = parts;
         let toolbox = Arc::new(toolbox);
-        let directory = Arc::new(Directory::default());
+        let directory = Arc::new(Directory::new(settings.tree));
         let network = settings.network;
         let kin = Arc::new(Kin { directory: directory.clone(), store: store.clone(), network });
         // Weakly: the directory has the agents, and would be kept by their tasks.
@@ -162,6 +167,7 @@ impl Engine {
             limits: TurnLimits {
                 max_tool_iterations: settings.max_tool_iterations,
                 max_concurrent_tools: settings.max_concurrent_tools,
+                max_calls_per_step: settings.max_calls_per_step,
             },
         });
         let colleagues: Arc<dyn Colleagues> = Arc::new(Delegation {
@@ -201,7 +207,8 @@ impl Engine {
         })
     }
 
-    /// Marks an agent as done. When all agents are, the server is asked to stop.
+    /// Marks an agent as done. When the administrator has marked the last of all agents, the server is asked to stop. What
+    /// agents mark themselves stops nobody but them: an agent may end itself and what is beneath it, and no more.
     pub async fn shut_down_agent(
         &self,
         requester: &Requester,
@@ -209,7 +216,7 @@ impl Engine {
     ) -> Result<(), AccessError> {
         let agent = self.agents.find(requester, id, Action::Manage).await?;
         agent.mark(true).await?;
-        if self.agents.all_shut_down().await? {
+        if *requester == Requester::Administrator && self.agents.all_shut_down().await? {
             self.stop_requested.cancel();
         }
         Ok(())

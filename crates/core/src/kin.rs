@@ -39,8 +39,18 @@ impl Kin {
     /// The agent's ancestors, nearest first. Those that are not live here are read from the store each time: the process
     /// that has them may have narrowed them a moment ago.
     pub async fn ancestors(&self, id: &AgentId) -> Result<Vec<Ancestor>, StoreError> {
+        self.above(id, 1).await
+    }
+
+    /// The agent and its ancestors, itself first. Empty when there is no such agent.
+    pub async fn line(&self, id: &AgentId) -> Result<Vec<Ancestor>, StoreError> {
+        self.above(id, 0).await
+    }
+
+    /// The agent's line without the first `passed_over`, none or one.
+    async fn above(&self, id: &AgentId, passed_over: usize) -> Result<Vec<Ancestor>, StoreError> {
         let lineage = self.directory.lineage(id);
-        let live = lineage.live.iter().skip(1).map(|(id, snapshot)| Ancestor {
+        let live = lineage.live.iter().skip(passed_over).map(|(id, snapshot)| Ancestor {
             id: id.clone(),
             permissions: snapshot.settings.permissions.clone(),
         });
@@ -50,7 +60,7 @@ impl Kin {
         let (from, mut skipped) = match lineage.live.last() {
             Some((id, _)) if !id.is_temp() => (id, 1),
             Some(_) => (&next, 0),
-            None => (&next, 1),
+            None => (&next, passed_over),
         };
         if from.is_temp() {
             return Ok(ancestors);

@@ -2,6 +2,7 @@
 //! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`). It knows no JSON-RPC, no HTTP and
 //! no SQL.
 
+pub mod account;
 pub mod agent;
 pub mod approval;
 pub mod authority;

@@ -29,6 +29,8 @@ pub struct Message {
     pub meta: Meta,
     /// Filled when somebody asks for it: counting needs the tokenizer, which costs time and memory to load.
     tokens: OnceLock<u32>,
+    /// Filled as well: a call's arguments have to be written out for it.
+    text_bytes: OnceLock<usize>,
 }
 
 /// Where a message came from and how it ended. Not shown to the model.
@@ -62,6 +64,7 @@ impl Message {
             tool_call_id: None,
             meta,
             tokens: OnceLock::new(),
+            text_bytes: OnceLock::new(),
         }
     }
 
@@ -75,14 +78,25 @@ impl Message {
         Self { tool_call_id: Some(id.into()), ..Self::new(Role::Tool, content, meta) }
     }
 
-    /// Bytes of text the model would see: an upper bound on tokens that needs no tokenizer.
+    /// Bytes of text the model would see, counted once: an upper bound on tokens that needs no tokenizer.
     pub fn text_bytes(&self) -> usize {
-        let calls: usize = self
-            .tool_calls
-            .iter()
-            .map(|call| call.name.len() + call.arguments.to_string().len())
-            .sum();
-        self.content.len() + calls
+        *self.text_bytes.get_or_init(|| {
+            let calls: usize = self
+                .tool_calls
+                .iter()
+                .map(|call| call.name.len() + call.arguments.to_string().len())
+                .sum();
+            self.content.len() + calls
+        })
+    }
+
+    /// About how much memory the message takes.
+    pub fn memory_bytes(&self) -> usize {
+        let call = |call: &ToolCall| {
+            size_of::<ToolCall>() + call.id.len() + call.name.len() + held_by(&call.arguments)
+        };
+        let calls: usize = self.tool_calls.iter().map(call).sum();
+        size_of::<Self>() + self.content.len() + calls
     }
 
     /// Tokens of the text, counted once.
@@ -95,6 +109,19 @@ impl Message {
                 .sum();
             counter.count(&self.content) + calls + crate::tokens::PER_MESSAGE
         })
+    }
+}
+
+/// About what a JSON value holds beside itself. Some are many times as large as their text: `[0,0]` is five bytes.
+fn held_by(value: &Value) -> usize {
+    let of = |value: &Value| size_of::<Value>() + held_by(value);
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(of).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| size_of::<String>() + name.len() + of(value)).sum()
+        }
     }
 }
 

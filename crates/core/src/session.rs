@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::agent::{Agent, AgentSettings, Gone, Renamed, Snapshot};
@@ -10,14 +11,15 @@ use crate::conversation::Conversation;
 use crate::detached;
 use crate::directory::Claim;
 use crate::kin::{AuthorizeError, Kin};
-use crate::lifecycle::{AccessError, CreateError, Lifecycle};
+use crate::lifecycle::{AccessError, CreateError, Lifecycle, Room};
 use crate::logs::AgentLogs;
 use crate::name::AgentId;
 use crate::permission::{Grants, Preset};
 use crate::rights::{linked, switched};
 use crate::settings::{SettingsError, Tuning};
 use crate::store::{
-    AgentRecord, LoadedAs, SessionPage, SessionQuery, SessionRecord, Store, StoreError, Window,
+    AgentRecord, Copied, Progress, SessionPage, SessionQuery, SessionRecord, Store, StoreError,
+    Window,
 };
 
 pub struct Sessions {
@@ -96,13 +98,14 @@ impl Sessions {
             Requester::Administrator => None,
             Requester::Agent(own) => Some(own.clone()),
         };
-        let mut page = match include_temp {
+        let live = match include_temp {
             true => self.temporary(line_of.as_ref()).await?,
             false => Vec::new(),
         };
-        let temporary = page.len() as u64;
-        page.drain(..usize::try_from(offset.min(temporary)).unwrap_or(page.len()));
-        page.truncate(limit as usize);
+        let temporary = live.len() as u64;
+        let passed_over = usize::try_from(offset).unwrap_or(usize::MAX);
+        let page = live.iter().skip(passed_over).take(limit as usize);
+        let mut page: Vec<_> = page.map(|(updated_at, agent)| listed(*updated_at, agent)).collect();
         let query = SessionQuery {
             offset: offset.saturating_sub(temporary),
             limit: limit - page.len() as u32,
@@ -113,8 +116,11 @@ impl Sessions {
         Ok(SessionPage { total: temporary + stored.total, sessions: page })
     }
 
-    /// The temporary agents that are `line_of` or descend from it, as sessions.
-    async fn temporary(&self, line_of: Option<&AgentId>) -> Result<Vec<SessionRecord>, StoreError> {
+    /// The temporary agents that are `line_of` or descend from it, and when each last changed, the last first.
+    async fn temporary(
+        &self,
+        line_of: Option<&AgentId>,
+    ) -> Result<Vec<(Timestamp, Arc<Snapshot>)>, StoreError> {
         let above = match line_of {
             Some(own) => self.kin.ancestors(own).await?,
             None => Vec::new(),
@@ -122,15 +128,9 @@ impl Sessions {
         let found = self.lifecycle.temporary(line_of).await?.into_iter();
         let found = found.filter(|agent| above.iter().all(|above| above.id != agent.id));
         let mut temporary: Vec<_> = found
-            .map(|agent| agent.record())
-            .map(|record| SessionRecord {
-                updated_at: record.last_action_at.unwrap_or(record.created_at),
-                made_by: record.parent.clone(),
-                saved: false,
-                record,
-            })
+            .map(|agent| (agent.last_action_at().unwrap_or(agent.created_at), agent))
             .collect();
-        temporary.sort_by(|a, b| (b.updated_at, &a.record.id).cmp(&(a.updated_at, &b.record.id)));
+        temporary.sort_by(|(a_at, a), (b_at, b)| (b_at, &a.id).cmp(&(a_at, &b.id)));
         Ok(temporary)
     }
 
@@ -154,7 +154,7 @@ impl Sessions {
             return detached(async move { this.settle(agent, to).await }).await;
         }
         let id = agent.id();
-        match self.store.copy_session(&id, name, true).await? {
+        match self.put_copy(requester, &id, name, true).await? {
             true => Ok(id),
             false => Err(AccessError::Unknown(id).into()),
         }
@@ -197,10 +197,29 @@ impl Sessions {
         permanent(to)?;
         self.may(requester, from).await?;
         self.may_name(requester).await?;
-        match self.store.copy_session(from, to, false).await? {
+        match self.put_copy(requester, from, to, false).await? {
             true => Ok(()),
             false => Err(SessionError::Unknown(from.clone())),
         }
+    }
+
+    /// Makes a saved copy, which may replace the one that was saved before. False when there is no session `from`.
+    async fn put_copy(
+        &self,
+        requester: &Requester,
+        from: &AgentId,
+        to: &AgentId,
+        replace: bool,
+    ) -> Result<bool, SessionError> {
+        let _room = self.lifecycle.room(requester, None).await?;
+        let found = match from.is_temp() {
+            true => None,
+            false => self.store.session(from).await?,
+        };
+        let Some(found) = found else { return Ok(false) };
+        let settings = self.of_its_own(&found.record, None).await?;
+        let copy = copied(requester, to, &found, settings);
+        Ok(self.store.copy_session(from, copy, replace).await?)
     }
 
     /// Gives a session another name. A live agent follows it, its running turns included.
@@ -320,12 +339,36 @@ impl Sessions {
             Some(name) => Some(linked(self.lifecycle.preset(Some(&name))?).await),
             None => None,
         };
-        let this = self.clone();
-        detached(async move { this.load_claimed(session, to, preset, model).await }).await
+        let room = self.room_to_load(requester, &session, &to).await?;
+        let (this, requester) = (self.clone(), requester.clone());
+        let load = async move {
+            let _room = room;
+            this.load_claimed(&requester, session, to, preset, model).await
+        };
+        detached(load).await
+    }
+
+    /// Room for the agent that a session becomes; one that is an agent already becomes none. Before any name is claimed:
+    /// whoever makes an agent has the room first and waits for its name then.
+    async fn room_to_load(
+        &self,
+        requester: &Requester,
+        session: &AgentId,
+        to: &AgentId,
+    ) -> Result<Option<Room>, SessionError> {
+        if *requester == Requester::Administrator || session.is_temp() {
+            return Ok(None);
+        }
+        let Some(found) = self.store.session(session).await? else { return Ok(None) };
+        if goes_on(&found, to) {
+            return Ok(None);
+        }
+        Ok(Some(self.lifecycle.room(requester, found.record.parent.as_ref()).await?))
     }
 
     async fn load_claimed(
         &self,
+        requester: &Requester,
         session: AgentId,
         to: AgentId,
         preset: Option<Preset>,
@@ -342,7 +385,10 @@ impl Sessions {
             false => self.store.session(&session).await?,
         };
         let found = found.ok_or_else(unknown)?;
-        let settings = self.overridden(&found.record, preset.as_ref(), model.as_deref())?;
+        let mut settings = self.overridden(&found.record, preset.as_ref(), model.as_deref())?;
+        if !goes_on(&found, &to) {
+            settings = Some(self.of_its_own(&found.record, settings).await?);
+        }
         if model.is_some() {
             self.check_fits(&session, settings.as_ref()).await?;
         }
@@ -354,7 +400,8 @@ impl Sessions {
                 born: crate::random_number(),
                 ..record
             };
-            let agent = self.lifecycle.start(record, messages, None);
+            let account = self.lifecycle.account(&record, None).await;
+            let agent = self.lifecycle.start(record, account, messages, None);
             return match self.lifecycle.directory.insert(&claim, agent.clone(), None) {
                 Ok(()) => Ok(agent),
                 Err(_) => {
@@ -363,7 +410,13 @@ impl Sessions {
                 }
             };
         }
-        let loaded = self.store.load(&session, LoadedAs { name: to, settings }).await?;
+        let loaded = match settings {
+            Some(settings) if to != session => {
+                let copy = copied(requester, &to, &found, settings);
+                self.store.load_copy(&session, copy).await?
+            }
+            settings => self.store.load(&session, settings).await?,
+        };
         let loaded = loaded.ok_or_else(unknown)?;
         self.lifecycle.settle_in(&claim, loaded, None).await.ok_or_else(unknown)
     }
@@ -396,6 +449,29 @@ impl Sessions {
             settings.grants = Grants::default();
         }
         Ok(Some(settings))
+    }
+
+    /// The settings of what is made of a session and is not the agent that it was. Leave that was given to that one while
+    /// it ran ends with it; and what its ceiling and its ancestors do not allow by now it has no more, though they may be
+    /// gone when it is used.
+    async fn of_its_own(
+        &self,
+        record: &AgentRecord,
+        asked: Option<AgentSettings>,
+    ) -> Result<AgentSettings, StoreError> {
+        let mut settings = asked.unwrap_or_else(|| record.settings.clone());
+        settings.grants = Grants::default();
+        let above = match &record.parent {
+            Some(parent) => self.kin.line(parent).await?,
+            None => Vec::new(),
+        };
+        let above = above.iter().map(|ancestor| &ancestor.permissions);
+        settings.permissions = record
+            .ceiling
+            .iter()
+            .chain(above)
+            .fold(settings.permissions, |met, bound| met.meet(bound));
+        Ok(settings)
     }
 
     /// Whether a session's conversation fits the model it is to have.
@@ -454,6 +530,32 @@ impl Sessions {
             false => Err(Denied::NewName(own.clone()).into()),
         }
     }
+}
+
+/// Whether loading a session under this name goes on with the agent that it is.
+fn goes_on(session: &SessionRecord, to: &AgentId) -> bool {
+    !session.saved && session.record.id == *to
+}
+
+/// What a copy of a session is. Nobody has told it to shut down.
+fn copied(
+    requester: &Requester,
+    name: &AgentId,
+    of: &SessionRecord,
+    settings: AgentSettings,
+) -> Copied {
+    let made_by = match requester {
+        Requester::Agent(own) => Some(own.clone()),
+        Requester::Administrator => of.made_by.clone(),
+    };
+    let progress = Progress { should_shutdown: false, ..of.record.progress };
+    Copied { name: name.clone(), settings, progress, made_by }
+}
+
+/// A temporary agent as a session.
+fn listed(updated_at: Timestamp, agent: &Snapshot) -> SessionRecord {
+    let record = agent.record();
+    SessionRecord { updated_at, made_by: record.parent.clone(), saved: false, record }
 }
 
 async fn follow(children: &[Agent], parent: &AgentId) {

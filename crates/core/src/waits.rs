@@ -1,6 +1,6 @@
 //! Which agent waits for which: two that wait for each other would wait for ever.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 
 use crate::lock;
@@ -15,13 +15,14 @@ pub struct Waits {
 #[derive(Default)]
 struct Edges {
     next: u64,
-    /// Who waits for whom.
-    waits: HashMap<u64, (u64, u64)>,
+    /// Whom each agent waits for, by the number of the wait.
+    waits: HashMap<u64, BTreeMap<u64, u64>>,
 }
 
 /// One wait; it is over when this is dropped.
 pub struct Wait<'a> {
     waits: &'a Waits,
+    who: u64,
     number: u64,
 }
 
@@ -29,27 +30,30 @@ impl Waits {
     /// Notes that `who` is about to wait for `whom`. `None` when `whom`, directly or through others, waits for `who`.
     pub fn begin(&self, who: u64, whom: u64) -> Option<Wait<'_>> {
         let mut edges = lock(&self.edges);
-        let (mut reached, mut next) = (vec![whom], 0);
-        while next < reached.len() {
-            if reached[next] == who {
+        let (mut next, mut reached) = (vec![whom], HashSet::from([whom]));
+        while let Some(agent) = next.pop() {
+            if agent == who {
                 return None;
             }
-            let further = edges.waits.values().filter(|(from, _)| *from == reached[next]);
-            let further: Vec<_> =
-                further.map(|(_, to)| *to).filter(|it| !reached.contains(it)).collect();
-            reached.extend(further);
-            next += 1;
+            let further = edges.waits.get(&agent).into_iter().flat_map(BTreeMap::values);
+            next.extend(further.filter(|further| reached.insert(**further)));
         }
         edges.next += 1;
         let number = edges.next;
-        edges.waits.insert(number, (who, whom));
-        Some(Wait { waits: self, number })
+        edges.waits.entry(who).or_default().insert(number, whom);
+        Some(Wait { waits: self, who, number })
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        lock(&self.waits.edges).waits.remove(&self.number);
+        let mut edges = lock(&self.waits.edges);
+        if let Some(waits) = edges.waits.get_mut(&self.who) {
+            waits.remove(&self.number);
+            if waits.is_empty() {
+                edges.waits.remove(&self.who);
+            }
+        }
     }
 }
 

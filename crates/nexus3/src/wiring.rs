@@ -120,6 +120,7 @@ pub async fn wire_on(
         presets: config.permissions.presets.clone().into_iter().collect(),
         max_tool_iterations: config.max_tool_iterations,
         max_concurrent_tools: config.max_concurrent_tools,
+        max_calls_per_step: config.max_calls_per_step,
         tool_timeout: config.skill_timeout,
         approvals: config.permissions.approvals,
         network: config.permissions.network,
@@ -133,6 +134,7 @@ pub async fn wire_on(
         },
         max_concurrent: config.server.max_concurrent,
         max_queued: config.server.max_queued,
+        tree: config.server.tree,
     };
     let engine = Engine::new(parts, settings);
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));

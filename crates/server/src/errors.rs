@@ -1,5 +1,6 @@
 //! The one place where errors of the domain learn their wire code.
 
+use nexus_core::account::Exceeded;
 use nexus_core::approval::RespondError;
 use nexus_core::authority::Denied;
 use nexus_core::lifecycle::{AccessError, CreateError};
@@ -36,8 +37,29 @@ impl WireError for AccessError {
                 RpcError::invalid_param("/agent_id", format!("Unknown agent: {id}"))
             }
             Self::Denied(denied) => denied.to_rpc(),
+            Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Store(error) => error.to_rpc(),
         }
+    }
+}
+
+impl WireError for Exceeded {
+    fn to_rpc(&self) -> RpcError {
+        let (message, advice) = match self {
+            // Others end, and then there is room.
+            Self::Turns { .. } => {
+                return RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS);
+            }
+            Self::Children { .. } | Self::Agents { .. } => (
+                "There are too many agents",
+                "End agents and delete sessions that are not needed, or raise the setting.",
+            ),
+            Self::History { .. } => (
+                "The agents' conversations take too much memory",
+                "Compact conversations, end agents that are not needed, or raise the setting.",
+            ),
+        };
+        RpcError::unavailable(message, sentence(self), &[advice])
     }
 }
 
@@ -146,7 +168,7 @@ impl WireError for SettingsError {
 impl WireError for RespondError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Unknown(_) | Self::Decided(_) => {
+            Self::Unknown(_) | Self::Decided(_) | Self::TooMuch(_) => {
                 RpcError::invalid_param("/approval_id", sentence(self))
             }
             Self::Deciding(_) => RpcError::unavailable(
@@ -160,7 +182,6 @@ impl WireError for RespondError {
                 &["Answer it at the process that has it."],
             )
             .with("owner", owner(holder)),
-            Self::Denied(denied) => denied.to_rpc(),
             Self::Own => RpcError::not_allowed(sentence(self)),
             Self::Store(error) => error.to_rpc(),
         }
@@ -174,6 +195,7 @@ impl WireError for TurnError {
                 RpcError::invalid_param("/request_id", sentence(self))
             }
             Self::Overloaded => RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS),
+            Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Stopping => stopping(),
             Self::Timeout => RpcError::timeout(sentence(self)),
             Self::ContextTooLong { .. } => RpcError::invalid_param("/content", sentence(self)),

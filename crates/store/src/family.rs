@@ -1,12 +1,12 @@
-//! Ending agents with all that descend from them, in SQL. A family may be large and everything else waits for the writer
-//! meanwhile, so the number of statements does not grow with it. Each function runs inside a transaction that its caller
+//! Ending agents with all that descend from them, and counting them, in SQL. A family may be large and everything else
+//! waits for the writer meanwhile, so the number of statements does not grow with it. Each function runs inside a transaction that its caller
 //! opened.
 
 use std::collections::HashMap;
 
 use nexus_core::AgentId;
-use nexus_core::store::StoreError;
-use rusqlite::{Connection, params};
+use nexus_core::store::{Census, StoreError};
+use rusqlite::{Connection, named_params, params};
 
 use super::approval;
 use super::fault::Fault;
@@ -48,6 +48,35 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
         .execute([agents])?;
     log::remove_all(db, &list(gone.iter().map(|member| member.log_id))?)?;
     Ok(family.into_iter().map(|member| member.name).collect())
+}
+
+/// How many children `parent` has, and how large the tree of `root` is. Walks no further down than `most` agents.
+pub(super) fn census(
+    db: &Connection,
+    root: &AgentId,
+    parent: Option<&AgentId>,
+    most: usize,
+) -> Result<Census, Fault> {
+    let mut query = db.prepare_cached(
+        "WITH RECURSIVE tree (name) AS (
+             SELECT name FROM agents WHERE name = :root AND saved = 0
+             UNION SELECT a.name FROM tree JOIN agents a ON a.parent = tree.name AND a.saved = 0
+             LIMIT :most)
+         SELECT (SELECT count(*) FROM agents WHERE parent = :parent AND saved = 0),
+             (SELECT count(*) FROM tree)
+             + (SELECT count(*) FROM tree JOIN agents a ON a.parent = tree.name AND a.saved = 1)
+             + (SELECT count(*) FROM tree JOIN agents a ON a.made_by = tree.name
+                WHERE a.saved = 1 AND a.parent IS NULL)",
+    )?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let parent = parent.map(AgentId::as_str);
+    let count = |row: &rusqlite::Row<'_>, column| {
+        row.get::<_, i64>(column).map(|count| usize::try_from(count).unwrap_or(0))
+    };
+    Ok(query.query_row(
+        named_params! {":root": root.as_str(), ":parent": parent, ":most": most},
+        |row| Ok(Census { children: count(row, 0)?, tree: count(row, 1)? }),
+    )?)
 }
 
 /// The agents and their descendants, as far as they are no saved sessions, parents first.

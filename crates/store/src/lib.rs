@@ -34,8 +34,8 @@ use nexus_core::agent::AgentSettings;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Contact, Fence, Lease, LoadedAs, SessionPage, SessionQuery,
-    SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
+    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
+    SessionQuery, SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
 };
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -171,6 +171,16 @@ impl AgentStore for SqliteStore {
         self.readers.read(move |db| agent::lineage(db, &id)).await
     }
 
+    async fn census(
+        &self,
+        root: &AgentId,
+        parent: Option<&AgentId>,
+        most: usize,
+    ) -> Result<Census, StoreError> {
+        let (root, parent) = (root.clone(), parent.cloned());
+        self.readers.read(move |db| family::census(db, &root, parent.as_ref(), most)).await
+    }
+
     async fn messages(
         &self,
         agent: AgentKey,
@@ -243,23 +253,36 @@ impl SessionStore for SqliteStore {
     async fn copy_session(
         &self,
         from: &AgentId,
-        to: &AgentId,
+        copy: Copied,
         replace: bool,
     ) -> Result<bool, StoreError> {
-        let (from, to) = (from.clone(), to.clone());
-        self.writer.submit(move |db, _| session::copy(db, &from, &to, replace)).await
+        let (from, copy) = (from.clone(), session::Copy::encode(copy)?);
+        self.writer.submit(move |db, _| session::copy(db, &from, &copy, replace)).await
     }
 
     async fn load(
         &self,
-        from: &AgentId,
-        loaded: LoadedAs,
+        name: &AgentId,
+        settings: Option<AgentSettings>,
     ) -> Result<Option<StoredAgent>, StoreError> {
-        let settings = loaded.settings.as_ref().map(encode_settings).transpose()?;
-        let (from, name) = (from.clone(), loaded.name);
+        let settings = settings.as_ref().map(encode_settings).transpose()?;
+        let name = name.clone();
         let work = move |db: &Connection, me: &mut Owner| {
-            session::load(db, me, &from, &name, settings.as_deref())
+            session::load(db, me, &name, settings.as_deref())
         };
+        match self.writer.submit(work).await? {
+            Some(lease) => self.read_held(lease).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn load_copy(
+        &self,
+        from: &AgentId,
+        copy: Copied,
+    ) -> Result<Option<StoredAgent>, StoreError> {
+        let (from, copy) = (from.clone(), session::Copy::encode(copy)?);
+        let work = move |db: &Connection, me: &mut Owner| session::load_copy(db, me, &from, &copy);
         match self.writer.submit(work).await? {
             Some(lease) => self.read_held(lease).await,
             None => Ok(None),

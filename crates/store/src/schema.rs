@@ -12,6 +12,7 @@ pub(super) const STEPS: &[&str] = &[
     SESSIONS,
     ONE_PAGE_FOR_AN_APPEND,
     SETTINGS_AND_PAGES,
+    SESSIONS_BY_MAKER,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -180,6 +181,11 @@ const SETTINGS_AND_PAGES: &str = r#"
     CREATE INDEX approvals_by_agent ON approvals (agent, created_at, id);
     CREATE INDEX approvals_by_age ON approvals (created_at, id);
 "#;
+
+/// What an agent has saved is counted, whenever one saves something more.
+const SESSIONS_BY_MAKER: &str = "
+    CREATE INDEX agents_by_maker ON agents (made_by) WHERE made_by IS NOT NULL;
+";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {
     db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
-    AgentKey, AgentRecord, Fence, Lease, SessionPage, SessionQuery, SessionRecord,
+    AgentKey, AgentRecord, Copied, Fence, Lease, Progress, SessionPage, SessionQuery, SessionRecord,
 };
 use rusqlite::{Connection, Row, named_params, params};
 
@@ -14,7 +14,7 @@ use super::family;
 use super::fault::Fault;
 use super::log::{self, History, Tail};
 use super::owner::Owner;
-use super::record::{AgentRow, MessageRow, agent_id, micros, timestamp};
+use super::record::{AgentRow, MessageRow, agent_id, encode_settings, micros, timestamp};
 
 /// A page of sessions, the most recently changed first.
 pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage, Fault> {
@@ -137,36 +137,53 @@ pub(super) fn keep(db: &Connection, me: &Owner, lease: Lease) -> Result<(), Faul
     Ok(())
 }
 
+/// What a copy is to be, ready to be written.
+pub(super) struct Copy {
+    name: AgentId,
+    settings: String,
+    progress: Progress,
+    made_by: Option<AgentId>,
+}
+
+impl Copy {
+    pub(super) fn encode(copy: Copied) -> Result<Self, Fault> {
+        let Copied { name, settings, progress, made_by } = copy;
+        Ok(Self { name, settings: encode_settings(&settings)?, progress, made_by })
+    }
+}
+
 /// Makes a saved copy of `from`, whoever holds that: what is on disk of it.
 pub(super) fn copy(
     db: &Connection,
     from: &AgentId,
-    to: &AgentId,
+    copy: &Copy,
     replace: bool,
 ) -> Result<bool, Fault> {
     let Some(source) = Head::find(db, from)? else { return Ok(false) };
-    if let Some(old) = Head::find(db, to)? {
+    if let Some(old) = Head::find(db, &copy.name)? {
         if !(replace && old.saved && old.copy_of == Some(source.agent.0)) {
-            return Err(taken(db, to)?);
+            return Err(taken(db, &copy.name)?);
         }
         db.prepare_cached("DELETE FROM agents WHERE id = ?")?.execute([old.agent.0])?;
         log::remove(db, old.log_id)?;
     }
     let copy_of = replace.then_some(source.agent.0);
-    insert_copy(db, &source, to, next_fence(db)?, CopiedAs::Saved { copy_of })?;
+    insert_copy(db, &source, copy, next_fence(db)?, CopiedAs::Saved { copy_of })?;
     Ok(true)
 }
 
-/// What a copy is.
+/// What becomes of a copy.
 enum CopiedAs<'a> {
     Saved { copy_of: Option<i64> },
     HeldBy(&'a str),
 }
 
+/// Stores a copy where its source stands and with its ceiling, read in this moment: the parent may have another name, or
+/// none, since the copy was asked for.
 fn insert_copy(
     db: &Connection,
     source: &Head,
-    to: &AgentId,
+    copy: &Copy,
     fence: Fence,
     copied: CopiedAs<'_>,
 ) -> Result<AgentKey, Fault> {
@@ -178,51 +195,70 @@ fn insert_copy(
     db.prepare_cached(
         "INSERT INTO agents
              (name, created_at, born, parent, depth, ceiling, settings, saved, kept, made_by, copy_of)
-         SELECT ?1, ?2, ?3, parent, depth, ceiling, settings, ?4, ?4, made_by, ?5
-         FROM agents WHERE id = ?6",
+         SELECT ?1, ?2, ?3, parent, depth, ceiling, ?4, ?5, ?5, ?6, ?7 FROM agents WHERE id = ?8",
     )?
-    .execute(params![to.as_str(), now, fence, saved, copy_of, source.agent.0])?;
+    .execute(params![
+        copy.name.as_str(),
+        now,
+        fence,
+        copy.settings,
+        saved,
+        copy.made_by.as_ref().map(AgentId::as_str),
+        copy_of,
+        source.agent.0
+    ])?;
     let agent_id = db.last_insert_rowid();
     db.prepare_cached(
         "INSERT INTO heads (agent_id, log_id, halted_at_iteration_limit, last_iteration_count,
              should_shutdown, owner, fence, updated_at)
-         SELECT ?1, ?1, halted_at_iteration_limit, last_iteration_count, 0, ?2, ?3, ?4
-         FROM heads WHERE agent_id = ?5",
+         VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
-    .execute(params![agent_id, owner, fence, now, source.agent.0])?;
+    .execute(params![
+        agent_id,
+        copy.progress.halted_at_iteration_limit,
+        copy.progress.last_iteration_count,
+        copy.progress.should_shutdown,
+        owner,
+        fence,
+        now
+    ])?;
     log::fork(db, agent_id, source.log_id, log::tail(db, source.log_id)?.length)?;
     Ok(AgentKey(agent_id))
 }
 
-/// Makes an agent of a session: of itself, or of a copy under another name.
+/// Makes an agent of a session.
 pub(super) fn load(
     db: &Connection,
     me: &mut Owner,
-    from: &AgentId,
-    to: &AgentId,
+    name: &AgentId,
     settings: Option<&str>,
 ) -> Result<Option<Lease>, Fault> {
-    let Some(source) = Head::find(db, from)? else { return Ok(None) };
-    let lease = if from == to {
-        let lease = source.take(db, me, to)?;
-        if source.saved {
-            db.prepare_cached(
-                "UPDATE agents SET saved = 0, copy_of = NULL, born = ? WHERE id = ?",
-            )?
+    let Some(session) = Head::find(db, name)? else { return Ok(None) };
+    let lease = session.take(db, me, name)?;
+    if session.saved {
+        db.prepare_cached("UPDATE agents SET saved = 0, copy_of = NULL, born = ? WHERE id = ?")?
             .execute([signed(lease.fence.0)?, lease.agent.0])?;
-        }
-        lease
-    } else if Head::find(db, to)?.is_some() {
-        return Err(taken(db, to)?);
-    } else {
-        let fence = next_fence(db)?;
-        let agent = insert_copy(db, &source, to, fence, CopiedAs::HeldBy(me.id()?))?;
-        Lease { agent, fence }
-    };
+    }
     if let Some(settings) = settings {
         agent::write_settings(db, lease.agent, settings)?;
     }
     Ok(Some(lease))
+}
+
+/// Makes an agent of a copy.
+pub(super) fn load_copy(
+    db: &Connection,
+    me: &mut Owner,
+    from: &AgentId,
+    copy: &Copy,
+) -> Result<Option<Lease>, Fault> {
+    let Some(source) = Head::find(db, from)? else { return Ok(None) };
+    if Head::find(db, &copy.name)?.is_some() {
+        return Err(taken(db, &copy.name)?);
+    }
+    let fence = next_fence(db)?;
+    let agent = insert_copy(db, &source, copy, fence, CopiedAs::HeldBy(me.id()?))?;
+    Ok(Some(Lease { agent, fence }))
 }
 
 /// Gives a session another name, and returns its new `born`. What was said keeps the names that were spoken.
@@ -243,8 +279,10 @@ pub(super) fn rename(
         signed(born)?,
         head.agent.0
     ])?;
-    db.prepare_cached("UPDATE agents SET parent = ? WHERE parent = ?")?
-        .execute([to.as_str(), from.as_str()])?;
+    for refers in ["parent", "made_by"] {
+        db.prepare_cached(&format!("UPDATE agents SET {refers} = ?1 WHERE {refers} = ?2"))?
+            .execute([to.as_str(), from.as_str()])?;
+    }
     approval::rename(db, me, from, to)?;
     Ok(Some(born))
 }

@@ -14,7 +14,7 @@ mod tails;
 use std::sync::Arc;
 
 use nexus_core::store::{AgentQuery, AgentRecord, AgentStore};
-use nexus_testkit::store::sample::{agent, as_, id, said, step};
+use nexus_testkit::store::sample::{agent, copy, id, said, step};
 use tempfile::TempDir;
 
 use super::SqliteStore;

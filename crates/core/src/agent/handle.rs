@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::task::{Command, Effect, Enqueue, Task, Write, Writing};
 use super::{AgentSettings, Snapshot};
+use crate::account::Account;
 use crate::lock;
 use crate::logs::AgentLogs;
 use crate::message::{Role, SharedMessage};
@@ -42,6 +43,8 @@ pub(super) struct Shown {
     /// Tells agents of one process apart, whatever they are called.
     number: u64,
     snapshot: ArcSwap<Snapshot>,
+    /// The account of the tree it belongs to.
+    account: Arc<Account>,
     /// Grows with every change to any agent that a list could show.
     version: Arc<AtomicU64>,
     /// Why the agent is not to be had any more.
@@ -131,11 +134,12 @@ pub(crate) struct Renamed {
 
 impl Agent {
     /// Starts the task of an agent that this process holds.
-    pub(crate) fn start(snapshot: Snapshot, hooks: Hooks) -> Self {
+    pub(crate) fn start(snapshot: Snapshot, account: Arc<Account>, hooks: Hooks) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let shown = Arc::new(Shown {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             snapshot: ArcSwap::from_pointee(snapshot.clone()),
+            account,
             version: hooks.version.clone(),
             gone: OnceLock::new(),
             going: CancellationToken::new(),
@@ -166,6 +170,11 @@ impl Agent {
     /// Tells agents of one process apart, whatever they are called.
     pub(crate) fn number(&self) -> u64 {
         self.0.shown.number
+    }
+
+    /// What the agent's tree may take and has taken.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.0.shown.account
     }
 
     /// How many turns run or wait.
@@ -271,14 +280,21 @@ impl Agent {
     }
 
     /// Notes how an approval of this agent ended, and in the same step what it adds to what the agent may do without
-    /// asking. The caller has checked that this is within the ceiling.
+    /// asking. The caller has checked that it may have that with the permissions of `checked`; false, and nothing is
+    /// noted, when it has others by now.
     pub(crate) async fn settle_approval(
         &self,
         id: String,
         status: ApprovalStatus,
         grants: Grants,
-    ) -> Result<(), StoreError> {
+        checked: Arc<Snapshot>,
+    ) -> Result<bool, StoreError> {
+        let (refuse, mut refused) = oneshot::channel();
         let settled = self.write(move |now, store| {
+            if now.settings.permissions != checked.settings.permissions {
+                let _ = refuse.send(());
+                return None;
+            }
             let mut settings = (*now.settings).clone();
             settings.grants.extend(grants);
             let grant = now.lease.map(|lease| (lease, settings.clone()));
@@ -287,7 +303,10 @@ impl Agent {
                 async move { store.settle_approval(Settlement { id, status, grant }).await };
             Some(after(Some(written.boxed()), Effect::Set(settings)))
         });
-        settled.await.map(drop)
+        match (settled.await, refused.try_recv()) {
+            (_, Ok(())) => Ok(false),
+            (settled, Err(_)) => settled.map(|_| true),
+        }
     }
 
     /// Notes on disk that the agent was saved by name.
@@ -437,6 +456,10 @@ impl Shown {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     pub(super) fn go(&self, gone: Gone) {

@@ -80,8 +80,13 @@ impl Snapshot {
             settings: (*self.settings).clone(),
             progress: self.progress,
             message_count: self.conversation.len(),
-            last_action_at: self.conversation.history_from(0).next_back().map(|it| it.meta.at),
+            last_action_at: self.last_action_at(),
         }
+    }
+
+    /// When the last message was written.
+    pub fn last_action_at(&self) -> Option<Timestamp> {
+        self.conversation.history_from(0).next_back().map(|it| it.meta.at)
     }
 
     /// The turn that was cut off, unless one runs.

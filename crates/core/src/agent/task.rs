@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use super::handle::{EnqueueError, Finish, Gone, Hooks, QUEUE_MAX, Renamed, Shown, Skipped, Work};
 use super::{AgentSettings, Snapshot, TurnCard};
+use crate::account::HistoryShare;
 use crate::logs::turn_span;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
@@ -65,6 +66,8 @@ pub(super) struct Task {
     commands: mpsc::Receiver<Command>,
     /// The agent as of the last commit: what is shown of it, but for a moment.
     now: Snapshot,
+    /// What the conversation has on the account of the agent's tree.
+    history: HistoryShare,
     /// Writes that wait for the one that is under way.
     pending: VecDeque<Write>,
     writing: Option<(Writing, Reply)>,
@@ -92,11 +95,14 @@ impl Task {
         hooks: Hooks,
         commands: mpsc::Receiver<Command>,
     ) -> Self {
+        let mut history = HistoryShare::new(shown.account().clone());
+        history.set(now.conversation.memory_bytes());
         Self {
             shown,
             hooks,
             commands,
             now,
+            history,
             pending: VecDeque::new(),
             writing: None,
             queue: VecDeque::new(),
@@ -294,6 +300,7 @@ impl Task {
                 self.now.conversation.trim();
             }
         }
+        self.history.set(self.now.conversation.memory_bytes());
     }
 
     /// What the store says of the agent itself ends it here.

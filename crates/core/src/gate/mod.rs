@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
-use crate::approval::{Announce, Approvals, Question, Verdict};
+use crate::approval::{Announce, Approvals, Question, Recheck, Verdict};
 use crate::kin::{Kin, Rights};
 use crate::message::ToolCall;
 use crate::name::AgentId;
@@ -56,6 +57,12 @@ impl ToolOutcome {
     }
 }
 
+impl From<Refusal> for ToolOutcome {
+    fn from(refusal: Refusal) -> Self {
+        Self { content: format!("Refused: {refusal}."), refused_by: Some(refusal.rule()) }
+    }
+}
+
 /// What the gate would say to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
@@ -74,7 +81,7 @@ impl Gate {
     /// Carries out a tool call, or says why not. The text is for the model. After a cancel it returns when what the call
     /// started has ended, or could not be ended within [`ENDING_MAX`].
     pub(crate) async fn call(
-        &self,
+        self: &Arc<Self>,
         agent: &Agent,
         call: &ToolCall,
         cancel: CancellationToken,
@@ -85,10 +92,7 @@ impl Gate {
             return ToolOutcome::interrupted();
         }
         match self.let_through(agent, call, &cancel, &announce).await {
-            Err(refusal) => ToolOutcome {
-                content: format!("Refused: {refusal}."),
-                refused_by: Some(refusal.rule()),
-            },
+            Err(refusal) => refusal.into(),
             Ok(_) if cancel.is_cancelled() => ToolOutcome::interrupted(),
             Ok((tool, access)) => {
                 let Some(colleagues) = self.colleagues.get().and_then(Weak::upgrade) else {
@@ -139,7 +143,7 @@ impl Gate {
     }
 
     async fn let_through(
-        &self,
+        self: &Arc<Self>,
         agent: &Agent,
         call: &ToolCall,
         cancel: &CancellationToken,
@@ -156,20 +160,46 @@ impl Gate {
             reason,
             grant: grant.clone(),
         };
-        match self.approvals.ask(agent, question, cancel, announce).await {
+        let recheck = self.recheck(agent, call, &grant);
+        match self.approvals.ask(agent, question, recheck, cancel, announce).await {
             Ok(Verdict::Allowed) => {}
-            Ok(Verdict::Denied(why)) => return Err(Refusal::Approval(why)),
+            // Perhaps because it could not even be asked for any more: then the model is told that.
+            Ok(Verdict::Denied(why)) => {
+                let again = self.decide_again(&agent.snapshot(), call, &grant).await;
+                return Err(again.err().unwrap_or(Refusal::Approval(why)));
+            }
             Err(error) => {
                 tracing::error!(%error, "an approval could not be stored");
                 return Err(Refusal::Approval("the request for approval could not be stored"));
             }
         }
-        // It may have waited for minutes: the agent may be trusted less by now, or a link lead elsewhere.
-        match self.decide(&agent.snapshot(), &call.name, &call.arguments).await? {
+        self.decide_again(&agent.snapshot(), call, &grant).await
+    }
+
+    /// Decides on a call that was approved, or is about to be. It may have waited for minutes: the agent may be trusted
+    /// less by now, or a link lead elsewhere.
+    async fn decide_again(
+        &self,
+        agent: &Snapshot,
+        call: &ToolCall,
+        asked: &Grants,
+    ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
+        match self.decide(agent, &call.name, &call.arguments).await? {
             (tool, Ruling::Allowed(access)) => Ok((tool, access)),
-            (tool, Ruling::Ask { access, grant: now, .. }) if now == grant => Ok((tool, access)),
+            (tool, Ruling::Ask { access, grant, .. }) if grant == *asked => Ok((tool, access)),
             _ => Err(Refusal::Approval("it would touch something else by now than was approved")),
         }
+    }
+
+    fn recheck(self: &Arc<Self>, agent: &Agent, call: &ToolCall, asked: &Grants) -> Recheck {
+        let (gate, agent) = (self.clone(), agent.clone());
+        let (call, asked) = (Arc::new(call.clone()), Arc::new(asked.clone()));
+        Arc::new(move || {
+            let (gate, call, asked) = (gate.clone(), call.clone(), asked.clone());
+            let now = agent.snapshot();
+            async move { gate.decide_again(&now, &call, &asked).await.is_ok().then_some(now) }
+                .boxed()
+        })
     }
 
     /// Decides on a call without carrying it out.

@@ -14,6 +14,10 @@ pub const APPROVAL_RULE: &str = "approval";
 /// Why a call is refused. The sentence names the rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
+    #[error(
+        "one step may make at most {0} tool calls (max_calls_per_step), and this call came after them: make it in the next step"
+    )]
+    TooManyCalls(usize),
     #[error("there is no tool named {0}")]
     UnknownTool(String),
     #[error("the arguments do not fit the tool: {0}")]
@@ -58,6 +62,7 @@ impl Refusal {
     /// The rule's name, for programs.
     pub fn rule(&self) -> &'static str {
         match self {
+            Self::TooManyCalls(_) => "calls",
             Self::UnknownTool(_) => "known",
             Self::Arguments(_) => "schema",
             Self::Disabled(_) => "enabled",

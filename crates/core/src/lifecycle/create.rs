@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{AccessError, Lifecycle};
+use super::{AccessError, Lifecycle, Room};
 use crate::agent::{Agent, AgentSettings, Gone};
 use crate::authority::{Action, Denied, Requester};
 use crate::conversation::Conversation;
@@ -101,8 +101,9 @@ impl Lifecycle {
         let name = Name::asked(spec.name.as_deref(), temporary_parent)?;
         // Whoever names a place that hangs waits for it alone: no name is taken yet.
         let draft = self.draft(spec, parent.as_ref()).await?;
+        let room = self.room(requester, parent.as_ref().map(Agent::id).as_ref()).await?;
         let this = self.clone();
-        detached(async move { this.make(name, draft, parent).await }).await
+        detached(async move { this.make(name, draft, parent, room).await }).await
     }
 
     /// An agent makes children of its own only; the administrator may put a child under any agent.
@@ -133,10 +134,34 @@ impl Lifecycle {
         name: Name,
         draft: AgentRecord,
         parent: Option<Agent>,
+        _room: Room,
     ) -> Result<Agent, CreateError> {
-        let claim = self.take_name(name).await?;
+        loop {
+            let claim = self.take_name(&name).await?;
+            let made = self.make_claimed(claim, draft.clone(), parent.as_ref()).await;
+            let (Err(CreateError::UnknownParent(named)), Some(parent)) = (&made, &parent) else {
+                return made;
+            };
+            if parent.gone().is_some() {
+                return made;
+            }
+            // It is there, so it is being renamed: the store knows its new name before the directory does. No name is
+            // held meanwhile, or two could wait for each other's.
+            drop(self.directory.claim(named).await);
+            if self.directory.name_of(parent) == *named {
+                return made;
+            }
+        }
+    }
+
+    async fn make_claimed(
+        &self,
+        claim: Claim,
+        draft: AgentRecord,
+        parent: Option<&Agent>,
+    ) -> Result<Agent, CreateError> {
         // From the claim on, what the parent is renamed to is followed.
-        let named = parent.as_ref().map(|parent| self.directory.name_of(parent));
+        let named = parent.map(|parent| self.directory.name_of(parent));
         let mut record = AgentRecord { id: claim.id().clone(), parent: named, ..draft };
         let unknown = || match &record.parent {
             Some(parent) => CreateError::UnknownParent(parent.clone()),
@@ -145,13 +170,14 @@ impl Lifecycle {
         if claim.id().is_temp() {
             record.born = crate::random_number();
             let unknown = unknown();
-            let agent = self.start(record, Conversation::default(), None);
-            return match self.directory.insert(&claim, agent.clone(), parent.as_ref()) {
+            let account = self.account(&record, parent).await;
+            let agent = self.start(record, account, Conversation::default(), None);
+            return match self.directory.insert(&claim, agent.clone(), parent) {
                 Ok(()) => Ok(agent),
                 Err(_) => {
                     agent.end(Gone::Ended);
                     // A parent that only left memory can be had again.
-                    let left = parent.and_then(|parent| parent.gone());
+                    let left = parent.and_then(Agent::gone);
                     let left = left.filter(|gone| *gone != Gone::Ended);
                     Err(left.map_or(unknown, |gone| CreateError::Store(gone.error())))
                 }
@@ -162,20 +188,20 @@ impl Lifecycle {
         // An agent is born with its first lease.
         record.born = lease.fence.0;
         let stored = StoredAgent { record, lease, window: Window::default() };
-        self.settle_in(&claim, stored, parent.as_ref()).await.ok_or(unknown)
+        self.settle_in(&claim, stored, parent).await.ok_or(unknown)
     }
 
     /// Takes a name that no agent here has. Of one that lies in the store only the store knows whether it still does:
     /// another process may have ended it.
-    async fn take_name(&self, name: Name) -> Result<Claim, CreateError> {
+    async fn take_name(&self, name: &Name) -> Result<Claim, CreateError> {
         loop {
-            let id = match &name {
+            let id = match name {
                 Name::Given(id) => id.clone(),
                 Name::Random => AgentId::random(),
                 Name::Temporary => self.directory.temporary_name(),
             };
             let claim = self.directory.claim(&id).await;
-            match (self.directory.peek(&id), &name) {
+            match (self.directory.peek(&id), name) {
                 (None, _) => return Ok(claim),
                 (Some(_), Name::Given(_)) => return Err(CreateError::Exists(id)),
                 // Another caller was quicker, or chose such a name himself.

@@ -78,7 +78,13 @@ impl Lifecycle {
         }
         if !more {
             let after = after.filter(AgentId::is_temp);
-            more = self.add_temporary(line_of.as_ref(), after.as_ref(), limit, &mut cards).await?;
+            let room = limit - cards.len();
+            let (temporary, left) = match &line_of {
+                None => self.temporary_page(after, room)?,
+                Some(own) => self.temporary_of_line(own, after.as_ref(), room).await?,
+            };
+            cards.extend(temporary.iter().map(|agent| self.live_card(agent)));
+            more = left;
         }
         Ok(CardPage { cards, more })
     }
@@ -99,29 +105,40 @@ impl Lifecycle {
         let ListedAgent { record, child_count } = listed;
         let child_count = child_count + self.directory.temporary_children(&record.id);
         match self.directory.peek(&record.id) {
-            Some(agent) => Card { child_count, ..live_card(&agent) },
+            Some(agent) => Card { child_count, ..self.live_card(&agent) },
             None => Card { record, status: Status::Stored, child_count },
         }
     }
 
-    /// Adds temporary agents up to `limit` cards. True when some are left.
-    async fn add_temporary(
+    /// At most `limit` of all temporary agents, in the order in which they were made, and whether some are left.
+    fn temporary_page(
         &self,
-        line_of: Option<&AgentId>,
+        after: Option<AgentId>,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Snapshot>>, bool), AccessError> {
+        let page = self.directory.temporary(after.as_ref(), limit.saturating_add(1));
+        let Some(mut page) = page else {
+            // It ended since it was looked for.
+            return Err(after.map_or(StoreError::Ended.into(), AccessError::Unknown));
+        };
+        let more = page.len() > limit;
+        page.truncate(limit);
+        Ok((page, more))
+    }
+
+    /// The same of one line.
+    async fn temporary_of_line(
+        &self,
+        own: &AgentId,
         after: Option<&AgentId>,
         limit: usize,
-        cards: &mut Vec<Card>,
-    ) -> Result<bool, StoreError> {
-        let mut temporary = self.temporary(line_of).await?;
-        temporary.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        let behind = after.and_then(|after| temporary.iter().position(|it| it.id == *after));
-        let mut rest = temporary.into_iter().skip(behind.map_or(0, |place| place + 1));
-        let room = limit.saturating_sub(cards.len());
-        cards.extend(rest.by_ref().take(room).map(|agent| Card {
-            child_count: self.directory.temporary_children(&agent.id),
-            ..live_card(&agent)
-        }));
-        Ok(rest.next().is_some())
+    ) -> Result<(Vec<Arc<Snapshot>>, bool), AccessError> {
+        let mut line = self.temporary(Some(own)).await?;
+        line.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        let behind = after.and_then(|after| line.iter().position(|it| it.id == *after));
+        let mut rest = line.into_iter().skip(behind.map_or(0, |place| place + 1));
+        let page = rest.by_ref().take(limit).collect();
+        Ok((page, rest.next().is_some()))
     }
 
     /// The temporary agents, of one line where one is named.
@@ -130,13 +147,19 @@ impl Lifecycle {
         line_of: Option<&AgentId>,
     ) -> Result<Vec<Arc<Snapshot>>, StoreError> {
         let Some(own) = line_of else {
-            let all = self.directory.agents().into_iter().map(|agent| agent.snapshot());
-            return Ok(all.filter(|agent| agent.id.is_temp()).collect());
+            return Ok(self.directory.temporary(None, usize::MAX).unwrap_or_default());
         };
         let beneath = self.directory.family(own).into_iter().map(|agent| agent.snapshot());
         let above = self.kin.ancestors(own).await?.into_iter();
         let above = above.filter_map(|it| self.directory.peek(&it.id));
         Ok(beneath.chain(above).filter(|agent| agent.id.is_temp()).collect())
+    }
+
+    /// An agent that is live here, with its children that are not stored.
+    fn live_card(&self, agent: &Snapshot) -> Card {
+        let status = if agent.turns.is_empty() { Status::Idle } else { Status::Running };
+        let child_count = self.directory.temporary_children(&agent.id);
+        Card { record: agent.record(), status, child_count }
     }
 
     /// Whether there is an agent and every one was told to shut down.
@@ -149,9 +172,4 @@ impl Lifecycle {
         let working = self.store.agents(working).await?;
         Ok(working.agents.is_empty())
     }
-}
-
-fn live_card(agent: &Snapshot) -> Card {
-    let status = if agent.turns.is_empty() { Status::Idle } else { Status::Running };
-    Card { record: agent.record(), status, child_count: 0 }
 }

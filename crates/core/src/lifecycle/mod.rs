@@ -7,6 +7,7 @@ mod create;
 mod end;
 mod idle;
 mod list;
+mod room;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 
+use crate::account::{Account, Exceeded};
 use crate::agent::{Agent, Gone, Hooks, Snapshot};
 use crate::authority::{Action, Denied, Requester};
 use crate::conversation::Conversation;
@@ -30,6 +32,7 @@ use crate::store::{AgentRecord, Lease, Store, StoreError, StoredAgent};
 
 pub use create::{AgentSpec, CreateError};
 pub use list::{Card, CardPage, ListQuery, Status};
+pub(crate) use room::Room;
 
 pub struct Lifecycle {
     pub(crate) directory: Arc<Directory>,
@@ -62,6 +65,9 @@ pub enum AccessError {
     Unknown(AgentId),
     #[error(transparent)]
     Denied(#[from] Denied),
+    /// A bound of the tree that the calling agent belongs to.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -123,7 +129,7 @@ impl Lifecycle {
         }
         match self.directory.live(id) {
             Some(agent) => Ok(agent),
-            None => Box::pin(self.restore(id)).await,
+            None => Box::pin(self.restore(requester, id)).await,
         }
     }
 
@@ -132,10 +138,14 @@ impl Lifecycle {
         self.directory.live(id)
     }
 
-    /// Whether there is an agent of that name, as far as `requester` can tell.
+    /// Whether there is an agent of that name, as far as `requester` can tell. An agent is not told: what it may not touch
+    /// has to look the same to it, whether it is there or not, so it learns of either by being refused.
     pub async fn knows(&self, requester: &Requester, id: &AgentId) -> Result<bool, StoreError> {
-        let default = *requester == Requester::Administrator && *id == AgentId::default_agent();
-        Ok(default || self.born(id).await?.is_some())
+        match requester {
+            Requester::Agent(_) => Ok(true),
+            Requester::Administrator if *id == AgentId::default_agent() => Ok(true),
+            Requester::Administrator => Ok(self.born(id).await?.is_some()),
+        }
     }
 
     /// What tells the agent from others that had its name; `None` when there is none.
@@ -155,9 +165,19 @@ impl Lifecycle {
         async move { self.born(&id).await.unwrap_or_default() }.boxed()
     }
 
-    async fn restore(self: &Arc<Self>, id: &AgentId) -> Result<Agent, AccessError> {
+    async fn restore(
+        self: &Arc<Self>,
+        requester: &Requester,
+        id: &AgentId,
+    ) -> Result<Agent, AccessError> {
         if id.is_temp() {
             return Err(AccessError::Unknown(id.clone()));
+        }
+        if let Requester::Agent(own) = requester
+            && let Some(own) = self.directory.account_of(own)
+        {
+            // What it brings into memory is counted there.
+            own.check_history()?;
         }
         let (this, id) = (self.clone(), id.clone());
         detached(async move {
@@ -182,7 +202,8 @@ impl Lifecycle {
     ) -> Option<Agent> {
         let StoredAgent { record, lease, window } = stored;
         let born = record.born;
-        let agent = self.start(record, Conversation::new(window), Some(lease));
+        let account = self.account(&record, parent).await;
+        let agent = self.start(record, account, Conversation::new(window), Some(lease));
         if self.directory.insert(claim, agent.clone(), parent).is_ok() {
             return Some(agent);
         }
@@ -201,10 +222,30 @@ impl Lifecycle {
     pub(crate) fn start(
         &self,
         record: AgentRecord,
+        account: Arc<Account>,
         conversation: Conversation,
         lease: Option<Lease>,
     ) -> Agent {
-        Agent::start(Snapshot::new(record, conversation, lease), self.hooks.clone())
+        Agent::start(Snapshot::new(record, conversation, lease), account, self.hooks.clone())
+    }
+
+    /// The account of the tree that an agent belongs to, or is the root of.
+    pub(crate) async fn account(
+        &self,
+        record: &AgentRecord,
+        parent: Option<&Agent>,
+    ) -> Arc<Account> {
+        if let Some(parent) = parent {
+            return parent.account().clone();
+        }
+        let Some(parent) = &record.parent else { return self.directory.account(&record.id) };
+        if let Some(account) = self.directory.account_of(parent) {
+            return account;
+        }
+        // While the store cannot say who is above the parent, nobody is: the agent is held already, and must not be lost
+        // for an account.
+        let line = self.kin.line(parent).await.unwrap_or_default();
+        self.directory.account(line.last().map_or(parent, |root| &root.id))
     }
 
     /// Drops the agents that another process took over while this one was paused: what they are in this memory is old.

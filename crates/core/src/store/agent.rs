@@ -37,6 +37,16 @@ pub trait AgentStore: Send + Sync {
     /// session; it ends early at an ancestor that is temporary.
     async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError>;
 
+    /// How many stored children `parent` has, and how many agents and saved sessions there are in the tree of which
+    /// `root` is the root, itself included: a saved one belongs to the agent it stands beneath or, where it has lost
+    /// that one or never had one, to the agent that made it. Counts a tree not much further than `most`.
+    async fn census(
+        &self,
+        root: &AgentId,
+        parent: Option<&AgentId>,
+        most: usize,
+    ) -> Result<Census, StoreError>;
+
     /// `limit` messages of a held agent's history from index `first` on, fewer at its end.
     async fn messages(
         &self,
@@ -148,6 +158,13 @@ pub struct AgentQuery {
     pub line_of: Option<AgentId>,
     /// Only those that were not told to shut down.
     pub working: bool,
+}
+
+/// How large a tree is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub children: usize,
+    pub tree: usize,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -13,14 +13,14 @@ use thiserror::Error;
 use crate::name::AgentId;
 
 pub use agent::{
-    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, Fence, Lease, ListedAgent,
-    Progress, StoredAgent, Window,
+    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, Census, Fence, Lease,
+    ListedAgent, Progress, StoredAgent, Window,
 };
 pub use approval::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,
     StoredApproval,
 };
-pub use session::{LoadedAs, SessionPage, SessionQuery, SessionRecord, SessionStore};
+pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::AgentSettings;
 
 /// Everything that is kept. What a method here has answered is on disk; what it refused changed nothing.

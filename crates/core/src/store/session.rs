@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{AgentRecord, AgentSettings, Lease, StoreError, StoredAgent};
+use super::{AgentRecord, AgentSettings, Lease, Progress, StoreError, StoredAgent};
 use crate::message::SharedMessage;
 use crate::name::AgentId;
 
@@ -38,16 +38,24 @@ pub trait SessionStore: Send + Sync {
     async fn copy_session(
         &self,
         from: &AgentId,
-        to: &AgentId,
+        copy: Copied,
         replace: bool,
     ) -> Result<bool, StoreError>;
 
-    /// Makes an agent of a session, saved or not, and takes its lease: under its own name, or of a copy under another.
+    /// Makes an agent of a session, saved or not, under its own name and takes its lease. `settings` replace its own.
     /// `None` when there is no such session.
     async fn load(
         &self,
+        name: &AgentId,
+        settings: Option<AgentSettings>,
+    ) -> Result<Option<StoredAgent>, StoreError>;
+
+    /// Makes an agent of a copy that shares the past of `from`, and takes its lease. `None` when there is no session
+    /// `from`.
+    async fn load_copy(
+        &self,
         from: &AgentId,
-        loaded: LoadedAs,
+        copy: Copied,
     ) -> Result<Option<StoredAgent>, StoreError>;
 
     /// Gives a session another name, in all that refers to it, and returns its new `born`. `None` when there is none;
@@ -58,12 +66,15 @@ pub trait SessionStore: Send + Sync {
     async fn delete(&self, name: &AgentId) -> Result<Vec<AgentId>, StoreError>;
 }
 
-/// What a session becomes.
+/// What a copy of a session is. What it said, where it stands (parent and depth) and its ceiling are its source's, as of
+/// the moment in which it is made.
 #[derive(Clone, Debug)]
-pub struct LoadedAs {
+pub struct Copied {
     pub name: AgentId,
-    /// Replace its own.
-    pub settings: Option<AgentSettings>,
+    pub settings: AgentSettings,
+    pub progress: Progress,
+    /// As in `SessionRecord`, for when it has no parent.
+    pub made_by: Option<AgentId>,
 }
 
 /// A session: an agent, or what is left of one.

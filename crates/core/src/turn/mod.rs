@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::account::Exceeded;
 use crate::agent::{Agent, EnqueueError, Finish, Skipped, Work};
 use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
@@ -24,7 +25,7 @@ use crate::provider::{ModelError, Models, ProviderError};
 use crate::store::StoreError;
 use run::{Opening, Turn};
 use slots::Refused;
-pub use slots::{Admission, Slots};
+pub use slots::{Admission, AskedBy, Slots};
 
 /// How often turns are cancelled while a stop waits for them: one may have been on its way when the others were.
 const CANCEL_AGAIN: Duration = Duration::from_millis(100);
@@ -44,6 +45,8 @@ pub struct Turns {
 pub struct TurnLimits {
     pub max_tool_iterations: u32,
     pub max_concurrent_tools: usize,
+    /// Tool calls that a model may make in one step.
+    pub max_calls_per_step: usize,
 }
 
 /// What starts a turn.
@@ -56,6 +59,7 @@ pub struct TurnInput {
     pub id: Option<TurnId>,
     pub source: Option<String>,
     pub source_agent: Option<AgentId>,
+    pub asked_by: AskedBy,
     /// JSON Schema that the answer must satisfy.
     pub schema: Option<Arc<Value>>,
     /// Started by a tool of a running turn, in whose slot it runs: if it waited for one of its own, turns that wait
@@ -73,6 +77,9 @@ pub enum TurnError {
     NotResumable(TurnId),
     #[error("too many turns are waiting")]
     Overloaded,
+    /// A bound of the agent's tree.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     #[error("the server is stopping")]
     Stopping,
     #[error("the turn took longer than it was given")]
@@ -93,6 +100,7 @@ impl From<Refused> for TurnError {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Full => Self::Overloaded,
+            Refused::Share(exceeded) => Self::Exceeded(exceeded),
             Refused::Closed => Self::Stopping,
         }
     }
@@ -140,13 +148,14 @@ impl Turns {
         agent: &Agent,
         mut input: TurnInput,
     ) -> Result<TurnHandle, TurnError> {
+        agent.account().check_history()?;
         let id = input.id.take().unwrap_or_else(TurnId::random);
-        let nested = input.nested;
+        let place = Place { nested: input.nested, asked_by: input.asked_by };
         let turn = |cancel| Opening {
             turn: Turn { turns: self.clone(), agent: agent.clone(), id: id.clone(), cancel },
             input,
         };
-        let (cancel, outcome) = self.enqueue(agent, &id, nested, turn).await?;
+        let (cancel, outcome) = self.enqueue(agent, &id, place, turn).await?;
         Ok(TurnHandle { id, cancel, outcome })
     }
 
@@ -155,11 +164,13 @@ impl Turns {
         self: &Arc<Self>,
         agent: &Agent,
         force: bool,
+        asked_by: AskedBy,
     ) -> Result<Compaction, TurnError> {
         let id = TurnId::random();
         let (compactor, own) = (self.compactor.clone(), agent.clone());
         let summary = |cancel| Summary { compactor, agent: own, force, cancel };
-        let (_, outcome) = self.enqueue(agent, &id, false, summary).await?;
+        let (_, outcome) =
+            self.enqueue(agent, &id, Place { nested: false, asked_by }, summary).await?;
         outcome.await.unwrap_or(Err(TurnError::Panicked))
     }
 
@@ -167,11 +178,12 @@ impl Turns {
         &self,
         agent: &Agent,
         id: &TurnId,
-        nested: bool,
+        place: Place,
         job: impl FnOnce(CancellationToken) -> J,
     ) -> Result<(CancellationToken, oneshot::Receiver<Result<J::Outcome, TurnError>>), TurnError>
     {
-        let admission = self.slots.admit()?;
+        let Place { nested, asked_by } = place;
+        let admission = self.slots.admit(agent.account(), asked_by)?;
         let cancel = agent.turn_token();
         let (answer, outcome) = oneshot::channel();
         let waits =
@@ -200,6 +212,12 @@ impl Turns {
             patience = CANCEL_AGAIN;
         }
     }
+}
+
+/// Where a job is counted.
+struct Place {
+    nested: bool,
+    asked_by: AskedBy,
 }
 
 /// What is done in an agent's line of turns.

@@ -16,7 +16,7 @@ use crate::approval::Announce;
 use crate::briefing::Briefed;
 use crate::conversation::INTERRUPTED_CALL;
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
-use crate::gate::ToolOutcome;
+use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
 use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use crate::name::TurnId;
@@ -74,6 +74,7 @@ impl Turn {
         let mut call = model_call(&model, briefed.clone(), context, schema);
         let steps_max = self.turns.limits.max_tool_iterations;
         for count in 1..=steps_max {
+            self.agent.account().check_history()?;
             let progress = Progress { last_iteration_count: count, ..self.progress() };
             said.begin_step();
             // What was said is written down while the model already works; its answer waits for both.
@@ -192,7 +193,8 @@ impl Turn {
     }
 
     /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
-    /// do: after a crash only those that had not ended are in doubt.
+    /// do: after a crash only those that had not ended are in doubt. Calls beyond `max_calls_per_step` are each refused:
+    /// every call has to have a result, and a model that is told why can go on.
     async fn call_tools(
         &self,
         calls: &[ToolCall],
@@ -211,10 +213,14 @@ impl Turn {
                 (call, outcome)
             }
         };
-        let mut results = stream::iter(calls.to_vec())
-            .map(run)
-            .buffer_unordered(self.turns.limits.max_concurrent_tools);
-        let (mut running, mut ended) = (calls.len(), Vec::new());
+        let limits = &self.turns.limits;
+        let (begun, surplus) = calls.split_at(calls.len().min(limits.max_calls_per_step));
+        let mut results =
+            stream::iter(begun.to_vec()).map(run).buffer_unordered(limits.max_concurrent_tools);
+        let refused = surplus.iter().map(|call| (call, self.too_many_calls()));
+        let mut ended: Vec<_> =
+            refused.map(|(call, outcome)| self.result(call, outcome, said)).collect();
+        let mut running = begun.len();
         let mut writing = pin!(Fuse::terminated());
         loop {
             if writing.is_terminated() && !ended.is_empty() {
@@ -230,13 +236,23 @@ impl Turn {
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
                 written = &mut writing, if !writing.is_terminated() => drop(written?),
                 Some((call, outcome)) = results.next(), if running > 0 => {
-                    let ToolOutcome { content, refused_by } = outcome;
-                    said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
-                    ended.push(Arc::new(Message::tool_result(&call.id, content, self.meta())));
+                    ended.push(self.result(&call, outcome, said));
                     running -= 1;
                 }
             }
         }
+    }
+
+    /// Tells what a call came to, and returns it as the message that is to be written down.
+    fn result(&self, call: &ToolCall, outcome: ToolOutcome, said: &mut Said) -> SharedMessage {
+        let ToolOutcome { content, refused_by } = outcome;
+        said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
+        Arc::new(Message::tool_result(&call.id, content, self.meta()))
+    }
+
+    fn too_many_calls(&self) -> ToolOutcome {
+        let refusal = Refusal::TooManyCalls(self.turns.limits.max_calls_per_step);
+        refusal.into()
     }
 
     async fn write(

@@ -3,7 +3,7 @@
 use nexus_core::Agent;
 use nexus_core::compact::Compaction;
 use nexus_core::store::SessionStore as _;
-use nexus_core::turn::TurnError;
+use nexus_core::turn::{AskedBy, TurnError};
 use serde_json::json;
 
 use crate::fakes::{ADMIN, Script, WINDOW, World, history, id, lines};
@@ -38,17 +38,17 @@ async fn compact_on_demand_says_what_it_saved() {
     let world = World::new();
     let agent = world.agent("a").await;
     assert_eq!(
-        world.engine.turns.compact(&agent, true).await.unwrap(),
+        world.engine.turns.compact(&agent, true, AskedBy::Administrator).await.unwrap(),
         Compaction::Skipped("nothing_to_compact")
     );
     world.say(&agent, &"x".repeat(300)).await.unwrap();
     assert_eq!(
-        world.engine.turns.compact(&agent, false).await.unwrap(),
+        world.engine.turns.compact(&agent, false, AskedBy::Administrator).await.unwrap(),
         Compaction::Skipped("below_threshold")
     );
     world.model.script([Script::Say("sum")]);
     let Compaction::Done { before, after } =
-        world.engine.turns.compact(&agent, true).await.unwrap()
+        world.engine.turns.compact(&agent, true, AskedBy::Administrator).await.unwrap()
     else {
         panic!("nothing was compacted")
     };
@@ -62,7 +62,10 @@ async fn a_failed_summary_changes_nothing() {
     let agent = world.agent("a").await;
     world.say(&agent, &"x".repeat(300)).await.unwrap();
     world.model.script([Script::Fail]);
-    assert!(matches!(world.engine.turns.compact(&agent, true).await, Err(TurnError::Provider(_))));
+    assert!(matches!(
+        world.engine.turns.compact(&agent, true, AskedBy::Administrator).await,
+        Err(TurnError::Provider(_))
+    ));
     assert_eq!(history(&agent).len(), 2);
 }
 
@@ -99,7 +102,7 @@ async fn summarised(world: &World) -> Agent {
         world.say(&agent, &format!("short {round}")).await.unwrap();
         world.say(&agent, &format!("shorter {round}")).await.unwrap();
         world.model.script([Script::Say("about letters")]);
-        let done = world.engine.turns.compact(&agent, true).await.unwrap();
+        let done = world.engine.turns.compact(&agent, true, AskedBy::Administrator).await.unwrap();
         assert!(matches!(done, Compaction::Done { .. }), "{done:?}");
     }
     agent
@@ -158,7 +161,7 @@ async fn a_temporary_agent_keeps_all_it_said() {
     world.say(&agent, &"x".repeat(300)).await.unwrap();
     world.say(&agent, "short").await.unwrap();
     world.model.script([Script::Say("about x")]);
-    world.engine.turns.compact(&agent, true).await.unwrap();
+    world.engine.turns.compact(&agent, true, AskedBy::Administrator).await.unwrap();
     assert_eq!(history(&agent).len(), 5);
     assert_eq!(world.history(&agent).await, history(&agent));
     // Saved by name, it is stored whole, and then trims as others do.

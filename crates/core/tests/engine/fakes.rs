@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
+use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::authority::Action;
 use nexus_core::compact::CompactionSettings;
@@ -159,6 +160,7 @@ fn settings() -> Settings {
         presets: Default::default(),
         max_tool_iterations: 3,
         max_concurrent_tools: 10,
+        max_calls_per_step: 128,
         tool_timeout: Duration::from_secs(60),
         approvals: ApprovalMode::Deny,
         network: true,
@@ -172,6 +174,7 @@ fn settings() -> Settings {
         },
         max_concurrent: 4,
         max_queued: 4,
+        tree: Bounds::default(),
     }
 }
 

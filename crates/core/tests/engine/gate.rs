@@ -9,7 +9,7 @@ use nexus_core::authority::Action;
 use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::gate::Explanation;
 use nexus_core::lifecycle::{AccessError, AgentSpec, CreateError};
-use nexus_core::permission::{Level, Reach};
+use nexus_core::permission::{Grants, Level, Reach};
 use nexus_core::rights::PermissionChange;
 use nexus_core::store::{ApprovalRecord, ApprovalStatus, ApprovalStore as _};
 use nexus_core::turn::{TurnHandle, TurnInput};
@@ -262,8 +262,8 @@ async fn leave_for_once_is_for_once() {
     world.agent("stranger").await;
     let stranger = Requester::Agent(id("stranger"));
     assert!(world.engine.approvals.list(&stranger, None, false).await.unwrap().is_empty());
-    let denied = world.engine.approvals.respond(&stranger, &approval.id, Decision::AllowOnce).await;
-    assert!(matches!(denied, Err(RespondError::Denied(_))));
+    let hidden = world.engine.approvals.respond(&stranger, &approval.id, Decision::AllowOnce).await;
+    assert!(matches!(hidden, Err(RespondError::Unknown(_))), "as one that is not there");
 
     world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
     turn.wait(None).await.unwrap();
@@ -290,15 +290,52 @@ async fn leave_for_the_session_is_a_grant_that_survives_a_restart() {
 
 #[tokio::test]
 async fn leave_that_came_too_late_lets_nothing_through() {
+    for decision in [Decision::AllowOnce, Decision::AllowSession] {
+        let (world, agent, turn, approval) = asking(LONG).await;
+        let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
+        world.engine.permits.set(&ADMIN, &agent, change).await.unwrap();
+        let answered = world.engine.approvals.respond(&ADMIN, &approval.id, decision).await;
+        assert!(matches!(answered, Err(RespondError::TooMuch(_))), "{answered:?}");
+        turn.wait(None).await.unwrap();
+        let told = &history(&agent)[2];
+        assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
+        assert_eq!(agent.look().settings.grants, Grants::default());
+        let stored = world.store.approval(&approval.id).await.unwrap().unwrap();
+        assert_eq!(stored.record.status, ApprovalStatus::Denied);
+    }
+}
+
+/// The agent is narrowed while the yes is on its way.
+#[tokio::test]
+async fn leave_that_a_narrowing_overtakes_lets_nothing_through() {
     let (world, agent, turn, approval) = asking(LONG).await;
-    let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
-    world.engine.permits.set(&ADMIN, &agent, change).await.unwrap();
-    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    let held = world.store.hold();
+    let narrowing = tokio::spawn({
+        let (engine, agent) = (world.engine.clone(), agent.clone());
+        let change = PermissionChange { preset: Some("sandboxed".into()), ..Default::default() };
+        async move { engine.permits.set(&ADMIN, &agent, change).await.map(drop) }
+    });
+    world.store.until_waiting(1).await;
+    let answering = tokio::spawn({
+        let (engine, of) = (world.engine.clone(), approval.id.clone());
+        async move { engine.approvals.respond(&ADMIN, &of, Decision::AllowSession).await }
+    });
+    // It looks at the agent as it was, and then waits behind what narrows it; or it comes last of all.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    narrowing.await.unwrap().unwrap();
+    let answered = answering.await.unwrap();
+    assert!(matches!(answered, Err(RespondError::TooMuch(_))), "{answered:?}");
     turn.wait(None).await.unwrap();
+    assert_eq!(agent.look().settings.grants, Grants::default());
     let told = &history(&agent)[2];
     assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
+}
 
-    // A link that leads elsewhere by now.
+#[tokio::test]
+async fn leave_for_a_link_that_leads_elsewhere_by_now_lets_nothing_through() {
     let world = World::asking();
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("link");
@@ -311,7 +348,8 @@ async fn leave_that_came_too_late_lets_nothing_through() {
     assert_eq!(approval.reason, "write /etc/x");
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/usr", &link).unwrap();
-    world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await.unwrap();
+    let answered = world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await;
+    assert!(matches!(answered, Err(RespondError::TooMuch(_))), "{answered:?}");
     turn.wait(None).await.unwrap();
     let told = &history(&agent)[2];
     assert!(told.contains("it would touch something else by now than was approved"), "{told}");

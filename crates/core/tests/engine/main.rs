@@ -3,6 +3,7 @@
 
 mod agents;
 mod approvals;
+mod bounds;
 mod compaction;
 mod ending;
 mod fakes;

@@ -48,6 +48,32 @@ async fn a_child_that_is_made_while_its_parent_is_renamed_is_its_child() {
     }
 }
 
+/// The store knows the new name before the directory does: the child is asked for in between.
+#[tokio::test]
+async fn a_child_that_is_stored_after_its_parent_was_renamed_is_its_child() {
+    for name in ["k", ".k"] {
+        let world = World::new();
+        world.make(trusted("p")).await;
+        let held = world.store.hold();
+        let engine = world.engine.clone();
+        let renaming =
+            tokio::spawn(async move { engine.sessions.rename(&ADMIN, &id("p"), &id("q")).await });
+        world.store.until_waiting(1).await;
+        let (agents, spec) = (world.engine.agents.clone(), child(name, "p"));
+        let making = tokio::spawn(async move { agents.create(&ADMIN, spec).await });
+        match id(name).is_temp() {
+            true => tokio::task::yield_now().await,
+            false => world.store.until_waiting(2).await,
+        }
+        drop(held);
+        renaming.await.unwrap().unwrap();
+        let made = making.await.unwrap().unwrap();
+        until(|| made.look().parent == Some(id("q"))).await;
+        let gone = world.engine.agents.destroy(&ADMIN, &id("q")).await.unwrap();
+        assert_eq!(gone, [id("q"), id(name)]);
+    }
+}
+
 /// Only the first of the two writes is on its way when the second is asked for.
 #[tokio::test]
 async fn a_rename_and_an_end_at_once_leave_one_of_the_two_names_or_none() {

@@ -8,7 +8,7 @@ use nexus_core::AgentId;
 use nexus_core::logs::AgentLogs;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::StoreError;
-use nexus_core::turn::TurnError;
+use nexus_core::turn::{AskedBy, TurnError};
 
 use crate::fakes::{Script, World, history, turn_id, until};
 
@@ -94,7 +94,10 @@ async fn a_server_that_stops_cancels_what_runs_and_what_waits() {
         assert!(turn.wait(None).await.unwrap().cancelled);
     }
     assert!(matches!(world.start(&a, "more").await, Err(TurnError::Stopping)));
-    assert!(matches!(world.engine.turns.compact(&a, true).await, Err(TurnError::Stopping)));
+    assert!(matches!(
+        world.engine.turns.compact(&a, true, AskedBy::Administrator).await,
+        Err(TurnError::Stopping)
+    ));
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use nexus_core::store::{
     AgentQuery, AgentRecord, AgentStore as _, ApprovalQuery, ApprovalStatus, ApprovalStore as _,
     SessionStore as _, StoreError,
 };
+use nexus_core::turn::AskedBy;
 use nexus_core::{Agent, AgentId, Requester};
 use nexus_testkit::store::MemoryStore;
 use serde_json::json;
@@ -219,7 +220,7 @@ fn said(world: World, name: &'static str) -> BoxFuture<'static, Result<(), Strin
 fn compacted(world: World, name: &'static str) -> BoxFuture<'static, Result<(), String>> {
     on(world, name, |world, agent| {
         async move {
-            let done = world.engine.turns.compact(&agent, true).await;
+            let done = world.engine.turns.compact(&agent, true, AskedBy::Administrator).await;
             let summarised = history(&agent).iter().any(|line| line.starts_with("Summary"));
             assert!(done.is_err() || summarised, "{done:?}");
             told(done)

@@ -54,7 +54,8 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     if let Some(content) = params.initial_message {
         let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
         let content = content.into_string();
-        let input = TurnInput { content, source_agent, ..TurnInput::default() };
+        let asked_by = super::turn::asked_by(&cx.caller.requester);
+        let input = TurnInput { content, source_agent, asked_by, ..TurnInput::default() };
         let turn = match engine.turns.start(&agent, input).await {
             Ok(turn) => turn,
             Err(refused) => {

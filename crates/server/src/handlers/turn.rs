@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nexus_core::authority::Action;
 use nexus_core::events::{EventSink, TurnOutcome};
-use nexus_core::turn::{TurnHandle, TurnInput};
+use nexus_core::turn::{AskedBy, TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
@@ -33,6 +33,7 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
         id: params.request_id.map(turn_id).transpose()?,
         source: params.source,
         source_agent,
+        asked_by: asked_by(&cx.caller.requester),
         schema,
         ..TurnInput::default()
     };
@@ -45,7 +46,8 @@ async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError
     let none = || RpcError::invalid_params("No turn of this agent was cut off");
     let id = params.request_id.map(turn_id).transpose()?.or(unfinished).ok_or_else(none)?;
     let schema = params.response_schema.map(schema::checked).transpose()?;
-    let input = TurnInput { resume: true, id: Some(id), schema, ..TurnInput::default() };
+    let asked_by = asked_by(&cx.caller.requester);
+    let input = TurnInput { resume: true, id: Some(id), schema, asked_by, ..TurnInput::default() };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
 }
 
@@ -112,6 +114,14 @@ pub fn send_result(id: TurnId, outcome: TurnOutcome) -> SendResult {
         request_id: request_id(&id),
         halted_at_iteration_limit: outcome.halted_at_iteration_limit,
         cancelled: outcome.cancelled,
+    }
+}
+
+/// On whose share a turn is.
+pub fn asked_by(requester: &Requester) -> AskedBy {
+    match requester {
+        Requester::Administrator => AskedBy::Administrator,
+        Requester::Agent(_) => AskedBy::Agent,
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::owner::{Owner, SILENCE_MAX};
 use super::super::record::{AgentRow, MessageRow};
 use super::super::writer::Writer;
 use super::super::{agent, approval, clear_up, family, open, session};
-use super::{SqliteStore, as_, home, id, open as open_store, said, step};
+use super::{SqliteStore, copy, home, id, open as open_store, said, step};
 
 async fn append(writer: &Writer, lease: Lease, first_index: u64) {
     let rows = vec![MessageRow::encode(&said("x")).unwrap()];
@@ -27,11 +27,12 @@ async fn everything_else(writer: &Writer) {
     let work = |db: &rusqlite::Connection, me: &mut Owner| {
         let (record, other) = (super::agent("x"), id("y"));
         let row = AgentRow::encode(&record)?;
+        let copied = session::Copy::encode(copy("y"))?;
         let lease = agent::create(db, me, &record.id, &row)?;
         agent::update(db, me, lease, &row.settings)?;
-        session::copy(db, &record.id, &other, true)?;
-        session::copy(db, &record.id, &other, true)?;
-        session::load(db, me, &other, &other, Some(&row.settings))?;
+        session::copy(db, &record.id, &copied, true)?;
+        session::copy(db, &record.id, &copied, true)?;
+        session::load(db, me, &other, Some(&row.settings))?;
         session::rename(db, me, &other, &id("z"))?;
         approval::page(db, me, &ApprovalQuery { limit: 10, ..Default::default() })?;
         let lease = agent::take_lease(db, me, &record.id)?.unwrap();
@@ -121,7 +122,7 @@ async fn what_a_summary_stands_for_is_not_read() {
     let messages = vec![summary(998)];
     store.append(lease, Append { first_index: 1000, messages, progress: None }).await.unwrap();
     // Of a copy, the summary and what it leaves standing lie in the log it was made from.
-    let copy = store.load(&id("a"), as_("b")).await.unwrap().unwrap();
+    let copy = store.load_copy(&id("a"), copy("b")).await.unwrap().unwrap();
     store.append(copy.lease, step(1001, &["1001"])).await.unwrap();
     let spoil = "DELETE FROM messages WHERE log_id = 1 AND idx < 997";
     store.writer.submit(|db, _| Ok(db.execute(spoil, [])?)).await.unwrap();

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::super::{Checkup, DoctorError, OpenError, examine};
-use super::{SqliteStore, agent, home, id, names, open, said, step, texts};
+use super::{SqliteStore, agent, copy, home, id, names, open, said, step, texts};
 
 /// A home with an agent `a`, a copy of it and a child of it, `long` with many messages, and nothing in its log.
 async fn filled() -> TempDir {
@@ -16,7 +16,7 @@ async fn filled() -> TempDir {
     let store = open(&home);
     let lease = store.create(agent("a")).await.unwrap();
     store.append(lease, step(0, &["0", "1"])).await.unwrap();
-    store.copy_session(&id("a"), &id("copy"), false).await.unwrap();
+    store.copy_session(&id("a"), copy("copy"), false).await.unwrap();
     store.append(lease, step(2, &["2"])).await.unwrap();
     store.keep(lease).await.unwrap();
     let child = AgentRecord {

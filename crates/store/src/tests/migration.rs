@@ -2,9 +2,7 @@
 
 use nexus_core::agent::AgentSettings;
 use nexus_core::permission::{Grants, Permissions, Preset, Reach};
-use nexus_core::store::{
-    AgentStore, ApprovalStatus, ApprovalStore, LoadedAs, SessionStore, StoreError,
-};
+use nexus_core::store::{AgentStore, ApprovalStatus, ApprovalStore, SessionStore, StoreError};
 use rusqlite::{Connection, params};
 
 use super::super::schema;
@@ -130,8 +128,7 @@ async fn settings_that_were_columns_are_read_and_written() {
     store.update(stored.lease, stored.record.settings).await.unwrap();
     store.append(stored.lease, step(1, &["ho"])).await.unwrap();
     assert_eq!(texts(&store, "plain").await, ["hi", "ho"]);
-    let copy = LoadedAs { name: id("copy"), settings: None };
-    let copy = store.load(&id("copy"), copy).await.unwrap().unwrap();
+    let copy = store.load(&id("copy"), None).await.unwrap().unwrap();
     assert_eq!(copy.record.settings, plain);
     assert!(copy.record.born > 9);
     let denied = store.approval("x").await.unwrap().unwrap();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 
 use super::super::schema;
-use super::{SqliteStore, agent, as_, home, id, open, step};
+use super::{SqliteStore, agent, copy, home, id, open, step};
 
 /// An agent that said `words`.
 async fn speaking(store: &SqliteStore, name: &str, words: &[&str]) -> Lease {
@@ -43,12 +43,12 @@ async fn a_copy_shares_its_past_and_goes_its_own_way() {
     let home = home();
     let store = open(&home);
     let lease = speaking(&store, "a", &["0", "1"]).await;
-    assert!(store.copy_session(&id("a"), &id("b"), false).await.unwrap());
+    assert!(store.copy_session(&id("a"), copy("b"), false).await.unwrap());
     assert_eq!(count(&store, "messages").await, 2, "nothing is written twice");
     store.append(lease, step(2, &["2a"])).await.unwrap();
-    let loaded = store.load(&id("b"), as_("b")).await.unwrap().unwrap();
+    let loaded = store.load(&id("b"), None).await.unwrap().unwrap();
     store.append(loaded.lease, step(2, &["2b", "3b"])).await.unwrap();
-    store.copy_session(&id("b"), &id("c"), false).await.unwrap();
+    store.copy_session(&id("b"), copy("c"), false).await.unwrap();
     assert_eq!(said_in(&store, "a").await, ["0", "1", "2a"]);
     assert_eq!(said_in(&store, "b").await, ["0", "1", "2b", "3b"]);
     assert_eq!(said_in(&store, "c").await, ["0", "1", "2b", "3b"]);
@@ -82,7 +82,7 @@ async fn an_older_database_is_brought_up_to_date() {
     let all = page(&store, 0, 50, None).await;
     assert_eq!(listed(&all), ["old"]);
     assert_eq!(all.sessions[0].updated_at.as_second(), 5);
-    store.copy_session(&id("old"), &id("new"), false).await.unwrap();
+    store.copy_session(&id("old"), copy("new"), false).await.unwrap();
     store.delete(&id("old")).await.unwrap();
     assert_eq!(said_in(&store, "new").await, ["hi", "ho"]);
 }
@@ -153,7 +153,8 @@ async fn hold_to_the_model(deeds: Vec<Deed>) {
                 history.extend(texts);
             }
             Deed::Copy(from, to) => {
-                let copied = store.copy_session(&named(from), &named(to), false).await;
+                let copied =
+                    store.copy_session(&named(from), copy(named(to).as_str()), false).await;
                 match (model.get(&named(from)).cloned(), model.contains_key(&named(to))) {
                     (None, _) => assert!(!copied.unwrap()),
                     (Some(_), true) => drop(copied.unwrap_err()),
@@ -164,7 +165,10 @@ async fn hold_to_the_model(deeds: Vec<Deed>) {
                 }
             }
             Deed::Load(from, to) => {
-                let loaded = store.load(&named(from), as_(named(to).as_str())).await;
+                let loaded = match from == to {
+                    true => store.load(&named(from), None).await,
+                    false => store.load_copy(&named(from), copy(named(to).as_str())).await,
+                };
                 match (model.get(&named(from)).cloned(), model.contains_key(&named(to))) {
                     (None, _) => assert!(loaded.unwrap().is_none()),
                     (Some(_), true) if from != to => drop(loaded.map(|_| ()).unwrap_err()),

@@ -8,7 +8,7 @@ use nexus_core::store::{AgentStore, Append, Progress, SessionQuery, SessionStore
 use rusqlite::Connection;
 
 use super::super::schema;
-use super::{SqliteStore, agent, as_, home, id, listed, open};
+use super::{SqliteStore, agent, copy, home, id, listed, open};
 
 /// What was said at the second `at`.
 fn said_at(at: i64) -> SharedMessage {
@@ -53,11 +53,11 @@ async fn a_conversation_is_as_long_as_what_lies_in_its_logs() {
     let store = open(&home);
     let lease = store.create(agent("a")).await.unwrap();
     check(&store, "a", 0, None).await;
-    store.copy_session(&id("a"), &id("empty"), false).await.unwrap();
+    store.copy_session(&id("a"), copy("empty"), false).await.unwrap();
     check(&store, "empty", 0, None).await;
     store.append(lease, step(0, &[1, 2], None)).await.unwrap();
     check(&store, "a", 2, Some(2)).await;
-    store.copy_session(&id("a"), &id("b"), false).await.unwrap();
+    store.copy_session(&id("a"), copy("b"), false).await.unwrap();
     check(&store, "b", 2, Some(2)).await;
     store.append(lease, step(2, &[3], None)).await.unwrap();
     check(&store, "a", 3, Some(3)).await;
@@ -65,9 +65,9 @@ async fn a_conversation_is_as_long_as_what_lies_in_its_logs() {
     check(&store, "empty", 0, None).await;
 
     // A copy of a copy in which nothing was said, and one that went on.
-    store.copy_session(&id("b"), &id("c"), false).await.unwrap();
+    store.copy_session(&id("b"), copy("c"), false).await.unwrap();
     check(&store, "c", 2, Some(2)).await;
-    let lease = store.load(&id("c"), as_("c")).await.unwrap().unwrap().lease;
+    let lease = store.load(&id("c"), None).await.unwrap().unwrap().lease;
     store.append(lease, step(2, &[4, 5], None)).await.unwrap();
     check(&store, "c", 4, Some(5)).await;
     check(&store, "b", 2, Some(2)).await;
@@ -88,7 +88,7 @@ async fn a_copy_goes_on_where_it_was_made_and_nowhere_else() {
     let store = open(&home);
     let lease = store.create(agent("a")).await.unwrap();
     store.append(lease, step(0, &[1, 2], None)).await.unwrap();
-    let lease = store.load(&id("a"), as_("b")).await.unwrap().unwrap().lease;
+    let lease = store.load_copy(&id("a"), copy("b")).await.unwrap().unwrap().lease;
     for (length, refused) in [(2, [0, 1, 3]), (3, [0, 2, 4])] {
         for first_index in refused {
             let append = store.append(lease, step(first_index, &[9], None)).await;

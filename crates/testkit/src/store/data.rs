@@ -10,7 +10,7 @@ use nexus_core::message::{Role, SharedMessage};
 use nexus_core::permission::DEPTH_MAX;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStatus, Contact, Fence, Holder, Lease, ListedAgent, LoadedAs,
+    ApprovalRecord, ApprovalStatus, Census, Contact, Copied, Fence, Holder, Lease, ListedAgent,
     SessionPage, SessionQuery, SessionRecord, Settlement, StoreError, StoredAgent, StoredApproval,
     Window,
 };
@@ -237,6 +237,19 @@ impl Data {
         lineage
     }
 
+    pub(super) fn census(&self, root: &AgentId, parent: Option<&AgentId>) -> Census {
+        let agent = |id: &AgentId| self.named(id).is_some_and(|(_, row)| !row.saved);
+        let tree = self.beneath(std::slice::from_ref(root), false).into_iter().filter(agent);
+        let tree: HashSet<_> = tree.collect();
+        let belongs = |row: &&Row| {
+            let made_by = row.record.parent.as_ref().or(row.made_by.as_ref());
+            row.saved && made_by.is_some_and(|made_by| tree.contains(made_by))
+        };
+        let saved = self.rows.values().filter(belongs).count();
+        let children = parent.map_or(0, |parent| self.children(parent, false).count());
+        Census { children, tree: tree.len() + saved }
+    }
+
     pub(super) fn messages(
         &self,
         agent: AgentKey,
@@ -324,28 +337,30 @@ impl Data {
     pub(super) fn copy(
         &mut self,
         from: &AgentId,
-        to: &AgentId,
+        copied: Copied,
         replace: bool,
     ) -> Result<bool, StoreError> {
         let Some((source, row)) = self.named(from) else { return Ok(false) };
         let mut copy = Row { owner: None, saved: true, kept: true, ..row.clone() };
-        match self.named(to) {
+        match self.named(&copied.name) {
             Some((key, old)) if replace && old.saved && old.copy_of == Some(source) => {
                 self.rows.remove(&key);
             }
-            Some(_) | None => self.refuse_if_taken(to)?,
+            Some(_) | None => self.refuse_if_taken(&copied.name)?,
         }
         copy.copy_of = replace.then_some(source);
-        self.add_copy(copy, to);
+        self.add_copy(copy, copied);
         Ok(true)
     }
 
-    fn add_copy(&mut self, mut copy: Row, to: &AgentId) -> Lease {
+    fn add_copy(&mut self, mut copy: Row, copied: Copied) -> Lease {
         copy.fence = self.next_fence();
-        copy.record.id = to.clone();
+        copy.record.id = copied.name;
         copy.record.born = copy.fence;
         copy.record.created_at = Timestamp::now();
-        copy.record.progress.should_shutdown = false;
+        copy.record.settings = copied.settings;
+        copy.record.progress = copied.progress;
+        copy.made_by = copied.made_by;
         copy.updated_at = copy.record.created_at;
         let fence = Fence(copy.fence);
         Lease { agent: self.add(copy), fence }
@@ -354,30 +369,34 @@ impl Data {
     pub(super) fn load(
         &mut self,
         me: Process,
-        from: &AgentId,
-        loaded: LoadedAs,
+        name: &AgentId,
+        settings: Option<AgentSettings>,
     ) -> Result<Option<StoredAgent>, StoreError> {
-        let Some((key, source)) = self.named(from) else { return Ok(None) };
-        let key = if *from == loaded.name {
-            let was_saved = source.saved;
-            let fence = self.take(me, key)?.lease.fence;
-            if was_saved && let Some(row) = self.rows.get_mut(&key) {
-                (row.saved, row.copy_of, row.record.born) = (false, None, fence.0);
-            }
-            key
-        } else {
-            self.refuse_if_taken(&loaded.name)?;
-            let copy =
-                Row { owner: Some(me), saved: false, kept: false, copy_of: None, ..source.clone() };
-            self.add_copy(copy, &loaded.name).agent.0
-        };
+        let Some((key, session)) = self.named(name) else { return Ok(None) };
+        let was_saved = session.saved;
+        let fence = self.take(me, key)?.lease.fence;
         let Some(row) = self.rows.get_mut(&key) else { return Ok(None) };
-        if let Some(settings) = loaded.settings {
+        if was_saved {
+            (row.saved, row.copy_of, row.record.born) = (false, None, fence.0);
+        }
+        if let Some(settings) = settings {
             row.record.settings = settings;
         }
-        let lease = Lease { agent: AgentKey(key), fence: Fence(row.fence) };
-        let (record, window) = (row.record.clone(), window(&row.messages));
-        Ok(Some(StoredAgent { record, lease, window }))
+        Ok(Some(row.stored(key)))
+    }
+
+    pub(super) fn load_copy(
+        &mut self,
+        me: Process,
+        from: &AgentId,
+        copied: Copied,
+    ) -> Result<Option<StoredAgent>, StoreError> {
+        let Some((_, source)) = self.named(from) else { return Ok(None) };
+        self.refuse_if_taken(&copied.name)?;
+        let copy =
+            Row { owner: Some(me), saved: false, kept: false, copy_of: None, ..source.clone() };
+        let AgentKey(key) = self.add_copy(copy, copied).agent;
+        Ok(self.rows.get(&key).map(|row| row.stored(key)))
     }
 
     pub(super) fn rename(
@@ -397,6 +416,9 @@ impl Data {
         }
         for row in self.rows.values_mut().filter(|row| row.record.parent.as_ref() == Some(from)) {
             row.record.parent = Some(to.clone());
+        }
+        for row in self.rows.values_mut().filter(|row| row.made_by.as_ref() == Some(from)) {
+            row.made_by = Some(to.clone());
         }
         self.rename_approvals(me, from, to);
         Ok(Some(born))
@@ -552,6 +574,12 @@ impl Row {
     fn count(&mut self) {
         self.record.message_count = self.messages.len() as u64;
         self.record.last_action_at = self.messages.last().map(|message| message.meta.at);
+    }
+
+    /// The agent that this row is, held by its owner.
+    fn stored(&self, key: i64) -> StoredAgent {
+        let lease = Lease { agent: AgentKey(key), fence: Fence(self.fence) };
+        StoredAgent { record: self.record.clone(), lease, window: window(&self.messages) }
     }
 
     fn session(&self) -> SessionRecord {

@@ -11,8 +11,8 @@ use nexus_core::agent::AgentSettings;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Contact, Fence, Lease, LoadedAs, SessionPage, SessionQuery,
-    SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
+    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
+    SessionQuery, SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -241,6 +241,15 @@ impl AgentStore for MemoryStore {
         self.read("lineage", |data, _| data.lineage(id))
     }
 
+    async fn census(
+        &self,
+        root: &AgentId,
+        parent: Option<&AgentId>,
+        _: usize,
+    ) -> Result<Census, StoreError> {
+        self.read("census", |data, _| data.census(root, parent))
+    }
+
     async fn messages(
         &self,
         agent: AgentKey,
@@ -320,20 +329,29 @@ impl SessionStore for MemoryStore {
     async fn copy_session(
         &self,
         from: &AgentId,
-        to: &AgentId,
+        copy: Copied,
         replace: bool,
     ) -> Result<bool, StoreError> {
-        let (from, to) = (from.clone(), to.clone());
-        self.write("copy_session", move |data, _| data.copy(&from, &to, replace)).await
+        let from = from.clone();
+        self.write("copy_session", move |data, _| data.copy(&from, copy, replace)).await
     }
 
     async fn load(
         &self,
+        name: &AgentId,
+        settings: Option<AgentSettings>,
+    ) -> Result<Option<StoredAgent>, StoreError> {
+        let name = name.clone();
+        self.write("load", move |data, me| data.load(me, &name, settings)).await
+    }
+
+    async fn load_copy(
+        &self,
         from: &AgentId,
-        loaded: LoadedAs,
+        copy: Copied,
     ) -> Result<Option<StoredAgent>, StoreError> {
         let from = from.clone();
-        self.write("load", move |data, me| data.load(me, &from, loaded)).await
+        self.write("load_copy", move |data, me| data.load_copy(me, &from, copy)).await
     }
 
     async fn rename(&self, from: &AgentId, to: &AgentId) -> Result<Option<u64>, StoreError> {

@@ -8,7 +8,7 @@ use nexus_core::agent::AgentSettings;
 use nexus_core::message::{Message, Meta, Role, SharedMessage};
 use nexus_core::permission::{Grants, Permissions, Reach};
 use nexus_core::store::{
-    AgentRecord, Append, ApprovalRecord, ApprovalStatus, LoadedAs, Progress, Settlement,
+    AgentRecord, Append, ApprovalRecord, ApprovalStatus, Copied, Progress, Settlement,
 };
 use nexus_core::{AgentId, TurnId};
 use serde_json::json;
@@ -82,9 +82,10 @@ pub fn step(first_index: u64, texts: &[&str]) -> Append {
     Append { first_index, messages, progress: Some(Progress::default()) }
 }
 
-/// A session loaded with its own settings.
-pub fn as_(name: &str) -> LoadedAs {
-    LoadedAs { name: id(name), settings: None }
+/// A copy with the settings of `agent`, made by nobody in particular.
+pub fn copy(name: &str) -> Copied {
+    let (settings, progress) = (settings(), Progress::default());
+    Copied { name: id(name), settings, progress, made_by: None }
 }
 
 /// A request of `agent` for leave, of the second `at`.

@@ -150,6 +150,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         presets: Default::default(),
         max_tool_iterations: 3,
         max_concurrent_tools: 10,
+        max_calls_per_step: 128,
         tool_timeout: Duration::from_secs(60),
         approvals: ApprovalMode::Deny,
         network: true,
@@ -163,6 +164,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         },
         max_concurrent: 4,
         max_queued: 4,
+        tree: Default::default(),
     };
     let engine = Engine::new(parts, settings);
     let spec = AgentSpec {

@@ -178,6 +178,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         presets: Default::default(),
         max_tool_iterations: 2,
         max_concurrent_tools: 1,
+        max_calls_per_step: 128,
         tool_timeout: Duration::from_secs(120),
         approvals: ApprovalMode::Ask { timeout: Duration::from_secs(120) },
         network: true,
@@ -191,6 +192,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         },
         max_concurrent: 1,
         max_queued: 1,
+        tree: Default::default(),
     };
     Engine::new(parts, settings)
 }

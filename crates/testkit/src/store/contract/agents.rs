@@ -8,13 +8,13 @@ use nexus_core::store::{
 };
 
 use super::{Place, found, made, names, refused, sessions, speaking, texts};
-use crate::store::sample::{agent, as_, child, id, said, settings, spoken, step, summary};
+use crate::store::sample::{agent, child, copy, id, said, settings, spoken, step, summary};
 
 pub async fn a_taken_name_is_refused(place: impl Place) {
     let store = place.open().await;
     made(store.create(agent("a")).await);
     refused!(store.create(agent("a")).await, StoreError::Exists(name) if name == id("a"));
-    made(store.copy_session(&id("a"), &id("b"), false).await);
+    made(store.copy_session(&id("a"), copy("b"), false).await);
     refused!(store.create(agent("b")).await, StoreError::Saved(name) if name == id("b"));
     assert_eq!(names(&store).await, [id("a")]);
 }
@@ -22,7 +22,7 @@ pub async fn a_taken_name_is_refused(place: impl Place) {
 pub async fn a_permanent_parent_must_be_stored(place: impl Place) {
     let store = place.open().await;
     made(store.create(agent("a")).await);
-    made(store.copy_session(&id("a"), &id("saved"), false).await);
+    made(store.copy_session(&id("a"), copy("saved"), false).await);
     for parent in ["nobody", "saved"] {
         let orphan = store.create(child("k", parent)).await;
         refused!(orphan, StoreError::UnknownParent(name) if name == id(parent));
@@ -67,7 +67,7 @@ pub async fn an_agent_comes_back_as_it_was_made(place: impl Place) {
 pub async fn who_is_not_stored_is_nobody(place: impl Place) {
     let store = place.open().await;
     speaking(&store, "a", &["0"]).await;
-    made(store.copy_session(&id("a"), &id("saved"), false).await);
+    made(store.copy_session(&id("a"), copy("saved"), false).await);
     for name in ["nobody", "saved", ".1"] {
         assert!(made(store.acquire(&id(name)).await).is_none(), "{name}");
         assert!(made(store.lineage(&id(name)).await).is_empty(), "{name}");
@@ -93,11 +93,14 @@ pub async fn each_that_had_a_name_is_told_from_the_others(place: impl Place) {
     assert_eq!(made(store.rename(&id("a"), &id("b")).await), Some(born("b").await));
     assert!(born("b").await > last, "renamed");
     last = born("b").await;
-    made(store.copy_session(&id("b"), &id("saved"), false).await);
-    let loaded = found(store.load(&id("saved"), as_("saved")).await);
+    made(store.copy_session(&id("b"), copy("saved"), false).await);
+    let loaded = found(store.load(&id("saved"), None).await);
     assert!(loaded.record.born > last, "loaded");
     last = loaded.record.born;
-    assert!(found(store.load(&id("b"), as_("c")).await).record.born > last, "loaded as a copy");
+    assert!(
+        found(store.load_copy(&id("b"), copy("c")).await).record.born > last,
+        "loaded as a copy"
+    );
     last = born("c").await;
     let (_, settled) = made(store.settle(&id(".1"), agent("d"), Vec::new()).await);
     assert_eq!(settled, born("d").await);
@@ -237,7 +240,9 @@ pub async fn the_window_begins_with_what_was_asked_before_the_summary(place: imp
         let messages: Vec<_> = messages.collect();
         let length = messages.len();
         made(store.append(lease, Append { messages, ..Append::default() }).await);
-        for stored in [store.acquire(&id(&name)).await, store.load(&id(&name), as_(&other)).await] {
+        for stored in
+            [store.acquire(&id(&name)).await, store.load_copy(&id(&name), copy(&other)).await]
+        {
             let Window { first, messages } = found(stored).window;
             assert_eq!((first, messages.len()), (expected as u64, length - expected), "{history}");
         }
@@ -249,7 +254,7 @@ pub async fn agents_come_by_page(place: impl Place) {
     for name in ["c", "a", "d", "b"] {
         made(store.create(agent(name)).await);
     }
-    made(store.copy_session(&id("a"), &id("saved"), false).await);
+    made(store.copy_session(&id("a"), copy("saved"), false).await);
     made(store.create(agent("e")).await);
     let page = async |after: Option<&str>, limit: u32| {
         let AgentPage { agents, more } = made(store.agents(query(after, limit)).await);
@@ -278,7 +283,7 @@ pub async fn those_told_to_shut_down_can_be_left_out(place: impl Place) {
 pub async fn a_line_is_an_agent_with_those_above_and_below(place: impl Place) {
     let store = place.open().await;
     family(&store).await;
-    made(store.copy_session(&id("g"), &id("saved"), false).await);
+    made(store.copy_session(&id("g"), copy("saved"), false).await);
     let line = async |of: &str| {
         let query = AgentQuery { line_of: Some(id(of)), ..query(None, 100) };
         let agents = made(store.agents(query).await).agents;

@@ -6,7 +6,7 @@ use nexus_core::store::{
 };
 
 use super::{Place, found, made, refused};
-use crate::store::sample::{agent, asked, child, id, settings, settled, step};
+use crate::store::sample::{agent, asked, child, copy, id, settings, settled, step};
 
 pub async fn an_approval_keeps_its_last_status(place: impl Place) {
     let store = place.open().await;
@@ -24,7 +24,7 @@ pub async fn an_approval_keeps_its_last_status(place: impl Place) {
 pub async fn only_an_agent_can_ask(place: impl Place) {
     let store = place.open().await;
     made(store.create(agent("a")).await);
-    made(store.copy_session(&id("a"), &id("saved"), false).await);
+    made(store.copy_session(&id("a"), copy("saved"), false).await);
     for name in ["nobody", "saved"] {
         refused!(store.put_approval(asked("x", name, 0)).await, StoreError::Ended);
     }

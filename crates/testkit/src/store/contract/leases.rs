@@ -3,7 +3,7 @@
 use nexus_core::store::{AgentStore, Contact, Lease, SessionStore, Store, StoreError};
 
 use super::{Place, found, made, names, refused, speaking, texts};
-use crate::store::sample::{agent, as_, child, id, settings, step};
+use crate::store::sample::{agent, child, id, settings, step};
 
 pub async fn each_lease_makes_those_before_it_useless(place: impl Place) {
     let store = place.open().await;
@@ -35,7 +35,7 @@ pub async fn who_lives_elsewhere_is_not_taken(place: impl Place) {
     let lease = made(here.create(agent("a")).await);
     let elsewhere = |name: &str| name == "a";
     refused!(there.acquire(&id("a")).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
-    refused!(there.load(&id("a"), as_("a")).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
+    refused!(there.load(&id("a"), None).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
     refused!(there.rename(&id("a"), &id("b")).await, StoreError::HeldElsewhere { .. });
     refused!(there.delete(&id("a")).await, StoreError::HeldElsewhere { .. });
     // A lease is worth nothing to another process.

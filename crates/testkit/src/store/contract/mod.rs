@@ -70,7 +70,8 @@ macro_rules! store_contract {
         }
         $crate::store_contract! { $place; sessions:
             a_copy_shares_its_past_and_goes_its_own_way
-            a_copy_is_whole_but_its_own
+            a_copy_stands_where_its_source_stands
+            a_tree_is_counted_with_what_was_saved_of_it
             a_saved_session_is_no_agent_until_it_is_loaded
             an_agent_can_be_loaded_where_it_stands
             what_was_saved_by_name_outlives_its_agent

@@ -2,22 +2,23 @@
 
 use nexus_core::agent::AgentSettings;
 use nexus_core::store::{
-    AgentRecord, AgentStore, Append, LoadedAs, SessionPage, SessionQuery, SessionStore, StoreError,
+    AgentRecord, AgentStore, Append, Census, Copied, Progress, SessionPage, SessionQuery,
+    SessionStore, StoreError,
 };
 
 use super::{Place, found, made, names, refused, sessions, speaking, texts};
-use crate::store::sample::{agent, as_, child, id, said, settings, step};
+use crate::store::sample::{agent, child, copy, id, said, settings, step};
 
 pub async fn a_copy_shares_its_past_and_goes_its_own_way(place: impl Place) {
     let store = place.open().await;
     let lease = speaking(&store, "a", &["0", "1"]).await;
-    assert!(made(store.copy_session(&id("a"), &id("b"), false).await));
-    assert!(!made(store.copy_session(&id("nobody"), &id("c"), false).await));
+    assert!(made(store.copy_session(&id("a"), copy("b"), false).await));
+    assert!(!made(store.copy_session(&id("nobody"), copy("c"), false).await));
     made(store.append(lease, step(2, &["2a"])).await);
-    let loaded = found(store.load(&id("b"), as_("b")).await);
+    let loaded = found(store.load(&id("b"), None).await);
     refused!(store.append(loaded.lease, step(3, &["x"])).await, StoreError::Failed(_));
     made(store.append(loaded.lease, step(2, &["2b", "3b"])).await);
-    made(store.copy_session(&id("b"), &id("c"), false).await);
+    made(store.copy_session(&id("b"), copy("c"), false).await);
     assert_eq!(texts(&store, "a").await, ["0", "1", "2a"]);
     let both = made(store.messages(loaded.lease.agent, 1, 2).await);
     let both: Vec<_> = both.iter().map(|it| it.content.as_str()).collect();
@@ -28,53 +29,89 @@ pub async fn a_copy_shares_its_past_and_goes_its_own_way(place: impl Place) {
     assert_eq!(texts(&store, "c").await, ["0", "1", "2b", "3b"]);
 }
 
-pub async fn a_copy_is_whole_but_its_own(place: impl Place) {
+pub async fn a_copy_stands_where_its_source_stands(place: impl Place) {
     let store = place.open().await;
     made(store.create(agent("p")).await);
     let mut source = AgentRecord { ceiling: Some(settings().permissions), ..child("a", "p") };
-    source.settings.system_prompt = Some("Be brief.".into());
     source.settings.grants.write_paths.insert("/w/out".into());
-    source.progress.last_iteration_count = 3;
     source.progress.should_shutdown = true;
     made(store.create(source).await);
-    made(store.copy_session(&id("a"), &id("b"), false).await);
-    let [a, b] = [found(store.session(&id("a")).await), found(store.session(&id("b")).await)];
-    assert_eq!((a.saved, b.saved), (false, true));
-    assert_eq!(b.made_by, Some(id("p")));
-    assert!(b.record.created_at > a.record.created_at);
-    assert!(!b.record.progress.should_shutdown, "nobody told the copy to");
-    let AgentRecord { created_at, born, progress, .. } = a.record;
-    let same = AgentRecord { id: id("a"), created_at, born, progress, ..b.record };
-    assert_eq!(format!("{same:?}"), format!("{:?}", a.record));
+    let mut settings = settings();
+    settings.system_prompt = Some("Be brief.".into());
+    let progress = Progress { last_iteration_count: 3, ..Progress::default() };
+    let copied = |name: &str| {
+        let (name, settings) = (id(name), settings.clone());
+        Copied { name, settings, progress, made_by: Some(id("p")) }
+    };
+    made(store.copy_session(&id("a"), copied("b"), false).await);
+    found(store.load_copy(&id("a"), copied("c")).await);
+    let a = found(store.session(&id("a")).await);
+    for (name, saved) in [("b", true), ("c", false)] {
+        let copy = found(store.session(&id(name)).await);
+        assert_eq!((copy.saved, copy.made_by), (saved, Some(id("p"))));
+        assert!(copy.record.created_at > a.record.created_at);
+        assert!(copy.record.born > a.record.born);
+        let AgentRecord { created_at, born, .. } = copy.record;
+        let (settings, same) = (settings.clone(), a.record.clone());
+        let same = AgentRecord { id: id(name), created_at, born, settings, progress, ..same };
+        assert_eq!(format!("{same:?}"), format!("{:?}", copy.record));
+    }
+}
+
+pub async fn a_tree_is_counted_with_what_was_saved_of_it(place: impl Place) {
+    let store = place.open().await;
+    for (name, parent) in [("p", None), ("k", Some("p")), ("l", Some("p")), ("g", Some("k"))] {
+        made(store.create(AgentRecord { parent: parent.map(id), ..agent(name) }).await);
+    }
+    made(store.create(agent("other")).await);
+    let census = async |root: &str, parent: Option<&str>| {
+        let Census { children, tree } =
+            made(store.census(&id(root), parent.map(id).as_ref(), 100).await);
+        (children, tree)
+    };
+    assert_eq!(census("p", Some("p")).await, (2, 4));
+    assert_eq!(census("p", Some("k")).await, (1, 4));
+    assert_eq!(census("p", Some("g")).await, (0, 4));
+    assert_eq!(census("other", None).await, (0, 1));
+    assert_eq!(census("nobody", None).await, (0, 0));
+    // One that was saved beneath an agent, and one that an agent without a parent saved of itself.
+    made(store.copy_session(&id("l"), copy("l2"), false).await);
+    let own = Copied { made_by: Some(id("p")), ..copy("p2") };
+    made(store.copy_session(&id("p"), own, false).await);
+    made(store.copy_session(&id("p"), copy("persons"), false).await);
+    assert_eq!(census("p", Some("p")).await, (2, 6));
+    made(store.rename(&id("p"), &id("q")).await);
+    assert_eq!(census("q", Some("q")).await, (2, 6));
+    let Census { tree, .. } = made(store.census(&id("q"), None, 2).await);
+    assert!(tree >= 2, "as many as were asked for");
 }
 
 pub async fn a_saved_session_is_no_agent_until_it_is_loaded(place: impl Place) {
     let store = place.open().await;
     speaking(&store, "a", &["0"]).await;
-    made(store.copy_session(&id("a"), &id("b"), false).await);
+    made(store.copy_session(&id("a"), copy("b"), false).await);
     assert_eq!(names(&store).await, [id("a")]);
-    refused!(store.copy_session(&id("a"), &id("b"), false).await, StoreError::Saved(_));
-    refused!(store.load(&id("a"), as_("b")).await, StoreError::Saved(_));
+    refused!(store.copy_session(&id("a"), copy("b"), false).await, StoreError::Saved(_));
+    refused!(store.load_copy(&id("a"), copy("b")).await, StoreError::Saved(_));
     let settings = AgentSettings { model: Some("other".into()), ..settings() };
-    let loaded = LoadedAs { name: id("b"), settings: Some(settings.clone()) };
-    let loaded = found(store.load(&id("b"), loaded).await);
+    let loaded = found(store.load(&id("b"), Some(settings.clone())).await);
     assert_eq!(loaded.record.settings, settings);
     assert_eq!(loaded.window.messages.len(), 1);
     assert_eq!(names(&store).await, ["a", "b"].map(id));
-    refused!(store.load(&id("a"), as_("b")).await, StoreError::Exists(name) if name == id("b"));
-    let copied = found(store.load(&id("a"), as_("c")).await);
+    refused!(store.load_copy(&id("a"), copy("b")).await, StoreError::Exists(name) if name == id("b"));
+    let copied = found(store.load_copy(&id("a"), copy("c")).await);
     made(store.append(copied.lease, step(1, &["1"])).await);
     assert_eq!(texts(&store, "c").await, ["0", "1"]);
     assert_eq!(texts(&store, "a").await, ["0"]);
-    assert!(made(store.load(&id("nobody"), as_("n")).await).is_none());
-    assert!(made(store.load(&id("nobody"), as_("nobody")).await).is_none());
+    assert!(made(store.load_copy(&id("nobody"), copy("n")).await).is_none());
+    assert!(made(store.load(&id("nobody"), None).await).is_none());
 }
 
 pub async fn an_agent_can_be_loaded_where_it_stands(place: impl Place) {
     let store = place.open().await;
     let old = speaking(&store, "a", &["0"]).await;
     let born = found(store.session(&id("a")).await).record.born;
-    let loaded = found(store.load(&id("a"), as_("a")).await);
+    let loaded = found(store.load(&id("a"), None).await);
     assert_eq!((loaded.lease.agent, loaded.record.born), (old.agent, born));
     refused!(store.append(old, step(1, &["x"])).await, StoreError::LeaseLost);
     made(store.append(loaded.lease, step(1, &["1"])).await);
@@ -90,7 +127,7 @@ pub async fn what_was_saved_by_name_outlives_its_agent(place: impl Place) {
             made(store.keep(lease).await);
         }
     }
-    made(store.copy_session(&id("k"), &id("copy"), false).await);
+    made(store.copy_session(&id("k"), copy("copy"), false).await);
     assert_eq!(made(store.destroy(vec![id("p")]).await), ["p", "k", "kept"].map(id));
     assert!(names(&store).await.is_empty());
     let mut left = sessions(&store).await;
@@ -102,7 +139,7 @@ pub async fn what_was_saved_by_name_outlives_its_agent(place: impl Place) {
         assert_eq!(session.made_by, Some(id("p")), "{name}");
     }
     assert_eq!(texts(&store, "copy").await, ["k"]);
-    let loaded = found(store.load(&id("kept"), as_("kept")).await);
+    let loaded = found(store.load(&id("kept"), None).await);
     assert_eq!(loaded.window.messages.len(), 1);
     assert_eq!(made(store.destroy(vec![id("kept")]).await), [id("kept")], "and again");
     assert!(found(store.session(&id("kept")).await).saved);
@@ -111,14 +148,14 @@ pub async fn what_was_saved_by_name_outlives_its_agent(place: impl Place) {
 pub async fn a_later_save_replaces_its_copy_and_no_other(place: impl Place) {
     let store = place.open().await;
     let lease = speaking(&store, "a", &["0"]).await;
-    made(store.copy_session(&id("a"), &id("snap"), true).await);
+    made(store.copy_session(&id("a"), copy("snap"), true).await);
     made(store.append(lease, step(1, &["1"])).await);
-    made(store.copy_session(&id("a"), &id("snap"), true).await);
+    made(store.copy_session(&id("a"), copy("snap"), true).await);
     assert_eq!(texts(&store, "snap").await, ["0", "1"]);
     speaking(&store, "b", &["other"]).await;
-    refused!(store.copy_session(&id("b"), &id("snap"), true).await, StoreError::Saved(_));
-    found(store.load(&id("snap"), as_("snap")).await);
-    refused!(store.copy_session(&id("a"), &id("snap"), true).await, StoreError::Exists(_));
+    refused!(store.copy_session(&id("b"), copy("snap"), true).await, StoreError::Saved(_));
+    found(store.load(&id("snap"), None).await);
+    refused!(store.copy_session(&id("a"), copy("snap"), true).await, StoreError::Exists(_));
     made(store.destroy(vec![id("a")]).await);
     assert_eq!(texts(&store, "snap").await, ["0", "1"]);
 }
@@ -127,7 +164,7 @@ pub async fn a_name_changes_in_all_that_refers_to_it(place: impl Place) {
     let store = place.open().await;
     let lease = speaking(&store, "a", &["0"]).await;
     made(store.create(child("k", "a")).await);
-    made(store.copy_session(&id("a"), &id("saved"), false).await);
+    made(store.copy_session(&id("a"), copy("saved"), false).await);
     refused!(store.rename(&id("a"), &id("k")).await, StoreError::Exists(_));
     refused!(store.rename(&id("a"), &id("saved")).await, StoreError::Saved(_));
     assert!(made(store.rename(&id("a"), &id("b")).await).is_some());
@@ -164,7 +201,7 @@ pub async fn sessions_come_by_page_the_last_changed_first(place: impl Place) {
         made(store.append(lease, step(0, &["x"])).await);
         first = first.or(Some(lease));
     }
-    made(store.copy_session(&id("g"), &id("gc"), false).await);
+    made(store.copy_session(&id("g"), copy("gc"), false).await);
     let page = async |offset: u64, limit: u32, line_of: Option<&str>| {
         let query = SessionQuery { offset, limit, line_of: line_of.map(id) };
         let SessionPage { total, sessions } = made(store.sessions(query).await);
@@ -188,7 +225,7 @@ pub async fn a_session_is_deleted_saved_or_not(place: impl Place) {
     let lease = speaking(&store, "a", &["0"]).await;
     made(store.keep(lease).await);
     made(store.create(child("k", "a")).await);
-    made(store.copy_session(&id("k"), &id("saved"), false).await);
+    made(store.copy_session(&id("k"), copy("saved"), false).await);
     assert_eq!(made(store.delete(&id("a")).await), ["a", "k"].map(id));
     assert_eq!(sessions(&store).await, [id("saved")]);
     assert_eq!(made(store.delete(&id("saved")).await), [id("saved")]);
@@ -200,10 +237,10 @@ pub async fn a_session_is_read_whoever_holds_it(place: impl Place) {
     let (here, there) = (place.open().await, place.open().await);
     let lease = speaking(&here, "a", &["0"]).await;
     assert_eq!(texts(&there, "a").await, ["0"]);
-    assert!(made(there.copy_session(&id("a"), &id("b"), false).await));
+    assert!(made(there.copy_session(&id("a"), copy("b"), false).await));
     made(here.append(lease, step(1, &["1"])).await);
     assert_eq!(texts(&there, "a").await, ["0", "1"]);
-    let copy = found(there.load(&id("a"), as_("c")).await);
+    let copy = found(there.load_copy(&id("a"), copy("c")).await);
     assert_eq!(copy.window.messages.len(), 2);
     assert_eq!(texts(&here, "b").await, ["0"]);
 }
