@@ -294,9 +294,9 @@ fn tree(written: &schema::Server) -> Bounds {
         children_max: max_children.map_or(by_default.children_max, |it| it.0 as usize),
         agents_max: max_tree_agents.map_or(by_default.agents_max, |it| it.0 as usize),
         turns_max: max_tree_turns.map_or(by_default.turns_max, |it| it.0 as usize),
-        history_bytes_max: written
-            .tree_history_bytes_max
-            .map_or(by_default.history_bytes_max, |it| it.0 as usize),
+        memory_bytes_max: written
+            .tree_memory_bytes_max
+            .map_or(by_default.memory_bytes_max, |it| it.0 as usize),
     }
 }
 

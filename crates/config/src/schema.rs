@@ -99,7 +99,7 @@ pub(super) struct Server {
     pub max_children: Option<Whole<0, 1_000_000>>,
     pub max_tree_agents: Option<Whole<0, 1_000_000>>,
     pub max_tree_turns: Option<Whole<0, 1_000_000>>,
-    pub tree_history_bytes_max: Option<Whole<65_536, 4_294_967_295>>,
+    pub tree_memory_bytes_max: Option<Whole<65_536, 4_294_967_295>>,
     pub max_connections: Option<Whole<1, 65_536>>,
     pub body_bytes_max: Option<Whole<1024, 104_857_600>>,
     pub answer_bytes_max: Option<Whole<1024, 1_073_741_824>>,

@@ -105,7 +105,7 @@ fn without_files_everything_has_its_default() {
             children_max: 64,
             agents_max: 1024,
             turns_max: 256,
-            history_bytes_max: 268_435_456,
+            memory_bytes_max: 268_435_456,
         },
         max_connections: 1024,
         body_bytes_max: 1_048_576,
@@ -217,7 +217,7 @@ fn an_error_names_the_file_and_the_key() {
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `compaction`, `context`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
-    `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_history_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
+    `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
 
 #[test]
@@ -236,7 +236,7 @@ fn every_number_has_its_range() {
         ("server.max_children", 0, 1_000_000),
         ("server.max_tree_agents", 0, 1_000_000),
         ("server.max_tree_turns", 0, 1_000_000),
-        ("server.tree_history_bytes_max", 65_536, 4_294_967_295),
+        ("server.tree_memory_bytes_max", 65_536, 4_294_967_295),
         ("server.max_connections", 1, 65_536),
         ("server.body_bytes_max", 1024, 104_857_600),
         ("server.answer_bytes_max", 1024, 1_073_741_824),

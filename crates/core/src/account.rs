@@ -20,8 +20,8 @@ pub struct Bounds {
     pub agents_max: usize,
     /// Turns that agents asked for and that run or wait.
     pub turns_max: usize,
-    /// Memory of the conversations of a tree that are in it, when a turn takes a further step.
-    pub history_bytes_max: usize,
+    /// Memory of the conversations and settings of a tree that are in it, when something is added to them.
+    pub memory_bytes_max: usize,
 }
 
 impl Default for Bounds {
@@ -32,7 +32,7 @@ impl Default for Bounds {
             children_max: 64,
             agents_max: 1024,
             turns_max: 256,
-            history_bytes_max: 256 * 1024 * 1024,
+            memory_bytes_max: 256 * 1024 * 1024,
         }
     }
 }
@@ -53,9 +53,9 @@ pub enum Exceeded {
     )]
     Turns { max: usize },
     #[error(
-        "the conversations of this agent's tree take {max} bytes of memory, as many as they may (server.tree_history_bytes_max)"
+        "the conversations and settings of this agent's tree take {max} bytes of memory, as many as they may (server.tree_memory_bytes_max)"
     )]
-    History { max: usize },
+    Memory { max: usize },
 }
 
 /// The account of one tree.
@@ -64,7 +64,7 @@ pub struct Account {
     number: u64,
     bounds: Bounds,
     turns: AtomicUsize,
-    history_bytes: AtomicUsize,
+    memory_bytes: AtomicUsize,
     making: Arc<Mutex<()>>,
 }
 
@@ -75,7 +75,7 @@ impl Account {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             bounds,
             turns: AtomicUsize::new(0),
-            history_bytes: AtomicUsize::new(0),
+            memory_bytes: AtomicUsize::new(0),
             making: Arc::default(),
         }
     }
@@ -104,17 +104,17 @@ impl Account {
         }
     }
 
-    /// About how much memory the tree's conversations take.
-    pub fn history_bytes(&self) -> usize {
-        self.history_bytes.load(Ordering::Relaxed)
+    /// About how much memory the tree's agents take that are in it.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the tree's conversations may still grow.
-    pub(crate) fn check_history(&self) -> Result<(), Exceeded> {
-        let max = self.bounds.history_bytes_max;
-        match self.history_bytes() < max {
+    /// Whether a tree may still take memory.
+    pub(crate) fn check_memory(&self) -> Result<(), Exceeded> {
+        let max = self.bounds.memory_bytes_max;
+        match self.memory_bytes() < max {
             true => Ok(()),
-            false => Err(Exceeded::History { max }),
+            false => Err(Exceeded::Memory { max }),
         }
     }
 }
@@ -128,13 +128,13 @@ impl Drop for TurnShare {
     }
 }
 
-/// What one agent's conversation has on its tree's account, until the agent leaves memory.
-pub(crate) struct HistoryShare {
+/// What one agent has of the memory on its tree's account, until it leaves that.
+pub(crate) struct MemoryShare {
     account: Arc<Account>,
     bytes: usize,
 }
 
-impl HistoryShare {
+impl MemoryShare {
     pub fn new(account: Arc<Account>) -> Self {
         Self { account, bytes: 0 }
     }
@@ -142,13 +142,13 @@ impl HistoryShare {
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             // Together it stays the sum of all shares: whatever wraps here is made good by what was added before.
-            self.account.history_bytes.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+            self.account.memory_bytes.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
             self.bytes = bytes;
         }
     }
 }
 
-impl Drop for HistoryShare {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn account() -> Arc<Account> {
-        let bounds = Bounds { turns_max: 2, history_bytes_max: 100, ..Bounds::default() };
+        let bounds = Bounds { turns_max: 2, memory_bytes_max: 100, ..Bounds::default() };
         Arc::new(Account::new(bounds))
     }
 
@@ -176,17 +176,17 @@ mod tests {
     #[test]
     fn the_memory_of_a_tree_is_that_of_all_its_agents() {
         let account = account();
-        let [mut a, mut b] = [0, 1].map(|_| HistoryShare::new(account.clone()));
+        let [mut a, mut b] = [0, 1].map(|_| MemoryShare::new(account.clone()));
         a.set(60);
         b.set(39);
-        assert_eq!(account.check_history(), Ok(()));
+        assert_eq!(account.check_memory(), Ok(()));
         b.set(40);
-        assert_eq!(account.check_history(), Err(Exceeded::History { max: 100 }));
+        assert_eq!(account.check_memory(), Err(Exceeded::Memory { max: 100 }));
         a.set(10);
-        assert_eq!(account.check_history(), Ok(()));
+        assert_eq!(account.check_memory(), Ok(()));
         b.set(90);
-        assert!(account.check_history().is_err());
+        assert!(account.check_memory().is_err());
         drop(b);
-        assert_eq!(account.check_history(), Ok(()));
+        assert_eq!(account.check_memory(), Ok(()));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::account::Exceeded;
 use crate::agent::{Agent, AgentSettings, Snapshot};
 use crate::authority::{Denied, Requester};
 use crate::briefing::Briefing;
@@ -36,6 +37,8 @@ pub enum SettingsError {
     Model(#[from] ModelError),
     #[error("the conversation has {tokens} tokens and the window of model {model} is {window}")]
     Window { tokens: u64, model: String, window: u64 },
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(transparent)]
@@ -83,10 +86,18 @@ impl Tuning {
         self.briefing.prompt(&agent.snapshot()).await
     }
 
-    pub async fn set_system_prompt(&self, agent: &Agent, prompt: String) -> Result<(), StoreError> {
+    pub async fn set_system_prompt(
+        &self,
+        agent: &Agent,
+        prompt: String,
+    ) -> Result<(), SettingsError> {
+        let account = agent.account().clone();
         let change = agent.change(move |settings, _| {
+            if prompt.len() > settings.system_prompt.as_ref().map_or(0, String::len) {
+                account.check_memory()?;
+            }
             settings.system_prompt = Some(prompt);
-            Ok::<_, StoreError>(())
+            Ok::<_, SettingsError>(())
         });
         change.await.map(drop)
     }

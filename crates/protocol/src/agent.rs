@@ -31,8 +31,8 @@ method! {
 }
 
 method! {
-    /// Marks the agent as done; when all agents are marked, the server stops. At server scope without `agent_id` it
-    /// stops the server.
+    /// Marks the agent as done; when the administrator has marked the last of all agents, the server stops. At server
+    /// scope without `agent_id` it stops the server, which is the administrator's to do.
     Shutdown = "shutdown", Agent Control, NoParams => ShutdownResult
 }
 

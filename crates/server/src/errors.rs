@@ -54,8 +54,8 @@ impl WireError for Exceeded {
                 "There are too many agents",
                 "End agents and delete sessions that are not needed, or raise the setting.",
             ),
-            Self::History { .. } => (
-                "The agents' conversations take too much memory",
+            Self::Memory { .. } => (
+                "The agents take too much memory",
                 "Compact conversations, end agents that are not needed, or raise the setting.",
             ),
         };
@@ -159,6 +159,7 @@ impl WireError for SettingsError {
         match self {
             Self::Cwd(_) | Self::Outside(_) | Self::Ceiling(_) => at("/cwd"),
             Self::Model(_) | Self::Window { .. } => at("/model"),
+            Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),
         }

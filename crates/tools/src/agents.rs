@@ -73,6 +73,10 @@ impl TypedTool for Send {
     type Args = SendArgs;
 
     fn needs(&self, args: &SendArgs) -> Result<Vec<Need>, String> {
+        // As for every other caller that has nothing to say.
+        if args.content.trim().is_empty() {
+            return Err("content must not be blank".into());
+        }
         Ok(vec![Need::Message(agent_id(&args.agent_id)?)])
     }
 
@@ -174,4 +178,22 @@ async fn child(args: &ChildArgs, call: &Invocation, action: Action) -> Result<Ag
 
 fn agent_id(name: &str) -> Result<AgentId, String> {
     AgentId::parse(name).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_has_nothing_to_say_is_told_so() {
+        let tools = agent_tools();
+        let send = tools.iter().find(|tool| tool.spec().name == Send::NAME).unwrap();
+        for blank in ["", " ", "\n\t\u{a0}"] {
+            let refused = send.needs(&json!({"agent_id": "a", "content": blank}));
+            assert_eq!(refused, Err("content must not be blank".into()), "{blank:?}");
+        }
+        assert!(send.needs(&json!({"agent_id": "a", "content": " x"})).is_ok());
+    }
 }

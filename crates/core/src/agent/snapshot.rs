@@ -89,6 +89,13 @@ impl Snapshot {
         self.conversation.history_from(0).next_back().map(|it| it.meta.at)
     }
 
+    /// About how much memory the settings and the ceiling take: some of it is text that callers chose.
+    pub(super) fn settings_bytes(&self) -> usize {
+        let settings = serde_json::to_string(&self.settings).map_or(0, |text| text.len());
+        let ceiling = self.ceiling.as_deref();
+        settings + ceiling.map_or(0, |it| serde_json::to_string(it).map_or(0, |text| text.len()))
+    }
+
     /// The turn that was cut off, unless one runs.
     pub fn interrupted(&self) -> Option<Unfinished> {
         self.turns.is_empty().then(|| self.conversation.unfinished()).flatten()

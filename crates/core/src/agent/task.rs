@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 use super::handle::{EnqueueError, Finish, Gone, Hooks, QUEUE_MAX, Renamed, Shown, Skipped, Work};
 use super::{AgentSettings, Snapshot, TurnCard};
-use crate::account::HistoryShare;
+use crate::account::MemoryShare;
 use crate::logs::turn_span;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
@@ -66,8 +66,9 @@ pub(super) struct Task {
     commands: mpsc::Receiver<Command>,
     /// The agent as of the last commit: what is shown of it, but for a moment.
     now: Snapshot,
-    /// What the conversation has on the account of the agent's tree.
-    history: HistoryShare,
+    /// What the agent has on the account of its tree.
+    memory: MemoryShare,
+    settings_bytes: usize,
     /// Writes that wait for the one that is under way.
     pending: VecDeque<Write>,
     writing: Option<(Writing, Reply)>,
@@ -95,20 +96,23 @@ impl Task {
         hooks: Hooks,
         commands: mpsc::Receiver<Command>,
     ) -> Self {
-        let mut history = HistoryShare::new(shown.account().clone());
-        history.set(now.conversation.memory_bytes());
-        Self {
+        let settings_bytes = now.settings_bytes();
+        let memory = MemoryShare::new(shown.account().clone());
+        let mut task = Self {
             shown,
             hooks,
             commands,
             now,
-            history,
+            memory,
+            settings_bytes,
             pending: VecDeque::new(),
             writing: None,
             queue: VecDeque::new(),
             running: None,
             cancelled: FuturesUnordered::new(),
-        }
+        };
+        task.weigh();
+        task
     }
 
     pub(super) async fn run(mut self) {
@@ -272,6 +276,8 @@ impl Task {
                     self.now.prompt = Arc::new(OnceLock::new());
                 }
                 self.now.settings = Arc::new(settings);
+                self.settings_bytes = self.now.settings_bytes();
+                self.weigh();
             }
             Effect::Named(Renamed { id, born, lease }, follow) => {
                 follow();
@@ -300,7 +306,11 @@ impl Task {
                 self.now.conversation.trim();
             }
         }
-        self.history.set(self.now.conversation.memory_bytes());
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        self.memory.set(self.now.conversation.memory_bytes() + self.settings_bytes);
     }
 
     /// What the store says of the agent itself ends it here.

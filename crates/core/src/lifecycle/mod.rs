@@ -177,7 +177,7 @@ impl Lifecycle {
             && let Some(own) = self.directory.account_of(own)
         {
             // What it brings into memory is counted there.
-            own.check_history()?;
+            own.check_memory()?;
         }
         let (this, id) = (self.clone(), id.clone());
         detached(async move {

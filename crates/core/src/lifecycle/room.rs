@@ -25,6 +25,7 @@ impl Lifecycle {
     ) -> Result<Room, AccessError> {
         let Requester::Agent(own) = requester else { return Ok(Room { _making: None }) };
         let account = self.find(requester, own, Action::Read).await?.account().clone();
+        account.check_memory()?;
         let making = account.make().await;
         let above = self.kin.ancestors(own).await?;
         let root = above.last().map_or(own, |root| &root.id);

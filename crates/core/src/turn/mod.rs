@@ -148,7 +148,7 @@ impl Turns {
         agent: &Agent,
         mut input: TurnInput,
     ) -> Result<TurnHandle, TurnError> {
-        agent.account().check_history()?;
+        agent.account().check_memory()?;
         let id = input.id.take().unwrap_or_else(TurnId::random);
         let place = Place { nested: input.nested, asked_by: input.asked_by };
         let turn = |cancel| Opening {

@@ -74,7 +74,7 @@ impl Turn {
         let mut call = model_call(&model, briefed.clone(), context, schema);
         let steps_max = self.turns.limits.max_tool_iterations;
         for count in 1..=steps_max {
-            self.agent.account().check_history()?;
+            self.agent.account().check_memory()?;
             let progress = Progress { last_iteration_count: count, ..self.progress() };
             said.begin_step();
             // What was said is written down while the model already works; its answer waits for both.

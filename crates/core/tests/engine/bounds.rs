@@ -4,6 +4,7 @@ use nexus_core::account::Exceeded;
 use nexus_core::authority::Action;
 use nexus_core::lifecycle::{AccessError, AgentSpec, CreateError, ListQuery};
 use nexus_core::session::{LoadSpec, SessionError};
+use nexus_core::settings::SettingsError;
 use nexus_core::turn::{AskedBy, TurnError, TurnInput};
 use nexus_core::{Agent, Requester};
 use serde_json::json;
@@ -157,7 +158,7 @@ async fn what_agents_ask_for_leaves_room_for_other_trees_and_for_the_administrat
 async fn the_conversations_of_a_tree_take_so_much_memory_and_no_more() {
     const MAX: usize = 100_000;
     let world = World::with(|settings| {
-        settings.tree.history_bytes_max = MAX;
+        settings.tree.memory_bytes_max = MAX;
         settings.compaction.enabled = false;
     });
     world.make(trusted("p")).await;
@@ -165,7 +166,6 @@ async fn the_conversations_of_a_tree_take_so_much_memory_and_no_more() {
     let other = world.make(child(".l", "p")).await;
     // Nobody answers, so the model is not shown them again; but they are there.
     let long = "x".repeat(300);
-    let bytes = |agent: &Agent| agent.look().conversation.memory_bytes();
     let refused = loop {
         world.model.script([Script::Fail]);
         match world.say(&kid, &long).await {
@@ -173,40 +173,58 @@ async fn the_conversations_of_a_tree_take_so_much_memory_and_no_more() {
             ended => break ended,
         }
     };
-    let bound = Exceeded::History { max: MAX };
+    let bound = Exceeded::Memory { max: MAX };
     assert!(matches!(&refused, Err(TurnError::Exceeded(it)) if *it == bound), "{refused:?}");
-    assert!(bytes(&kid) >= MAX && bytes(&kid) - 1_000 < MAX, "{}", bytes(&kid));
+    let taken = kid.account().memory_bytes();
+    assert!((MAX..MAX + 1_000).contains(&taken), "not long after the bound: {taken}");
+    assert!(kid.look().conversation.memory_bytes() > MAX - 10_000);
     let refused = world.say(&other, "hi").await;
     assert!(matches!(refused, Err(TurnError::Exceeded(_))), "the same tree: {refused:?}");
     let stranger = world.agent("stranger").await;
-    assert!(world.say(&stranger, "hi").await.is_ok());
+    let failed = world.say(&stranger, "hi").await;
+    assert!(matches!(failed, Err(TurnError::Provider(_))), "as the model was told: {failed:?}");
     world.engine.agents.destroy(&ADMIN, &id(".k")).await.unwrap();
-    until(|| kid.account().history_bytes() < MAX).await;
+    until(|| kid.account().memory_bytes() < MAX).await;
     assert!(world.say(&other, "hi").await.is_ok());
+}
+
+#[tokio::test]
+async fn what_callers_write_into_settings_counts_too() {
+    let world = World::with(|settings| settings.tree.memory_bytes_max = 100_000);
+    let parent = world.make(trusted("p")).await;
+    let tuning = &world.engine.tuning;
+    tuning.set_system_prompt(&parent, "x".repeat(90_000)).await.unwrap();
+    makes(&world, "p", ".a").await.unwrap();
+    tuning.set_system_prompt(&parent, "x".repeat(99_999)).await.unwrap();
+    let refused = tuning.set_system_prompt(&parent, "x".repeat(100_001)).await;
+    assert!(matches!(refused, Err(SettingsError::Exceeded(_))), "{refused:?}");
+    assert_eq!(makes(&world, "p", ".b").await.err(), Some(Exceeded::Memory { max: 100_000 }));
+    tuning.set_system_prompt(&parent, "short".into()).await.unwrap();
+    makes(&world, "p", ".b").await.unwrap();
 }
 
 /// A turn that goes on for ever fills memory by itself.
 #[tokio::test]
 async fn a_turn_ends_at_the_step_with_which_its_tree_is_full() {
     let world = World::with(|settings| {
-        settings.tree.history_bytes_max = 4_000;
+        settings.tree.memory_bytes_max = 4_000;
         settings.max_tool_iterations = 100;
     });
     let agent = world.agent(".a").await;
     world.model.script((0..100).map(|_| Script::Call(vec![("echo", json!({"text": "x"}))])));
     let ended = world.say(&agent, "go").await;
-    assert!(matches!(ended, Err(TurnError::Exceeded(Exceeded::History { .. }))), "{ended:?}");
+    assert!(matches!(ended, Err(TurnError::Exceeded(Exceeded::Memory { .. }))), "{ended:?}");
     assert!(world.model.calls().len() < 20);
     assert!(agent.look().interrupted().is_some(), "it can be resumed when there is room");
 }
 
 #[tokio::test]
 async fn an_agent_brings_nothing_into_memory_when_its_tree_is_full() {
-    let world = World::with(|settings| settings.tree.history_bytes_max = 1_500);
+    let world = World::with(|settings| settings.tree.memory_bytes_max = 1_500);
     world.make(trusted("p")).await;
     let kid = world.make(child("k", "p")).await;
     world.say(&kid, "hi").await.unwrap();
-    let world = world.restarted(|settings| settings.tree.history_bytes_max = 1_500);
+    let world = world.restarted(|settings| settings.tree.memory_bytes_max = 1_500);
     let parent = world.find("p").await.unwrap();
     while world.say(&parent, "hi").await.is_ok() {}
     let read = async |who: Requester| {
@@ -274,4 +292,36 @@ async fn temporary_agents_come_by_page_in_the_order_in_which_they_were_made() {
     let behind = ListQuery { after: Some(made[4].clone()), limit: Some(4) };
     let gone = world.engine.agents.list(&ADMIN, behind).await.err();
     assert!(matches!(gone, Some(AccessError::Unknown(_))), "{gone:?}");
+}
+
+/// So many as the administrator may make. Whoever looked at all of them for each of them would not come to an end.
+#[tokio::test]
+async fn thirty_thousand_agents_are_made_listed_and_ended() {
+    const AGENTS: usize = 30_000;
+    let world = World::new();
+    world.make(trusted("p")).await;
+    for _ in 0..AGENTS {
+        world.make(child(".", "p")).await;
+    }
+    for requester in [ADMIN, own("p")] {
+        let (mut listed, mut after) = (0, None);
+        loop {
+            let query = ListQuery { after: after.take(), limit: Some(1_000) };
+            let page = world.engine.agents.list(&requester, query).await.unwrap();
+            listed += page.cards.len();
+            after = page.cards.last().map(|card| card.record.id.clone());
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(listed, AGENTS + 1);
+        let sessions = world.engine.sessions.list(&requester, 29_000, 1_000, true).await.unwrap();
+        assert_eq!((sessions.total, sessions.sessions.len()), (AGENTS as u64 + 1, 1_000));
+    }
+    assert_eq!(world.cards().await[0].child_count, AGENTS as u64);
+    assert!(makes(&world, "p", ".x").await.is_err());
+    world.engine.sessions.rename(&ADMIN, &id("p"), &id("q")).await.unwrap();
+    let gone = world.engine.agents.destroy(&ADMIN, &id("q")).await.unwrap();
+    assert_eq!(gone.len(), AGENTS + 1);
+    assert!(world.cards().await.is_empty());
 }
