@@ -220,20 +220,30 @@ impl Approvals {
         requester: &Requester,
         agent: Option<&AgentId>,
     ) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let line_of = match requester {
+        let of = |agent: Option<AgentId>| ApprovalQuery { agent, ..ApprovalQuery::default() };
+        let queries = match (agent, requester) {
+            (Some(agent), _) => vec![of(Some(agent.clone()))],
+            (None, Requester::Administrator) => vec![of(None)],
             // Of a temporary agent and its children the store knows no line.
-            Requester::Agent(own) if !own.is_temp() => Some(own.clone()),
-            _ => None,
+            (None, Requester::Agent(own)) if own.is_temp() => {
+                let family = self.kin.directory.family(own).into_iter();
+                family.filter(Agent::has_asked).map(|it| of(Some(it.id()))).collect()
+            }
+            (None, Requester::Agent(own)) => {
+                vec![ApprovalQuery { line_of: Some(own.clone()), ..ApprovalQuery::default() }]
+            }
         };
         let mut records: Vec<ApprovalRecord> = Vec::new();
-        loop {
-            let after = records.last().map(|record| record.id.clone());
-            let line_of = line_of.clone().filter(|_| agent.is_none());
-            let query = ApprovalQuery { agent: agent.cloned(), line_of, after, limit: PAGE };
-            let page = self.store.approvals(query).await?;
-            records.extend(page.approvals);
-            if !page.more {
-                break;
+        for query in queries {
+            let mut after = None;
+            loop {
+                let query = ApprovalQuery { after: after.take(), limit: PAGE, ..query.clone() };
+                let page = self.store.approvals(query).await?;
+                after = page.approvals.last().map(|record| record.id.clone());
+                records.extend(page.approvals);
+                if !page.more {
+                    break;
+                }
             }
         }
         records.retain(|record| self.is_of_the_living(record));

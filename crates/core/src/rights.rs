@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Denied, Requester};
 use crate::kin::Kin;
-use crate::lifecycle::{CreateError, Lifecycle};
+use crate::lifecycle::{CreateError, Lifecycle, check_tools};
 use crate::on_thread;
 use crate::permission::{Grants, Permissions, Preset, Reach};
 use crate::store::StoreError;
@@ -60,6 +60,8 @@ impl Permits {
             for tool in &change.enable_tools {
                 settings.permissions.disabled_tools.remove(tool);
             }
+            let disabled = settings.permissions.disabled_tools.len();
+            check_tools("disable_tools", &change.disable_tools, disabled)?;
             settings.permissions.disabled_tools.extend(change.disable_tools);
             settings.grants = Grants::default();
             match &now.ceiling {

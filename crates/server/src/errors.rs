@@ -74,6 +74,7 @@ impl WireError for CreateError {
             Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
             Self::Cwd(_) => at("/cwd"),
             Self::WritePath(_) => at("/allowed_write_paths"),
+            Self::TooMany { what, .. } | Self::NoTool { what } => at(&format!("/{what}")),
             Self::Ceiling(_) | Self::PathOutside(_) => RpcError::invalid_params(sentence(self)),
             Self::Model(_) => at("/model"),
             Self::Access(error) => error.to_rpc(),

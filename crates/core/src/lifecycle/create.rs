@@ -53,6 +53,10 @@ pub enum CreateError {
     Cwd(PathError),
     #[error("allowed_write_paths: {0}")]
     WritePath(PathError),
+    #[error("{what}: at most {max} may be named")]
+    TooMany { what: &'static str, max: usize },
+    #[error("{what}: no tool has a name of more than {TOOL_NAME_BYTES_MAX} bytes")]
+    NoTool { what: &'static str },
     #[error("agents nest at most {DEPTH_MAX} deep")]
     TooDeep,
     #[error("the parent's ceiling is exceeded: {0}")]
@@ -67,6 +71,31 @@ pub enum CreateError {
     Access(#[from] AccessError),
     #[error(transparent)]
     Store(StoreError),
+}
+
+/// Places that an agent may be given to write in, beside its directory. Each is looked at with every path that the agent
+/// writes.
+pub const WRITE_PATHS_MAX: usize = 1_000;
+
+/// Tools that may be switched off for one agent: many times as many as there are. They are met with those of its
+/// ancestors in every decision.
+pub const DISABLED_TOOLS_MAX: usize = 1_000;
+
+const TOOL_NAME_BYTES_MAX: usize = 128;
+
+/// Whether these tools can be switched off, beside those that are.
+pub(crate) fn check_tools(
+    what: &'static str,
+    named: &[String],
+    already: usize,
+) -> Result<(), CreateError> {
+    if named.iter().any(|name| name.len() > TOOL_NAME_BYTES_MAX) {
+        return Err(CreateError::NoTool { what });
+    }
+    match named.len().saturating_add(already) > DISABLED_TOOLS_MAX {
+        true => Err(CreateError::TooMany { what, max: DISABLED_TOOLS_MAX }),
+        false => Ok(()),
+    }
 }
 
 impl From<StoreError> for CreateError {
@@ -93,6 +122,11 @@ impl Lifecycle {
         requester: &Requester,
         spec: AgentSpec,
     ) -> Result<Agent, CreateError> {
+        check_tools("disable_tools", &spec.disable_tools, 0)?;
+        if spec.write_paths.len() > WRITE_PATHS_MAX {
+            let (what, max) = ("allowed_write_paths", WRITE_PATHS_MAX);
+            return Err(CreateError::TooMany { what, max });
+        }
         let parent = self.parent_for(requester, spec.parent.as_ref()).await?;
         if let Some(model) = &spec.model {
             self.models.resolve(Some(model))?;

@@ -30,7 +30,8 @@ use crate::permission::Preset;
 use crate::provider::Models;
 use crate::store::{AgentRecord, Lease, Store, StoreError, StoredAgent};
 
-pub use create::{AgentSpec, CreateError};
+pub(crate) use create::check_tools;
+pub use create::{AgentSpec, CreateError, DISABLED_TOOLS_MAX, WRITE_PATHS_MAX};
 pub use list::{Card, CardPage, ListQuery, Status};
 pub(crate) use room::Room;
 

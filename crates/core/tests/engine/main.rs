@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod bounds;
 mod compaction;
+mod copies;
 mod ending;
 mod fakes;
 mod gate;
