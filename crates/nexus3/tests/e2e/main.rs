@@ -36,5 +36,6 @@ mod stdio;
 mod stream;
 mod support;
 mod tools;
+mod trees;
 mod turns;
 mod unix;
