@@ -147,6 +147,18 @@ impl Permissions {
         }
     }
 
+    /// About how much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let reach = |reach: &Reach| match reach {
+            Reach::Anywhere => 0,
+            Reach::Beneath(roots) => paths_bytes(roots),
+        };
+        let tools: usize =
+            self.disabled_tools.iter().map(|it| size_of::<String>() + it.len()).sum();
+        let paths = reach(&self.read) + reach(&self.write) + paths_bytes(&self.blocked);
+        size_of::<Self>() + self.preset.len() + tools + paths
+    }
+
     /// The most a child of an agent with these permissions may ever hold: all of it, one level below. `None` when no
     /// level is below.
     pub fn for_child(&self) -> Option<Self> {
@@ -188,6 +200,12 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// About how much memory they take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let commands = self.exec_dirs.iter().map(|(tool, dirs)| tool.len() + paths_bytes(dirs));
+        paths_bytes(&self.write_paths) + commands.sum::<usize>()
+    }
+
     pub fn extend(&mut self, other: Self) {
         self.write_paths.extend(other.write_paths);
         for (tool, dirs) in other.exec_dirs {
@@ -200,6 +218,10 @@ impl Grants {
             .get(tool)
             .is_some_and(|dirs| dirs.iter().any(|granted| dir.starts_with(granted)))
     }
+}
+
+fn paths_bytes(paths: &BTreeSet<PathBuf>) -> usize {
+    paths.iter().map(|path| size_of::<PathBuf>() + path.as_os_str().len()).sum()
 }
 
 /// What a tool is for, as it says itself: which permissions it is of no use without.

@@ -91,9 +91,11 @@ impl Snapshot {
 
     /// About how much memory the settings and the ceiling take: some of it is text that callers chose.
     pub(super) fn settings_bytes(&self) -> usize {
-        let settings = serde_json::to_string(&self.settings).map_or(0, |text| text.len());
-        let ceiling = self.ceiling.as_deref();
-        settings + ceiling.map_or(0, |it| serde_json::to_string(it).map_or(0, |text| text.len()))
+        let AgentSettings { permissions, grants, model, cwd, system_prompt } = &*self.settings;
+        let texts = [model, system_prompt].into_iter().flatten().map(String::len);
+        let ceiling = self.ceiling.as_deref().map_or(0, Permissions::memory_bytes);
+        let own = permissions.memory_bytes() + grants.memory_bytes() + cwd.as_os_str().len();
+        own + ceiling + texts.sum::<usize>()
     }
 
     /// The turn that was cut off, unless one runs.

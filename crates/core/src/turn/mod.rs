@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::account::Exceeded;
+use crate::account::{Exceeded, MemoryShare};
 use crate::agent::{Agent, EnqueueError, Finish, Skipped, Work};
 use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
@@ -151,9 +151,12 @@ impl Turns {
         agent.account().check_memory()?;
         let id = input.id.take().unwrap_or_else(TurnId::random);
         let place = Place { nested: input.nested, asked_by: input.asked_by };
+        let mut waiting = MemoryShare::new(agent.account().clone());
+        waiting.set(input.content.len());
         let turn = |cancel| Opening {
             turn: Turn { turns: self.clone(), agent: agent.clone(), id: id.clone(), cancel },
             input,
+            waiting,
         };
         let (cancel, outcome) = self.enqueue(agent, &id, place, turn).await?;
         Ok(TurnHandle { id, cancel, outcome })

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Job, TurnError, TurnInput, Turns};
+use crate::account::MemoryShare;
 use crate::agent::{Agent, Gone, Snapshot};
 use crate::approval::Announce;
 use crate::briefing::Briefed;
@@ -38,13 +39,16 @@ pub(super) struct Turn {
 pub(super) struct Opening {
     pub turn: Turn,
     pub input: TurnInput,
+    /// What is said counts as memory also while it waits.
+    pub waiting: MemoryShare,
 }
 
 impl Job for Opening {
     type Outcome = TurnOutcome;
 
     async fn run(self) -> Result<TurnOutcome, TurnError> {
-        let Self { turn, input } = self;
+        let Self { turn, input, waiting } = self;
+        drop(waiting);
         match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {

@@ -204,6 +204,23 @@ async fn what_callers_write_into_settings_counts_too() {
     makes(&world, "p", ".b").await.unwrap();
 }
 
+/// What waits to be said is in memory before it is anywhere else.
+#[tokio::test]
+async fn what_waits_to_be_said_counts_too() {
+    let world = World::with(|settings| settings.tree.memory_bytes_max = 100_000);
+    let agent = world.agent("a").await;
+    world.model.script([Script::Hang("")]);
+    let running = world.start(&agent, "hi").await.unwrap();
+    world.model.wait_for_calls(1).await;
+    let waiting = world.start(&agent, &"x".repeat(100_000)).await.unwrap();
+    let refused = world.start(&agent, "hi").await.err();
+    assert!(matches!(refused, Some(TurnError::Exceeded(_))), "{refused:?}");
+    waiting.cancel.cancel();
+    waiting.wait(None).await.unwrap();
+    assert!(world.start(&agent, "hi").await.is_ok());
+    running.cancel.cancel();
+}
+
 /// A turn that goes on for ever fills memory by itself.
 #[tokio::test]
 async fn a_turn_ends_at_the_step_with_which_its_tree_is_full() {
