@@ -226,6 +226,7 @@ fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
     let text = |text: OsString| text.into_string().ok();
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+    let files = nexus_tools::file_tools(&launcher).into_iter();
     let commands = CommandSettings {
         launcher,
         strength: sandbox::strength(),
@@ -233,7 +234,6 @@ fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
         variables: variables.collect(),
         tool_timeout: config.skill_timeout,
     };
-    let files = nexus_tools::file_tools().into_iter();
     Toolbox::new(
         files.chain(nexus_tools::command_tools(commands)).chain(nexus_tools::agent_tools()),
     )

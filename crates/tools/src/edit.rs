@@ -2,10 +2,11 @@
 
 use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
-use regex::{Regex, RegexBuilder};
+use regex::RegexBuilder;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use super::apart::{Done, Work};
 use super::file_tool::FileTool;
 use super::files::Files;
 use super::files::write::{Before, WRITE_BYTES_MAX, lock};
@@ -208,34 +209,43 @@ impl FileTool for RegexReplace {
     }
 
     fn run(args: RegexReplaceArgs, files: &Files) -> Result<String, String> {
-        let pattern = RegexBuilder::new(&args.pattern)
-            .multi_line(true)
-            .build()
-            .map_err(|error| format!("the pattern does not work: {error}"))?;
-        let limit = args.count.filter(|count| *count > 0).unwrap_or(usize::MAX);
         edit(files, &args.path, |text| {
-            let (changed, count) =
-                replace(&pattern, &text.body, &text.adapt(&args.replacement), limit)?;
-            match count {
+            let done = files.apart(&Work::Replace(Replace {
+                pattern: args.pattern.clone(),
+                replacement: text.adapt(&args.replacement),
+                limit: args.count.filter(|count| *count > 0).unwrap_or(usize::MAX),
+                body: text.body.clone(),
+            }))?;
+            match done.count {
                 0 => Err(format!("the pattern matches nothing in {}", args.path)),
-                1 => Ok((changed, "Replaced 1 match".into())),
-                _ => Ok((changed, format!("Replaced {count} matches"))),
+                1 => Ok((done.text, "Replaced 1 match".into())),
+                count => Ok((done.text, format!("Replaced {count} matches"))),
             }
         })
     }
 }
 
-/// As `Regex::replacen`, but it ends before a replacement that repeats long groups many times fills the memory.
-fn replace(
-    pattern: &Regex,
-    body: &str,
-    replacement: &str,
+/// What is to be replaced in a text. A pattern that an automaton cannot be built for takes time with its own length
+/// for each byte of the text, so this is done [apart](super::apart).
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Replace {
+    pattern: String,
+    replacement: String,
     limit: usize,
-) -> Result<(String, usize), String> {
+    body: String,
+}
+
+/// As `Regex::replacen`, but it ends before a replacement that repeats long groups many times fills the memory.
+pub(super) fn replace(order: &Replace) -> Result<Done, String> {
+    let Replace { pattern, replacement, limit, body } = order;
+    let pattern = RegexBuilder::new(pattern)
+        .multi_line(true)
+        .build()
+        .map_err(|error| format!("the pattern does not work: {error}"))?;
     let groups_max = replacement.matches('$').count();
     let mut changed = String::new();
     let (mut copied, mut count) = (0, 0);
-    for captures in pattern.captures_iter(body).take(limit) {
+    for captures in pattern.captures_iter(body).take(*limit) {
         let Some(found) = captures.get(0) else { continue };
         changed.push_str(&body[copied..found.start()]);
         let added_max = replacement.len().saturating_add(groups_max.saturating_mul(found.len()));
@@ -247,24 +257,32 @@ fn replace(
         count += 1;
     }
     changed.push_str(&body[copied..]);
-    Ok((changed, count))
+    Ok(Done { text: changed, count })
 }
 
 /// Bound on an estimate that is too high, and so above what may be written.
 const REPLACED_BYTES_MAX: usize = 4 * WRITE_BYTES_MAX;
 
-/// Changes an existing text file. `change` gives the new body and says what it did.
+/// Changes an existing text file. `change` gives the new body and says what it did. It may take its time: others are kept
+/// from the file only while the new contents take its name, and if it was changed until then, all is done anew.
 fn edit(
     files: &Files,
     path: &str,
-    change: impl FnOnce(&Text) -> Result<(String, String), String>,
+    change: impl Fn(&Text) -> Result<(String, String), String>,
 ) -> Result<String, String> {
     let slot = files.slot_of_existing(path)?;
-    let _held = lock([&slot]);
-    let current = slot.current()?.ok_or_else(|| format!("{path}: no such file or directory"))?;
-    let stat = current.stat;
-    let text = Text::decode(path, current.bytes(path)?)?;
-    let (body, done) = change(&text)?;
-    slot.stage(&text.encode(&body), Some(&stat))?.commit(Before::Unchanged(&stat))?;
-    Ok(format!("{done} in {path}."))
+    loop {
+        let current =
+            slot.current()?.ok_or_else(|| format!("{path}: no such file or directory"))?;
+        let stat = current.stat;
+        let text = Text::decode(path, current.bytes(path)?)?;
+        let (body, done) = change(&text)?;
+        let staged = slot.stage(&text.encode(&body), Some(&stat))?;
+        let _held = lock([&slot]);
+        if slot.is_unchanged(&stat)? {
+            staged.commit(Before::Unchanged(&stat))?;
+            return Ok(format!("{done} in {path}."));
+        }
+        files.go_on()?;
+    }
 }

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use super::files::Files;
+use super::sandbox::Launcher;
 use super::typed::{TypedTool, tool};
 
 pub(super) trait FileTool: Send + Sync + 'static {
@@ -25,11 +26,14 @@ pub(super) trait FileTool: Send + Sync + 'static {
     fn run(args: Self::Args, files: &Files) -> Result<String, String>;
 }
 
-pub(super) fn file_tool<T: FileTool>() -> Arc<dyn Tool> {
-    tool(OnThread::<T>(PhantomData))
+pub(super) fn file_tool<T: FileTool>(launcher: &Launcher) -> Arc<dyn Tool> {
+    tool(OnThread::<T> { launcher: launcher.clone(), tool: PhantomData })
 }
 
-struct OnThread<T>(PhantomData<T>);
+struct OnThread<T> {
+    launcher: Launcher,
+    tool: PhantomData<T>,
+}
 
 #[async_trait]
 impl<T: FileTool> TypedTool for OnThread<T> {
@@ -44,10 +48,11 @@ impl<T: FileTool> TypedTool for OnThread<T> {
 
     async fn run(&self, args: T::Args, call: Invocation) -> Result<String, String> {
         let stop = StopOnDrop::default();
-        let (access, stopped) = (call.access, stop.0.clone());
+        let (access, stopped, launcher) = (call.access, stop.0.clone(), self.launcher.clone());
         // To look where blocked paths lead touches the disk too.
-        let mut work =
-            tokio::task::spawn_blocking(move || T::run(args, &Files::new(access, stopped)));
+        let mut work = tokio::task::spawn_blocking(move || {
+            T::run(args, &Files::new(access, stopped, launcher))
+        });
         let done = tokio::select! {
             biased;
             done = &mut work => done,

@@ -8,6 +8,7 @@
 //! A hard link is the file itself and cannot be told apart when reading; writing never changes a file in place (see
 //! [`write`]), so whoever else holds a link to it keeps what they had.
 
+mod repository;
 pub(super) mod write;
 
 use std::ffi::{OsStr, OsString};
@@ -25,6 +26,9 @@ use nexus_core::tool::Access;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::apart::{Done, Work};
+use super::sandbox::Launcher;
+
 /// Largest file that is read as a whole. Tools hold it in memory, several at once; longer files are logs and data,
 /// which `tail` and `search_text` read piecewise.
 pub(super) const READ_BYTES_MAX: u64 = 10 << 20;
@@ -38,6 +42,7 @@ pub(super) struct Files {
     /// The access's blocked places, each also where it really lies: written with a link in it, it would block nothing.
     blocked: Vec<PathBuf>,
     stop: Arc<AtomicBool>,
+    launcher: Launcher,
 }
 
 /// Where a path leads.
@@ -65,14 +70,24 @@ pub(super) struct Directory {
 
 impl Files {
     /// `stop` ends long work: it is set when nobody waits for the result any more.
-    pub fn new(access: Access, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(access: Access, stop: Arc<AtomicBool>, launcher: Launcher) -> Self {
         let written = access.permissions.blocked.iter();
         let blocked = written.flat_map(|path| [path.clone(), real_place(path)]).collect();
-        Self { access, blocked, stop }
+        Self { access, blocked, stop, launcher }
     }
 
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// A call that nobody waits for any more does nothing more.
+    pub fn go_on(&self) -> Result<(), String> {
+        if self.stopped() { Err("the call was cancelled".into()) } else { Ok(()) }
+    }
+
+    /// Does the work in a process of its own, which ends with this call.
+    pub fn apart(&self, work: &Work) -> Result<Done, String> {
+        self.launcher.apart(work, &|| self.stopped())
     }
 
     /// Opens a regular file for reading.

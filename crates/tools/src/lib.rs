@@ -1,6 +1,7 @@
 //! What the models of this server may call.
 
 mod agents;
+mod apart;
 mod arrange;
 mod command;
 mod edit;
@@ -28,25 +29,26 @@ use nexus_core::tool::Tool;
 pub use agents::agent_tools;
 pub use command::{CommandSettings, command_tools};
 use file_tool::file_tool;
+use sandbox::Launcher;
 
-/// Tools on files and directories.
-pub fn file_tools() -> Vec<Arc<dyn Tool>> {
+/// Tools on files and directories. What may cost any time and memory they have done in a process of `launcher`.
+pub fn file_tools(launcher: &Launcher) -> Vec<Arc<dyn Tool>> {
     vec![
-        file_tool::<read::ReadFile>(),
-        file_tool::<read::Tail>(),
-        file_tool::<read::FileInfo>(),
-        file_tool::<read::ListDirectory>(),
-        file_tool::<search::Glob>(),
-        file_tool::<search::SearchText>(),
-        file_tool::<outline::Outline>(),
-        file_tool::<edit::WriteFile>(),
-        file_tool::<edit::AppendFile>(),
-        file_tool::<edit::EditFile>(),
-        file_tool::<edit::EditLines>(),
-        file_tool::<edit::RegexReplace>(),
-        file_tool::<patch::Patch>(),
-        file_tool::<arrange::CopyFile>(),
-        file_tool::<arrange::Rename>(),
-        file_tool::<arrange::Mkdir>(),
+        file_tool::<read::ReadFile>(launcher),
+        file_tool::<read::Tail>(launcher),
+        file_tool::<read::FileInfo>(launcher),
+        file_tool::<read::ListDirectory>(launcher),
+        file_tool::<search::Glob>(launcher),
+        file_tool::<search::SearchText>(launcher),
+        file_tool::<outline::Outline>(launcher),
+        file_tool::<edit::WriteFile>(launcher),
+        file_tool::<edit::AppendFile>(launcher),
+        file_tool::<edit::EditFile>(launcher),
+        file_tool::<edit::EditLines>(launcher),
+        file_tool::<edit::RegexReplace>(launcher),
+        file_tool::<patch::Patch>(launcher),
+        file_tool::<arrange::CopyFile>(launcher),
+        file_tool::<arrange::Rename>(launcher),
+        file_tool::<arrange::Mkdir>(launcher),
     ]
 }

@@ -1,15 +1,16 @@
-//! The `outline` tool: what a source file defines, by tree-sitter's grammars.
+//! The `outline` tool: what a source file defines, by tree-sitter's grammars. They are generated code that may take any
+//! time and memory, so they run [apart](super::apart).
 
 use std::fmt::Write as _;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use nexus_core::permission::ToolClass;
 use nexus_core::tool::Need;
 use schemars::JsonSchema;
-use serde::Deserialize;
-use tree_sitter::{Node, ParseOptions, Parser, Tree};
+use serde::{Deserialize, Serialize};
+use tree_sitter::{Node, Parser, Tree};
 
+use super::apart::{Done, Work};
 use super::file_tool::FileTool;
 use super::files::Files;
 use super::text::{OUTPUT_BYTES_MAX, read_text, start};
@@ -46,14 +47,28 @@ impl FileTool for Outline {
         if text.len() > PARSED_BYTES_MAX {
             return Err(format!("{path} is too long to outline: use search_text"));
         }
-        let tree =
-            parse(&text, language, files).ok_or_else(|| format!("{path} could not be parsed"))?;
-        let outline = definitions(&tree, &text, language);
-        Ok(if outline.is_empty() { format!("{path} defines nothing.") } else { outline })
+        let done = files.apart(&Work::Outline(Source { language, text }));
+        let done = done.map_err(|why| format!("{path} could not be outlined: {why}"))?;
+        Ok(if done.count == 0 { format!("{path} defines nothing.") } else { done.text })
     }
 }
 
-#[derive(Clone, Copy)]
+/// What is to be outlined.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Source {
+    language: Language,
+    text: String,
+}
+
+pub(super) fn outline(source: &Source) -> Result<Done, String> {
+    let Source { language, text } = source;
+    let mut parser = Parser::new();
+    parser.set_language(&language.grammar()).map_err(|error| error.to_string())?;
+    let tree = parser.parse(text, None).ok_or("its grammar gave up")?;
+    Ok(definitions(&tree, text, *language))
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Language {
     Rust,
     Python,
@@ -179,23 +194,10 @@ fn has_child(node: Node<'_>, field: &str, kinds: &[&str]) -> bool {
     node.child_by_field_name(field).is_some_and(|child| kinds.contains(&child.kind()))
 }
 
-fn parse(text: &str, language: Language, files: &Files) -> Option<Tree> {
-    let mut parser = Parser::new();
-    parser.set_language(&language.grammar()).ok()?;
-    let mut go_on = |_: &_| match files.stopped() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    };
-    let options = ParseOptions::new().progress_callback(&mut go_on);
-    let bytes = text.as_bytes();
-    let mut rest = |offset: usize, _| bytes.get(offset..).unwrap_or_default();
-    parser.parse_with_options(&mut rest, None, Some(options))
-}
-
 /// The definitions in the order of the file, members indented beneath what holds them. Walks with a cursor: a file can
 /// nest deeper than a stack.
-fn definitions(tree: &Tree, text: &str, language: Language) -> String {
-    let mut outline = String::new();
+fn definitions(tree: &Tree, text: &str, language: Language) -> Done {
+    let mut outline = Done { text: String::new(), count: 0 };
     let mut cursor = tree.walk();
     // For each level of the tree, whether its node is a group.
     let mut groups = Vec::new();
@@ -203,11 +205,13 @@ fn definitions(tree: &Tree, text: &str, language: Language) -> String {
         let node = cursor.node();
         let role = language.role(node);
         if matches!(role, Role::Leaf | Role::Group) {
-            if outline.len() > OUTPUT_BYTES_MAX {
-                return format!("[cut; use search_text for the rest]\n{outline}");
+            if outline.text.len() > OUTPUT_BYTES_MAX {
+                outline.text.insert_str(0, "[cut; use search_text for the rest]\n");
+                return outline;
             }
             let depth = groups.iter().filter(|group| **group).count();
-            push(&mut outline, node, text, depth);
+            push(&mut outline.text, node, text, depth);
+            outline.count += 1;
         }
         let is_group = matches!(role, Role::Group);
         // The code of a class's or a module's body is called a block in some grammars.

@@ -1,5 +1,7 @@
 //! The `patch` tool: a unified diff of one or several files, applied as a whole or not at all.
 
+mod fit;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -13,11 +15,16 @@ use serde::Deserialize;
 
 use super::file_tool::FileTool;
 use super::files::Files;
-use super::files::write::{Before, Slot, lock};
+use super::files::write::{Before, Slot, Staged, WRITE_BYTES_MAX, lock};
 use super::text::{Text, counted, lf};
+use fit::{COMPARED_BYTES_MAX, Effort, Misfit, fit};
 
 /// Most files in one diff. All of them are held in memory and open at once.
 const FILES_MAX: usize = 100;
+
+/// Longest line outside of hunks: two paths and what stands around them. To take two names from one that has no end
+/// costs the square of its length.
+const HEADER_BYTES_MAX: usize = 10_000;
 
 pub(super) struct Patch;
 
@@ -44,17 +51,25 @@ impl FileTool for Patch {
         let changes = parse(&diff)?;
         let sources: Vec<Option<Slot>> =
             changes.iter().map(|change| change.source(files)).collect::<Result<_, _>>()?;
-        let _held = lock(sources.iter().flatten());
-        let mut results = Vec::new();
-        for (change, source) in changes.iter().zip(&sources) {
-            results.push(change.apply(files, source.as_ref())?);
+        loop {
+            let mut effort = Effort { files, bytes_left: COMPARED_BYTES_MAX };
+            let mut results = Vec::new();
+            for (change, source) in changes.iter().zip(&sources) {
+                results.push(change.apply(source.as_ref(), &mut effort)?);
+            }
+            // Every hunk fits. Only now are directories made for new files.
+            let mut targets = Vec::new();
+            for change in &changes {
+                targets.push(change.target(files)?);
+            }
+            let staged = stage(&changes, &sources, &results, &targets)?;
+            // Others are kept from these files only while they change. If they did until now, all is done anew.
+            let _held = lock(sources.iter().flatten());
+            if are_unchanged(&sources, &results)? {
+                return carry_out(&changes, &sources, &results, staged);
+            }
+            files.go_on()?;
         }
-        // Every hunk fits. Only now are directories made for new files.
-        let mut targets = Vec::new();
-        for change in &changes {
-            targets.push(change.target(files)?);
-        }
-        carry_out(&changes, &sources, &results, &targets)
     }
 }
 
@@ -113,7 +128,8 @@ impl Change<'_> {
     }
 
     /// What the file will hold. Changes nothing yet.
-    fn apply(&self, files: &Files, source: Option<&Slot>) -> Result<Applied, String> {
+    fn apply(&self, source: Option<&Slot>, effort: &mut Effort<'_>) -> Result<Applied, String> {
+        let files = effort.files;
         let path = match &self.action {
             Action::Modify(path) | Action::Create(path) | Action::Delete(path) => path,
             Action::Rename { from, .. } | Action::Copy { from, .. } => from,
@@ -131,46 +147,46 @@ impl Change<'_> {
         let before = opened.as_ref().map(|opened| opened.stat);
         let bytes = opened.map_or(Ok(Vec::new()), |opened| opened.bytes(path))?;
         let text = Text::decode(path, bytes)?;
-        let body = self.fit(&text.body, path)?;
+        let body = self.fit(&text.body, path, effort)?;
         if matches!(self.action, Action::Delete(_)) && !body.is_empty() {
             return Err(format!("{path} holds more than the diff deletes; nothing was applied"));
         }
         Ok(Applied { bytes: text.encode(&body), before })
     }
 
-    fn fit(&self, body: &str, path: &str) -> Result<String, String> {
-        let error = match diffy::apply(body, &self.hunks) {
-            Ok(changed) => return Ok(changed),
-            Err(error) => error,
-        };
+    fn fit(&self, body: &str, path: &str, effort: &mut Effort<'_>) -> Result<String, String> {
+        let hunks = self.hunks.hunks();
+        let mut fitted = fit(body, hunks, effort);
         // Diffs written by models rarely say that a file ends without a newline. It keeps ending so.
-        if !body.is_empty()
-            && !body.ends_with('\n')
-            && let Ok(changed) = diffy::apply(&format!("{body}\n"), &self.hunks)
-        {
-            return Ok(changed.strip_suffix('\n').unwrap_or(&changed).into());
+        if matches!(fitted, Err(Misfit::Hunk(_))) && !body.is_empty() && !body.ends_with('\n') {
+            let ended = fit(&format!("{body}\n"), hunks, effort);
+            let cut = |text: String| text.strip_suffix('\n').map(Into::into).unwrap_or(text);
+            fitted = ended.map(cut).or(fitted);
         }
-        // The number stands only in the error's text: "error applying hunk #2".
-        let text = error.to_string();
-        let number = text.rsplit('#').next().and_then(|number| number.parse::<usize>().ok());
-        let hunk = number.and_then(|number| self.hunks.hunks().get(number.saturating_sub(1)));
-        let place = hunk.map_or_else(String::new, |hunk| {
-            format!(" (at line {} of the file)", hunk.old_range().start())
-        });
-        let number = number.map_or_else(|| "a hunk".into(), |number| format!("hunk {number}"));
-        Err(format!(
-            "{number}{place} does not fit {path}: its lines are not there. Nothing was applied; read the file again"
-        ))
+        fitted.map_err(|misfit| match misfit {
+            Misfit::Hunk(number) => {
+                let line = hunks[number].old_range().start();
+                format!(
+                    "hunk {} (at line {line} of the file) does not fit {path}: its lines are not there. Nothing was applied; read the file again",
+                    number + 1
+                )
+            }
+            Misfit::TooMuch => format!(
+                "to find where the hunks go in {path}, more than {} MiB would have to be compared: give them the right line numbers, or split the diff. Nothing was applied",
+                COMPARED_BYTES_MAX >> 20
+            ),
+            Misfit::Stopped => "the call was cancelled".into(),
+        })
     }
 }
 
 /// Writes everything beside its name first, so that what can fail fails before the first file changes.
-fn carry_out(
+fn stage<'a>(
     changes: &[Change<'_>],
-    sources: &[Option<Slot>],
+    sources: &'a [Option<Slot>],
     results: &[Applied],
-    targets: &[Option<Slot>],
-) -> Result<String, String> {
+    targets: &'a [Option<Slot>],
+) -> Result<Vec<Option<Staged<'a>>>, String> {
     let mut staged = Vec::new();
     for (index, change) in changes.iter().enumerate() {
         let slot = match change.action {
@@ -188,6 +204,28 @@ fn carry_out(
         }
         staged.push(contents);
     }
+    Ok(staged)
+}
+
+/// Whether the files that will change or go away are still those that were read.
+fn are_unchanged(sources: &[Option<Slot>], results: &[Applied]) -> Result<bool, String> {
+    for (source, result) in sources.iter().zip(results) {
+        if let (Some(slot), Some(read)) = (source, &result.before)
+            && !slot.is_unchanged(read)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Gives the new contents their names, one file after the other.
+fn carry_out(
+    changes: &[Change<'_>],
+    sources: &[Option<Slot>],
+    results: &[Applied],
+    staged: Vec<Option<Staged<'_>>>,
+) -> Result<String, String> {
     let mut report = String::new();
     for (index, (change, contents)) in changes.iter().zip(staged).enumerate() {
         let before = match (&change.action, &results[index].before) {
@@ -280,6 +318,9 @@ fn action(operation: &FileOperation<'_, str>) -> Result<Action, String> {
 /// The diff with hunk headers that count their lines right. Models count badly, and a line that a header leaves out
 /// would silently be lost.
 fn recount(diff: &str) -> Result<String, String> {
+    if diff.len() > WRITE_BYTES_MAX {
+        return Err(format!("a diff has at most {} MiB", WRITE_BYTES_MAX >> 20));
+    }
     let diff = lf(diff);
     let lines: Vec<&str> = diff.lines().collect();
     let mut counted = String::with_capacity(diff.len());
@@ -287,6 +328,11 @@ fn recount(diff: &str) -> Result<String, String> {
     while let Some(&line) = lines.get(index) {
         index += 1;
         let Some(header) = Header::parse(line) else {
+            if line.len() > HEADER_BYTES_MAX {
+                return Err(format!(
+                    "line {index} of the diff belongs to no hunk and is longer than {HEADER_BYTES_MAX} bytes"
+                ));
+            }
             counted.push_str(line);
             counted.push('\n');
             continue;

@@ -113,11 +113,39 @@ impl FileTool for SearchText {
     }
 }
 
+/// What one compiled pattern may take. The search through one piece of a file, which nothing interrupts, takes time with
+/// the size of the pattern and the length of the piece: some seconds for the largest.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Longest line that is held in memory; a file with a longer one is no text.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Size of a pattern times length of a line, which is searched as one piece. Beyond it, a file is searched up to the line.
+const EFFORT_MAX: usize = 64 << 30;
+
+/// The pattern, compiled, and within which size.
+fn compile(args: &SearchTextArgs) -> Result<(RegexMatcher, usize), String> {
+    /// Most patterns fit.
+    const SMALL_BYTES: usize = 4 << 10;
+    let mut builder = RegexMatcherBuilder::new();
+    builder.case_insensitive(args.ignore_case.unwrap_or(false)).line_terminator(Some(b'\n'));
+    builder.dfa_size_limit(10 * PATTERN_BYTES_MAX);
+    let mut size = SMALL_BYTES;
+    loop {
+        match builder.size_limit(size).build(&args.pattern) {
+            Ok(matcher) => return Ok((matcher, size)),
+            Err(_) if size < PATTERN_BYTES_MAX => size *= 2,
+            Err(error) => return Err(format!("the pattern does not work: {error}")),
+        }
+    }
+}
+
 /// One search and what it has found so far.
 struct Search<'a> {
     files: &'a Files,
     matcher: RegexMatcher,
     only: Option<Pattern>,
+    line_bytes_max: usize,
     context_lines: usize,
     results: Mutex<Vec<Hits>>,
     bytes: AtomicUsize,
@@ -134,18 +162,11 @@ impl<'a> Search<'a> {
     fn new(args: &SearchTextArgs, files: &'a Files) -> Result<Self, String> {
         /// More context than this is better read with `read_file`.
         const CONTEXT_LINES_MAX: usize = 20;
-        /// What one compiled pattern may take; ripgrep's own limits suit a machine with one user.
-        const PATTERN_BYTES_MAX: usize = 10 << 20;
-        let matcher = RegexMatcherBuilder::new()
-            .size_limit(PATTERN_BYTES_MAX)
-            .dfa_size_limit(PATTERN_BYTES_MAX)
-            .case_insensitive(args.ignore_case.unwrap_or(false))
-            .line_terminator(Some(b'\n'))
-            .build(&args.pattern)
-            .map_err(|error| format!("the pattern does not work: {error}"))?;
+        let (matcher, pattern_bytes) = compile(args)?;
         Ok(Self {
             files,
             matcher,
+            line_bytes_max: (EFFORT_MAX / pattern_bytes).min(LINE_BYTES_MAX),
             only: args.glob.as_deref().map(Pattern::new).transpose()?,
             context_lines: args.context.unwrap_or(0).min(CONTEXT_LINES_MAX),
             results: Mutex::default(),
@@ -168,12 +189,10 @@ impl<'a> Search<'a> {
     }
 
     fn searcher(&self) -> Searcher {
-        /// Longest line that is held in memory; a file with a longer one is no text.
-        const LINE_BYTES_MAX: usize = 32 << 20;
         SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))
             .line_number(true)
-            .heap_limit(Some(LINE_BYTES_MAX))
+            .heap_limit(Some(self.line_bytes_max))
             .before_context(self.context_lines)
             .after_context(self.context_lines)
             .build()

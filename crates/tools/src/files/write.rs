@@ -8,14 +8,18 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
+use nexus_core::permission::Level;
 use rustix::fs::{Access as Permission, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Act, Files, Opened, explain, kind, kind_name, open_exactly, open_in, require_regular};
+use super::{
+    Act, Files, Opened, explain, kind, kind_name, open_exactly, open_in, repository,
+    require_regular,
+};
 
 /// Largest file that is written. A model that writes more at once has lost its way.
 pub(crate) const WRITE_BYTES_MAX: usize = 10 << 20;
@@ -29,6 +33,8 @@ pub(crate) struct Slot {
     pub real: PathBuf,
     dir: OwnedFd,
     name: OsString,
+    /// Whether what is made here may turn its directory into a repository of git.
+    may_make_repository: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -91,12 +97,19 @@ impl Files {
     fn make_directories(&self, path: &str, real: &Path, missing: usize) -> Result<OwnedFd, String> {
         const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
         let explained = |error| explain(path, error);
+        if !self.may_make_repository(real) {
+            repository::refuse_within(path, real)?;
+        }
         let existing = real.ancestors().nth(missing).unwrap_or(Path::new("/"));
         let mut dir = open_exactly(existing, DIRECTORY).map_err(explained)?;
         let mut reached = existing.to_path_buf();
         for name in real.strip_prefix(existing).into_iter().flatten() {
             reached.push(name);
             self.check(path, &reached, Act::Write)?;
+            let _making = match self.may_make_repository(&reached) {
+                true => None,
+                false => repository::refuse_made(path, &dir, name)?,
+            };
             match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(explained(error)),
@@ -109,7 +122,15 @@ impl Files {
 
     fn slot_in(&self, path: &str, dir: OwnedFd, real: PathBuf) -> Result<Slot, String> {
         let name = real.file_name().ok_or_else(|| format!("{path} is a directory"))?.to_owned();
-        Ok(Slot { path: path.into(), real, dir, name, stop: self.stop.clone() })
+        let may_make_repository = self.may_make_repository(&real);
+        let stop = self.stop.clone();
+        Ok(Slot { path: path.into(), real, dir, name, may_make_repository, stop })
+    }
+
+    /// At the highest level, and in a `.git` directory, for which the gate has its own rule.
+    fn may_make_repository(&self, real: &Path) -> bool {
+        let of_git = |part: Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
+        self.access.permissions.level == Level::Yolo || real.components().any(of_git)
     }
 }
 
@@ -134,6 +155,11 @@ impl Slot {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(self.explain(error)),
         }
+    }
+
+    /// Whether what has the name is still what was read.
+    pub fn is_unchanged(&self, read: &Stat) -> Result<bool, String> {
+        Ok(self.stat()?.is_some_and(|now| stamp(&now) == stamp(read)))
     }
 
     /// Writes `bytes` beside the name. `like` is the file that they will replace.
@@ -164,6 +190,7 @@ impl Slot {
     /// Moves what has this name to another that is free.
     pub fn rename(&self, to: &Self) -> Result<(), String> {
         self.go_on()?;
+        let _making = to.refuse_repository()?;
         let no_replace = RenameFlags::NOREPLACE;
         rustix::fs::renameat_with(&self.dir, &self.name, &to.dir, &to.name, no_replace)
             .map_err(|error| if error == Errno::NOENT { self } else { to }.explain(error))
@@ -183,6 +210,13 @@ impl Slot {
         let file = rustix::fs::openat(&self.dir, &temporary, flags, mode)
             .map_err(|error| self.explain(error))?;
         Ok(Staged { slot: self, temporary, file: File::from(file) })
+    }
+
+    fn refuse_repository(&self) -> Result<Option<MutexGuard<'static, ()>>, String> {
+        match self.may_make_repository {
+            true => Ok(None),
+            false => repository::refuse_made(&self.path, &self.dir, &self.name),
+        }
     }
 
     /// A call that nobody waits for any more changes nothing more.
@@ -221,12 +255,12 @@ impl Staged<'_> {
     pub fn commit(self, before: Before<'_>) -> Result<(), String> {
         let Slot { dir, name, path, .. } = self.slot;
         self.slot.go_on()?;
+        let _making = self.slot.refuse_repository()?;
         let flags = match before {
             Before::Anything => RenameFlags::empty(),
             Before::Nothing => RenameFlags::NOREPLACE,
             Before::Unchanged(read) => {
-                let now = self.slot.stat()?;
-                if !now.is_some_and(|now| stamp(&now) == stamp(read)) {
+                if !self.slot.is_unchanged(read)? {
                     return Err(format!("{path} was changed meanwhile: read it again"));
                 }
                 RenameFlags::empty()

@@ -16,9 +16,9 @@ use rustix::process::{
     setrlimit, setsid,
 };
 
-use super::order::{self, GRACE, Report};
+use super::order::{self, GRACE, Order, Report};
 use super::syscalls::Calls;
-use super::{files, syscalls, tree};
+use super::{apart, files, syscalls, tree};
 
 /// The argument that makes the program a launcher. Not for people.
 pub const LAUNCHER_ARGUMENT: &str = "__confine";
@@ -40,7 +40,10 @@ fn serve(server: UnixStream) -> io::Result<()> {
     let mut lines = BufReader::new(server.try_clone()?);
     let mut line = String::new();
     lines.read_line(&mut line)?;
-    let order: order::Command = serde_json::from_str(&line)?;
+    let order = match serde_json::from_str(&line)? {
+        Order::Run(order) => order,
+        Order::Apart(work) => return apart::serve(work, &server),
+    };
     let report = match prepare() {
         Ok(()) => run(order, lines),
         Err(error) => Report::NotStarted(format!("preparing to watch over it: {error}")),

@@ -8,10 +8,14 @@
 //! the whole family when the command ends or the socket closes. A server that is cancelled, times out or dies by
 //! `kill -9` closes the socket; there is no other order to give.
 //!
+//! A launcher may also be told to do a piece of our own work on foreign text ([`apart`]). It then starts nothing: it
+//! takes its bounds and confines itself.
+//!
 //! What the kernel does not hold: Landlock does not look at `chmod`, `chown`, `utime` and extended attributes. A command
 //! that may write nowhere is refused them all; one that may write somewhere can change the modes and times, not the
 //! bytes, of what its user owns elsewhere.
 
+mod apart;
 mod files;
 mod launcher;
 mod order;

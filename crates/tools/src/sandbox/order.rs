@@ -7,9 +7,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::policy::Policy;
+use crate::apart::Work;
 
 /// How long processes have between being asked to end and being killed.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
+
+/// What a launcher is told. The server has what it says by reference, the launcher by value.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order<C = Command, W = Work> {
+    Run(C),
+    /// Answered with the outcome of the work instead of a [`Report`].
+    Apart(W),
+}
 
 /// What to run, and within what.
 #[derive(Debug, Serialize, Deserialize)]

@@ -60,6 +60,18 @@ impl Policy {
         }
     }
 
+    /// The policy of work that is handed all it looks at. It is held as far as the kernel can.
+    pub(super) fn nothing() -> Self {
+        Self {
+            read: BTreeSet::new(),
+            write: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            programs: Some(BTreeSet::new()),
+            network: false,
+            required: false,
+        }
+    }
+
     /// Whether it could open `path`, as far as the path says.
     pub fn reads(&self, path: &Path) -> bool {
         let within = |roots: &BTreeSet<PathBuf>| roots.iter().any(|root| path.starts_with(root));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::sync::CancellationToken;
 
 use super::launcher::LAUNCHER_ARGUMENT;
-use super::order::{Command, GRACE, Report};
+use super::order::{Command, GRACE, Order, Report};
 use super::output::Kept;
 
 /// How long a launcher may take to end everything, beyond the grace, before it is given up. It goes on by itself.
@@ -69,6 +69,10 @@ impl Launcher {
     /// Another program that calls [`confine_main`](super::confine_main).
     pub fn new(program: PathBuf) -> Self {
         Self { program }
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Runs a command to its end. When this future is dropped, the command and all it started are ended.
@@ -134,7 +138,8 @@ impl Launcher {
 }
 
 fn encode(command: &Command) -> Result<Vec<u8>, LaunchError> {
-    let mut line = serde_json::to_vec(command).map_err(LaunchError::Order)?;
+    let order = Order::<_, ()>::Run(command);
+    let mut line = serde_json::to_vec(&order).map_err(LaunchError::Order)?;
     line.push(b'\n');
     Ok(line)
 }

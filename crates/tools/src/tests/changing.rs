@@ -10,6 +10,7 @@ use super::super::edit::WriteFile;
 use super::super::file_tool::FileTool as _;
 use super::super::files::Files;
 use super::super::files::write::WRITE_BYTES_MAX;
+use super::super::sandbox::Launcher;
 use super::World;
 
 #[tokio::test]
@@ -289,9 +290,23 @@ async fn a_name_like_the_kernels_mark_for_deleted_files_works() {
 async fn a_call_that_nobody_waits_for_changes_nothing() {
     let world = World::new().await;
     world.put("a", "kept");
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)));
+    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
     let arguments = serde_json::from_value(json!({"path": "a", "content": "new"})).unwrap();
     assert_eq!(WriteFile::run(arguments, &files), Err("the call was cancelled".into()));
     assert_eq!(world.get("a"), "kept");
     assert_eq!(temporaries(&world), 0);
+}
+
+#[tokio::test]
+async fn a_replacement_that_would_take_hours_is_an_answer() {
+    let world = World::new().await;
+    let bit = |n: u32| if n.wrapping_mul(2_654_435_761) >> 31 == 0 { '0' } else { '1' };
+    world.put("bits", (0..4 << 20).map(bit).collect::<String>());
+    let replace = async |pattern: &str| {
+        let arguments = json!({"path": "bits", "pattern": pattern, "replacement": "2"});
+        world.run("regex_replace", arguments).await
+    };
+    let error = replace("[01]*1[01]{2000}x").await.unwrap_err();
+    assert_eq!(error, "it takes more than 10 s of processor time");
+    assert_eq!(replace("^[01]").await.unwrap(), "Replaced 1 match in bits.");
 }

@@ -8,6 +8,8 @@ use serde_json::json;
 
 use super::super::file_tool::FileTool as _;
 use super::super::files::{Files, READ_BYTES_MAX};
+use super::super::outline::Outline;
+use super::super::sandbox::Launcher;
 use super::super::search::SearchText;
 use super::super::text::OUTPUT_BYTES_MAX;
 use super::World;
@@ -183,7 +185,7 @@ async fn a_search_that_finds_too_much_is_cut() {
 async fn a_search_that_nobody_waits_for_ends() {
     let world = World::new().await;
     world.put("a", "match\n");
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)));
+    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
     let arguments = serde_json::from_value(json!({"pattern": "match"})).unwrap();
     assert_eq!(SearchText::run(arguments, &files), Ok("Nothing matches.\n".into()));
 }
@@ -267,6 +269,59 @@ async fn a_pattern_that_nests_without_end_is_an_answer() {
             world.put(".gitignore", &nested);
             let found = world.run("glob", json!({"pattern": "*.txt"})).await.unwrap();
             assert_eq!(found, "a.txt\n");
+        }
+    }
+}
+
+/// What a grammar or a pattern makes of them costs gigabytes or hours.
+#[tokio::test]
+async fn what_nobody_can_parse_is_an_answer() {
+    let world = World::new().await;
+    world.put("A.java", "A<".repeat(200_000));
+    let memory = world.run("outline", json!({"path": "A.java"})).await.unwrap_err();
+    assert_eq!(memory, "A.java could not be outlined: it takes more than 512 MiB of memory");
+    world.put("a.sh", "case a in (".repeat(100_000));
+    let time = world.run("outline", json!({"path": "a.sh"})).await.unwrap_err();
+    assert_eq!(time, "a.sh could not be outlined: it takes more than 10 s of processor time");
+    // A shorter one of its kind it makes something of.
+    world.put("b.sh", "case a in (".repeat(100));
+    assert_eq!(
+        world.run("outline", json!({"path": "b.sh"})).await.unwrap(),
+        "b.sh defines nothing."
+    );
+}
+
+#[tokio::test]
+async fn an_outline_that_nobody_waits_for_ends() {
+    let world = World::new().await;
+    world.put("a.sh", "case a in (".repeat(100_000));
+    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let arguments = serde_json::from_value(json!({"path": "a.sh"})).unwrap();
+    let ended = Outline::run(arguments, &files);
+    assert_eq!(ended, Err("a.sh could not be outlined: the call was cancelled".into()));
+}
+
+#[tokio::test]
+async fn the_effort_of_a_search_is_bounded() {
+    let world = World::new().await;
+    let search = async |pattern: &str, path: &str| {
+        world.run("search_text", json!({"pattern": pattern, "path": path})).await
+    };
+    world.put("a", "needle\n");
+    // A pattern just within its bound, and one beyond.
+    assert_eq!(search("needle|x[01]{4000}", "a").await.unwrap(), "a\n1: needle\n");
+    let error = search("needle|x[01]{40000}", "a").await.unwrap_err();
+    assert!(
+        error.starts_with("the pattern does not work: ") && error.contains("size limit"),
+        "{error}"
+    );
+    // The largest patterns are searched for in lines of 64 KiB and more, the smallest in those of 16 MiB.
+    let largest = "needle|x[01]{8000}";
+    for (pattern, longest) in [(largest, 64 << 10), ("needle", 16 << 20)] {
+        for (length, expected) in [(longest - 10, "1: needle"), (longest, "Nothing matches.")] {
+            world.put("line", format!("needle{}\n", "y".repeat(length - 6)));
+            let found = search(pattern, "line").await.unwrap();
+            assert!(found.contains(expected), "{pattern} {length}: {}", &found[..20]);
         }
     }
 }

@@ -33,6 +33,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::file_tools;
+use super::sandbox::{LAUNCHER_ARGUMENT, Launcher, confine_main};
 use nexus_store::SqliteStore;
 
 struct World {
@@ -110,7 +111,7 @@ impl World {
         tool: &str,
         arguments: Value,
     ) -> Result<String, String> {
-        let tools = file_tools();
+        let tools = file_tools(&Launcher::own());
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
         tool.run(Invocation {
             agent: self.agent.clone(),
@@ -140,7 +141,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         prompts: Arc::new(Silent),
         logs: Arc::new(()),
         counter: Arc::new(Silent),
-        toolbox: Toolbox::new(file_tools()),
+        toolbox: Toolbox::new(file_tools(&Launcher::own())),
     };
     let work = root.join("work");
     let settings = Settings {
@@ -236,5 +237,13 @@ impl Colleagues for Silent {
 
     async fn destroy(&self, _: &Agent, _: &AgentId) -> Result<Vec<AgentId>, String> {
         Err("there is nobody else".into())
+    }
+}
+
+/// No test: this program is also the launcher of the tools under test, which start it again with this name.
+#[test]
+fn __confine() {
+    if std::env::args().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT) {
+        confine_main();
     }
 }

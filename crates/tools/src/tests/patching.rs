@@ -1,9 +1,16 @@
 //! Unified diffs, well made and not.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::json;
 
+use super::super::file_tool::FileTool as _;
+use super::super::files::Files;
+use super::super::files::write::WRITE_BYTES_MAX;
+use super::super::patch::Patch;
+use super::super::sandbox::Launcher;
 use super::World;
 
 async fn patch(world: &World, diff: &str) -> Result<String, String> {
@@ -174,4 +181,71 @@ async fn a_diff_that_cannot_be_meant_is_refused() {
     let fits: String =
         (0..100).map(|n| format!("--- /dev/null\n+++ n{n}\n@@ -0,0 +1 @@\n+x\n")).collect();
     assert!(patch(&world, &fits).await.is_ok());
+}
+
+/// Each line of the file resembles the start of the hunk, whose last line is nowhere.
+#[tokio::test]
+async fn a_hunk_that_would_be_looked_for_for_minutes_is_an_answer() {
+    let world = World::new().await;
+    world.put("f", "a\n".repeat(2_000_000));
+    let diff = |context: usize| {
+        format!("--- f\n+++ f\n@@ -1,2 +1,2 @@\n{}-b\n+c\n", " a\n".repeat(context))
+    };
+    let error = patch(&world, &diff(60_000)).await.unwrap_err();
+    assert_eq!(
+        error,
+        "to find where the hunks go in f, more than 1024 MiB would have to be compared: give them the right line numbers, or split the diff. Nothing was applied"
+    );
+    let error = patch(&world, &diff(1)).await.unwrap_err();
+    assert!(error.starts_with("hunk 1 (at line 1 of the file) does not fit f"), "{error}");
+}
+
+#[tokio::test]
+async fn a_diff_that_is_too_long_is_refused() {
+    let world = World::new().await;
+    let long = |bytes: usize| {
+        let header = "--- /dev/null\n+++ f\n@@ -0,0 +1 @@\n+";
+        format!("{header}{}\n", "x".repeat(bytes - header.len() - 1))
+    };
+    assert!(patch(&world, &long(WRITE_BYTES_MAX)).await.is_ok());
+    let error = patch(&world, &long(WRITE_BYTES_MAX + 1)).await.unwrap_err();
+    assert_eq!(error, "a diff has at most 10 MiB");
+    let name = |bytes: usize| {
+        format!("--- /dev/null\n+++ g{}\n@@ -0,0 +1 @@\n+x\n", " ".repeat(bytes - 5))
+    };
+    let error = patch(&world, &name(10_001)).await.unwrap_err();
+    assert!(
+        error.starts_with("line 2 of the diff belongs to no hunk and is longer than 10000"),
+        "{error}"
+    );
+    let error = patch(&world, &name(10_000)).await.unwrap_err();
+    assert!(error.contains("at most 4096 bytes"), "{error}");
+}
+
+/// While one call looks for the place of its hunk, others change the same file and other files.
+#[tokio::test]
+async fn a_patch_keeps_nobody_waiting_and_loses_no_change() {
+    let world = World::new().await;
+    world.put("f", (0..20).map(|n| format!("line {n}\n")).collect::<String>());
+    let changes = (0..20).map(|n| {
+        let world = &world;
+        async move {
+            let diff = format!("--- f\n+++ f\n@@ -1 +1 @@\n-line {n}\n+changed {n}\n");
+            patch(world, &diff).await
+        }
+    });
+    for done in futures_util::future::join_all(changes).await {
+        assert_eq!(done, Ok("Patched f (1 hunk).\n".into()));
+    }
+    assert_eq!(world.get("f"), (0..20).map(|n| format!("changed {n}\n")).collect::<String>());
+}
+
+#[tokio::test]
+async fn a_patch_that_nobody_waits_for_ends() {
+    let world = World::new().await;
+    world.put("f", "a\n".repeat(1000));
+    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let diff = json!({"diff": "--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b\n"});
+    let arguments = serde_json::from_value(diff).unwrap();
+    assert_eq!(Patch::run(arguments, &files), Err("the call was cancelled".into()));
 }

@@ -6,6 +6,7 @@ use nexus_core::tool::Need;
 use serde_json::{Value, json};
 
 use super::super::file_tools;
+use super::super::sandbox::Launcher;
 
 fn parameters(spec: &ToolSpec) -> Value {
     serde_json::from_str(&spec.parameters).unwrap()
@@ -23,15 +24,17 @@ fn all_specs_together_are_short() {
         });
         spec.to_string().len()
     };
-    let sizes: Vec<(String, usize)> =
-        file_tools().iter().map(|tool| (tool.spec().name.clone(), size(tool.spec()))).collect();
+    let sizes: Vec<(String, usize)> = file_tools(&Launcher::own())
+        .iter()
+        .map(|tool| (tool.spec().name.clone(), size(tool.spec())))
+        .collect();
     let total: usize = sizes.iter().map(|(_, size)| size).sum();
     assert!(total <= BYTES_MAX, "{total}: {sizes:?}");
 }
 
 #[test]
 fn schemas_name_their_arguments() {
-    let tools = file_tools();
+    let tools = file_tools(&Launcher::own());
     let spec = |name: &str| tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name);
     let read = parameters(spec("read_file").unwrap());
     let expected = json!({
@@ -47,7 +50,7 @@ fn schemas_name_their_arguments() {
 }
 
 fn needs(tool: &str, arguments: Value) -> Result<Vec<Need>, String> {
-    let tools = file_tools();
+    let tools = file_tools(&Launcher::own());
     tools.iter().find(|known| known.spec().name == tool).unwrap().needs(&arguments)
 }
 
@@ -73,7 +76,7 @@ fn every_path_of_a_call_is_named() {
 
 #[test]
 fn write_tools_are_those_that_write() {
-    for tool in file_tools() {
+    for tool in file_tools(&Launcher::own()) {
         let name = &tool.spec().name;
         let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
         let everything = json!({
@@ -92,7 +95,8 @@ fn write_tools_are_those_that_write() {
         let writes = needs.iter().any(|need| matches!(need, Need::Write(_)));
         assert_eq!(writes, tool.class() == ToolClass::Write, "{name}");
     }
-    let written = nexus_core::tool::Toolbox::new(file_tools()).names(ToolClass::Write);
+    let written =
+        nexus_core::tool::Toolbox::new(file_tools(&Launcher::own())).names(ToolClass::Write);
     assert!(written.iter().eq(nexus_config::WRITE_TOOLS), "{written:?}");
 }
 

@@ -1,0 +1,162 @@
+//! Work of our own in a process of its own: both sides of it. The process is a launcher that starts nothing.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use super::files;
+use super::launcher::LAUNCHER_ARGUMENT;
+use super::order::Order;
+use super::policy::Policy;
+use super::run::Launcher;
+use super::syscalls::{self, Calls};
+use crate::apart::{Done, Work};
+
+/// Twice what the densest text takes of the greatest length that is outlined.
+const MEMORY_BYTES_MAX: u64 = 512 << 20;
+
+/// The longest file takes a second or two; nobody waits longer for an outline.
+const PROCESSOR_SECONDS_MAX: u64 = 10;
+
+/// Processes of this kind at once, in the whole server.
+const AT_ONCE_MAX: usize = 4;
+
+/// Between two looks at whether anybody still waits.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Launcher {
+    /// Does the work in a process of its own. Blocks. When `stopped` says so, the process is ended.
+    pub(crate) fn apart(&self, work: &Work, stopped: &dyn Fn() -> bool) -> Result<Done, String> {
+        let _place = Place::wait_for(stopped)?;
+        let order = serde_json::to_vec(&Order::<(), &Work>::Apart(work));
+        let mut order = order.map_err(|error| error.to_string())?;
+        order.push(b'\n');
+        let failed = |error: io::Error| format!("a process for it cannot be started: {error}");
+        let (mut worker, socket) = self.worker().map_err(failed)?;
+        // A worker that is gone already is noticed when its answer is missing.
+        let _ = (&socket).write_all(&order).and_then(|()| socket.shutdown(Shutdown::Write));
+        socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
+        let mut answer = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match (&socket).read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => answer.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => break,
+            }
+            if stopped() {
+                return Err("the call was cancelled".into());
+            }
+        }
+        match serde_json::from_slice(&answer) {
+            Ok(done) => done,
+            Err(_) => Err(worker.0.wait().map_or_else(|error| error.to_string(), why)),
+        }
+    }
+
+    fn worker(&self) -> io::Result<(Worker, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let child = Command::new(self.program())
+            .arg0("nexus3")
+            .arg(LAUNCHER_ARGUMENT)
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok((Worker(child), ours))
+    }
+}
+
+/// The worker's side: gives up what it does not need, works, and answers.
+pub(super) fn serve(work: Work, server: &UnixStream) -> io::Result<()> {
+    limit()?;
+    let nothing = Policy::nothing();
+    let calls = Calls { network: false, metadata: false };
+    // Where the kernel cannot do this, the bounds still hold.
+    let _ = files::confine(&nothing, None).and_then(|()| syscalls::refuse(calls));
+    let mut server = server;
+    server.write_all(&serde_json::to_vec(&work.run())?)
+}
+
+fn limit() -> io::Result<()> {
+    // What was mapped so far counts too, and allocators map ahead of their needs.
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mapped = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let mapped = mapped.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let mapped = mapped.ok_or(ErrorKind::InvalidData)? << 10;
+    for (resource, most) in [
+        (Resource::Data, mapped + MEMORY_BYTES_MAX),
+        (Resource::Cpu, PROCESSOR_SECONDS_MAX),
+        (Resource::Fsize, 0),
+        // A dump would hold a stranger's file.
+        (Resource::Core, 0),
+    ] {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(())
+}
+
+/// Why a worker ended without an answer.
+fn why(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(libc::SIGXCPU | libc::SIGKILL) => {
+            format!("it takes more than {PROCESSOR_SECONDS_MAX} s of processor time")
+        }
+        // What allocators do when there is no more.
+        Some(libc::SIGABRT) => {
+            format!("it takes more than {} MiB of memory", MEMORY_BYTES_MAX >> 20)
+        }
+        Some(signal) => format!("what was to read it broke (signal {signal})"),
+        None => "what was to read it broke".into(),
+    }
+}
+
+/// A process that ends with whoever waits for it.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // A failure means that it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One of the places for workers, taken.
+struct Place;
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static FREED: Condvar = Condvar::new();
+
+impl Place {
+    fn wait_for(stopped: &dyn Fn() -> bool) -> Result<Self, String> {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken == AT_ONCE_MAX {
+            if stopped() {
+                return Err("the call was cancelled".into());
+            }
+            let woken = FREED.wait_timeout(taken, LOOK);
+            taken = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        FREED.notify_one();
+    }
+}
