@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nexus_core::permission::ToolClass;
+use nexus_core::permission::{Permissions, ToolClass};
 use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -273,6 +273,11 @@ impl Commands {
             policy,
             timeout: asked.clamp(TIMEOUT_MIN, self.timeout_max),
         }
+    }
+
+    /// What commands of an agent may not open, whatever else it may.
+    pub(super) fn blocked(&self, permissions: &Permissions) -> BTreeSet<PathBuf> {
+        permissions.blocked.union(&self.hidden).cloned().collect()
     }
 
     /// Whether a command that only looks is held to that.

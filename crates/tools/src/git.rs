@@ -2,6 +2,7 @@
 //! one: a repository can name programs (a pager, a file system monitor, filters, hooks, textconv…) that git then runs.
 //! They are switched off one by one, and where the kernel holds commands, nothing beside git itself can be started.
 
+mod blocked;
 mod plan;
 
 use std::collections::BTreeSet;
@@ -12,12 +13,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nexus_core::permission::Level;
 use nexus_core::permission::ToolClass;
-use nexus_core::tool::{CommandKind, Invocation, Need};
+use nexus_core::tool::{Access, CommandKind, Invocation, Need};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::command::{Commands, Request};
 use super::typed::TypedTool;
+use blocked::Blocked;
 use plan::Plan;
 
 pub(super) struct Git {
@@ -58,7 +60,11 @@ impl TypedTool for Git {
             CommandKind::ReadOnly => Need::Read(dir.clone()),
             CommandKind::Any => Need::Write(dir.clone()),
         };
-        let mut needs = vec![Need::Command(kind, Some(dir)), touched];
+        let mut needs = vec![Need::Command(kind, Some(dir.clone())), touched];
+        if kind == CommandKind::ReadOnly {
+            let place = |word: &str| Path::new(&dir).join(word).to_string_lossy().into_owned();
+            needs.extend(plan.compared().map(|word| Need::Read(place(word))));
+        }
         needs.extend(plan.refused_below_yolo().map(|what| Need::Level(Level::Yolo, what)));
         Ok(needs)
     }
@@ -71,6 +77,7 @@ impl TypedTool for Git {
             return Err(format!("{why} is refused below the level yolo"));
         }
         let looks = plan.kind() == CommandKind::ReadOnly;
+        let plan = if looks { self.narrowed(plan, &call.access).await? } else { plan };
         let request = Request {
             argv: self.argv(plan, looks),
             env: if looks { &LOOK_ENV } else { &ENV },
@@ -82,6 +89,18 @@ impl TypedTool for Git {
 }
 
 impl Git {
+    /// The plan without what is blocked for the agent.
+    async fn narrowed(&self, plan: Plan, access: &Access) -> Result<Plan, String> {
+        let dir = access.command_dir.clone();
+        let blocked = self.commands.blocked(&access.permissions);
+        let find = move || Blocked::find(&dir, &blocked);
+        match tokio::task::spawn_blocking(find).await {
+            Ok(Some(blocked)) => blocked.narrow(plan),
+            Ok(None) => Ok(plan),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     fn argv(&self, plan: Plan, looks: bool) -> Vec<String> {
         let mut argv = vec![self.program.clone(), "--no-pager".into()];
         let mut set = |settings: &[&str]| {
@@ -112,7 +131,7 @@ const LOOK_ENV: [(&str, &str); 7] = [
 ];
 
 /// For git that looks: of the repository's configuration, nothing that names a program.
-const LOOK_CONFIG: [&str; 9] = [
+const LOOK_CONFIG: [&str; 10] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
@@ -122,6 +141,7 @@ const LOOK_CONFIG: [&str; 9] = [
     "gpg.program=false",
     "log.showSignature=false",
     "submodule.recurse=false",
+    "diff.submodule=short",
 ];
 
 /// Nobody is there to edit or to type a password. An editor that changes nothing accepts what git proposes.

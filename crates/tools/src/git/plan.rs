@@ -11,9 +11,9 @@ pub(super) struct Plan {
     dir: Option<String>,
     /// Options before the subcommand.
     globals: Vec<String>,
-    subcommand: String,
+    pub(super) subcommand: String,
     /// What follows the subcommand.
-    args: Vec<String>,
+    pub(super) args: Vec<String>,
 }
 
 impl Plan {
@@ -59,6 +59,13 @@ impl Plan {
             Some(dir) => Path::new(cwd).join(dir).to_string_lossy().into_owned(),
             None => cwd.into(),
         }
+    }
+
+    /// What `git diff` may open as files. Given two of which one lies outside the repository, it compares them as they
+    /// are.
+    pub(super) fn compared(&self) -> impl Iterator<Item = &str> {
+        let words = (self.subcommand == "diff").then(|| self.words());
+        words.into_iter().flatten().filter(|word| *word != "/dev/null")
     }
 
     /// The arguments again, with `diff_options` where git would otherwise run the repository's own diff programs.
@@ -164,7 +171,7 @@ impl Plan {
     }
 
     /// Whether the long option is given, in full or as an abbreviation, which git accepts.
-    fn has_long(&self, option: &str) -> bool {
+    pub(super) fn has_long(&self, option: &str) -> bool {
         self.options().map(name_of).any(|given| {
             option == given
                 || (!given.is_empty() && option.starts_with(given) && !WHOLE.contains(&given))
@@ -177,7 +184,7 @@ impl Plan {
     }
 
     /// Whether the letter is given, alone or among others. What follows a letter of `with_value` is its value.
-    fn has_short(&self, letter: char, with_value: &str) -> bool {
+    pub(super) fn has_short(&self, letter: char, with_value: &str) -> bool {
         let clusters = self.before_paths().filter(|arg| !arg.starts_with("--"));
         clusters.filter_map(|arg| arg.strip_prefix('-')).any(|letters| {
             let end = letters.find(|letter| with_value.contains(letter));
@@ -187,11 +194,11 @@ impl Plan {
     }
 
     /// The arguments that are no options.
-    fn words(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         self.args.iter().map(String::as_str).filter(|arg| !arg.starts_with('-'))
     }
 
-    fn before_paths(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn before_paths(&self) -> impl Iterator<Item = &str> {
         self.args.iter().map(String::as_str).take_while(|arg| *arg != "--")
     }
 }

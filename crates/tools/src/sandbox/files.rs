@@ -1,8 +1,10 @@
 //! The Landlock half of a policy: what the calling thread, and all it starts, may do to files and to other processes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -60,6 +62,24 @@ const SYSTEM: [&str; 31] = [
     "/sys/devices/system/cpu",
 ];
 
+/// What a program that only looks needs of it: what it is loaded from, and the time zone. It could show all it may read.
+const SYSTEM_TO_LOOK: [&str; 14] = [
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local/lib",
+    "/usr/local/libexec",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+];
+
 /// Devices without a disk, a terminal or a person behind them.
 const DEVICES: [(&str, BitFlags<AccessFs>); 5] = [
     ("/dev/null", make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})),
@@ -102,10 +122,13 @@ struct PathRule {
 
 fn rules(policy: &Policy, tmp: Option<&Path>) -> Result<Vec<PathRule>, String> {
     let mut rules = Rules { blocked: resolved(&policy.blocked), found: Vec::new() };
-    let read = if policy.programs.is_some() { READ } else { EXECUTE };
+    let (read, system) = match policy.programs {
+        Some(_) => (READ, SYSTEM_TO_LOOK.as_slice()),
+        None => (EXECUTE, SYSTEM.as_slice()),
+    };
     let reads_all = policy.read.contains(Path::new("/"));
     // These are symlinks on many systems, and only root can turn them elsewhere.
-    for root in SYSTEM.iter().filter(|_| !reads_all).flat_map(fs::canonicalize) {
+    for root in system.iter().filter(|_| !reads_all).flat_map(fs::canonicalize) {
         rules.grant(&root, read)?;
     }
     for (device, access) in DEVICES {
@@ -116,6 +139,9 @@ fn rules(policy: &Policy, tmp: Option<&Path>) -> Result<Vec<PathRule>, String> {
     }
     for root in &policy.read {
         rules.grant(root, read)?;
+    }
+    if reads_all {
+        rules.grant_machine(read)?;
     }
     for root in policy.write.iter().map(PathBuf::as_path).chain(tmp) {
         rules.grant(root, WRITE)?;
@@ -148,7 +174,20 @@ impl Rules {
         }
         for entry in fs::read_dir(root).into_iter().flatten().flatten() {
             // From a raw disk one could read what is blocked; the harmless devices have rules of their own.
-            if !(whole_system && entry.file_name() == "dev") {
+            if !(whole_system && ["dev", "proc"].iter().any(|tree| entry.file_name() == *tree)) {
+                self.grant(&entry.path(), access)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `/proc` tells of the machine, and nothing of its processes: their command lines are full of secrets. Not even
+    /// of the command's own, which have no place there yet.
+    fn grant_machine(&mut self, access: BitFlags<AccessFs>) -> Result<(), String> {
+        let is_process =
+            |name: &OsStr| name.as_bytes().iter().all(|letter| letter.is_ascii_digit());
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            if !is_process(&entry.file_name()) {
                 self.grant(&entry.path(), access)?;
             }
         }

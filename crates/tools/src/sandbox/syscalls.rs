@@ -176,8 +176,25 @@ const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
 const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
 
 /// Calls that no build, test or tool of a developer needs, and that reach other processes, the kernel or the machine.
-const REFUSED: [i64; 47] = [
+const REFUSED: [i64; 62] = [
+    // Memory, semaphores and messages that all processes of a user share by a number or a name. Neither Landlock nor the
+    // file system knows of them.
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
     // Other processes.
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,

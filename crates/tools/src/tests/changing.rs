@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use nexus_core::permission::Level;
 use serde_json::json;
 
 use super::super::edit::WriteFile;
@@ -309,4 +310,86 @@ async fn a_replacement_that_would_take_hours_is_an_answer() {
     let error = replace("[01]*1[01]{2000}x").await.unwrap_err();
     assert_eq!(error, "it takes more than 10 s of processor time");
     assert_eq!(replace("^[01]").await.unwrap(), "Replaced 1 match in bits.");
+}
+
+/// Git takes a directory for a repository by what lies in it, and runs what its settings name.
+#[tokio::test]
+async fn no_tool_makes_a_bare_repository() {
+    let file = |path: &str| ("write_file", json!({"path": path, "content": "ref: refs/heads/x\n"}));
+    let mkdir = |path: &str| ("mkdir", json!({"path": path}));
+    let rename = |from: &str, to: &str| ("rename", json!({"from": from, "to": to}));
+    let patch = |path: &str| {
+        let diff = format!("--- /dev/null\n+++ {path}\n@@ -0,0 +1 @@\n+x\n");
+        ("patch", json!({"diff": diff}))
+    };
+    let copy = |from: &str, to: &str| ("copy_file", json!({"from": from, "to": to}));
+    // All but the last are done.
+    for steps in [
+        vec![file("w/HEAD"), file("w/config"), mkdir("w/objects"), mkdir("w/refs")],
+        vec![mkdir("w/objects/pack"), file("w/refs/x"), file("w/HEAD")],
+        vec![mkdir("objects"), mkdir("refs"), patch("HEAD")],
+        vec![mkdir("w/objects"), mkdir("w/refs"), file("w/a"), rename("w/a", "w/HEAD")],
+        vec![mkdir("w/objects"), mkdir("w/refs"), file("w/a"), copy("w/a", "w/HEAD")],
+        vec![file("w/HEAD"), mkdir("w/objects"), mkdir("w/r"), rename("w/r", "w/refs")],
+        vec![file("w/HEAD"), mkdir("w/objects"), file("w/refs/heads/x")],
+        vec![file("w/HEAD"), mkdir("w/refs"), patch("w/objects/x")],
+        vec![file("w/HEAD"), file("w/commondir")],
+        vec![file("w/commondir"), file("w/HEAD")],
+    ] {
+        let world = World::new().await;
+        let last = steps.len() - 1;
+        for (number, (tool, arguments)) in steps.into_iter().enumerate() {
+            let said = world.run(tool, arguments.clone()).await;
+            match number == last {
+                false => assert!(said.is_ok(), "{arguments}: {said:?}"),
+                true => {
+                    let said = said.unwrap_err();
+                    assert!(said.contains("would take the directory for a repository"), "{said}");
+                }
+            }
+        }
+        assert!(
+            !["HEAD", "refs", "objects"].iter().all(|name| world.work("w").join(name).exists())
+        );
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_changed_in_a_bare_repository() {
+    let world = World::new().await;
+    for path in ["b.git/HEAD", "b.git/objects/x", "b.git/refs/x", "b.git/hooks/x"] {
+        world.put(path, "x\n");
+    }
+    for (tool, arguments) in [
+        ("write_file", json!({"path": "b.git/config", "content": "x"})),
+        ("write_file", json!({"path": "b.git/hooks/deep/x", "content": "x"})),
+        ("append_file", json!({"path": "b.git/hooks/x", "content": "x"})),
+        ("edit_file", json!({"path": "b.git/HEAD", "old_string": "x", "new_string": "y"})),
+        ("rename", json!({"from": "b.git/hooks/x", "to": "b.git/hooks/y"})),
+        ("mkdir", json!({"path": "b.git/info"})),
+        ("patch", json!({"diff": "--- b.git/HEAD\n+++ b.git/HEAD\n@@ -1 +1 @@\n-x\n+y\n"})),
+    ] {
+        let said = world.run(tool, arguments).await.unwrap_err();
+        assert!(said.contains("lies in a bare git repository"), "{tool}: {said}");
+    }
+    let beside = json!({"path": "b.txt", "content": "x"});
+    assert!(world.run("write_file", beside).await.is_ok());
+    // At the highest level the agent is trusted with it.
+    let access = world.access_with(|permissions| permissions.level = Level::Yolo);
+    let config = json!({"path": "b.git/config", "content": "x"});
+    assert!(world.run_within(access, "write_file", config).await.is_ok());
+}
+
+/// Whichever of two calls at once comes last is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_calls_at_once_make_no_bare_repository() {
+    for _ in 0..50 {
+        let world = World::new().await;
+        world.put("w/HEAD", "x");
+        let (objects, refs) = tokio::join!(
+            world.run("mkdir", json!({"path": "w/objects"})),
+            world.run("mkdir", json!({"path": "w/refs"})),
+        );
+        assert!(objects.is_ok() != refs.is_ok(), "{objects:?} {refs:?}");
+    }
 }

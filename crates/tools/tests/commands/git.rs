@@ -200,3 +200,157 @@ async fn looking_reads_no_more_than_the_agent_may() {
         world.call(permissions, "git", json!({"args": ["log"], "cwd": "sub"})).await.unwrap();
     assert!(!said.starts_with("exit 0,") && !said.contains("commit 1"), "{said}");
 }
+
+/// `git diff` compares two files as they are when one of them lies outside the repository.
+#[tokio::test]
+async fn nothing_outside_the_repository_is_compared() {
+    let world = repository().await;
+    for line in
+        ["diff /dev/null /etc/hosts", "diff -- /dev/null /etc/passwd", "diff file.txt /etc/hosts"]
+    {
+        let said = git(&world, sandboxed(&world), line).await.unwrap();
+        assert!(said.contains("Permission denied") || !said.contains("+"), "{line}: {said}");
+        assert!(!said.contains("localhost") && !said.contains("root:"), "{line}: {said}");
+    }
+}
+
+/// A repository with a file `blocked/k.txt` that holds the secret, a neighbour, and a commit that changed both.
+async fn with_blocked() -> (World, Permissions, Hashes) {
+    let world = repository().await;
+    std::fs::create_dir_all(world.cwd.join("blocked")).unwrap();
+    for (at, neighbour) in ["open one\n", "open two\n"].into_iter().enumerate() {
+        std::fs::write(world.cwd.join("blocked/k.txt"), format!("{SECRET} {at}\n")).unwrap();
+        std::fs::write(world.cwd.join("open.txt"), neighbour).unwrap();
+        plain_git(&world.cwd, &["add", "."]);
+        plain_git(&world.cwd, &["commit", "-q", "-m", &format!("both {at}")]);
+    }
+    let blocked = [world.cwd.join("blocked")].into_iter().collect();
+    let permissions = Permissions { blocked, ..sandboxed(&world) };
+    let hash = |revision: &str| {
+        let mut git = Command::new("git");
+        let said = git.args(["rev-parse", revision]).current_dir(&world.cwd).output().unwrap();
+        String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    };
+    let hashes = Hashes {
+        file: hash("HEAD:blocked/k.txt"),
+        old_file: hash("HEAD~1:blocked/k.txt"),
+        dir: hash("HEAD:blocked"),
+        old_dir: hash("HEAD~1:blocked"),
+        commit: hash("HEAD"),
+    };
+    (world, permissions, hashes)
+}
+
+struct Hashes {
+    file: String,
+    old_file: String,
+    dir: String,
+    old_dir: String,
+    commit: String,
+}
+
+#[tokio::test]
+async fn the_past_of_a_blocked_path_is_not_shown() {
+    let (world, permissions, hashes) = with_blocked().await;
+    let Hashes { file, old_file, dir, old_dir, commit } = &hashes;
+    for line in [
+        "show HEAD:blocked/k.txt".to_owned(),
+        "show HEAD:./blocked/k.txt".into(),
+        "show :blocked/k.txt".into(),
+        "show :0:blocked/k.txt".into(),
+        format!("show {file}"),
+        format!("show {}", &file[..8]),
+        format!("show x-1-g{file}"),
+        format!("show {dir}:k.txt"),
+        format!("log -p {file}"),
+        format!("diff {old_file} {file}"),
+        format!("diff {old_file}..{file}"),
+        format!("diff {old_dir} {dir}"),
+        format!("diff x-1-g{old_dir} x-1-g{dir}"),
+        "diff HEAD~1:blocked HEAD:blocked".into(),
+        "diff HEAD~1".into(),
+        "diff HEAD~1 -- blocked".into(),
+        "diff HEAD~1 -- blocked/k.txt".into(),
+        "diff HEAD~1 HEAD --stat-width".into(),
+        "show HEAD".into(),
+        format!("show {commit}"),
+        "show HEAD -- blocked/k.txt".into(),
+        "log -p".into(),
+        "log -p -- blocked/k.txt".into(),
+        "log -p -- blocked".into(),
+        "log -p --skip".into(),
+        "log -p --full-diff -- open.txt".into(),
+        "log --follow -p blocked/k.txt".into(),
+        "log -L1,1:blocked/k.txt".into(),
+        "log -L 1,1:blocked/k.txt".into(),
+        "log -p --all".into(),
+        "whatchanged -p".into(),
+        "reflog -p".into(),
+        "reflog show -p".into(),
+        "stash list -p".into(),
+        "blame blocked/k.txt".into(),
+        "blame HEAD -- blocked/k.txt".into(),
+        "blame HEAD -- ./x/../blocked/k.txt".into(),
+        "annotate blocked/k.txt".into(),
+        format!("cat-file -p {file}"),
+        "cat-file blob HEAD:blocked/k.txt".into(),
+        format!("grep -h . {file}"),
+        format!("grep -h -e . {dir}"),
+        "grep -h . HEAD".into(),
+        "grep --cached -h .".into(),
+        "grep -h .".into(),
+        "diff-tree -p HEAD".into(),
+        "diff-tree -p HEAD~1 HEAD".into(),
+        "diff-index -p HEAD~1".into(),
+        "range-diff HEAD~2 HEAD~1 HEAD".into(),
+        "status -v".into(),
+        "ls-tree -r HEAD".into(),
+        "ls-files".into(),
+        "rev-list --objects HEAD".into(),
+        "config --list --blob HEAD:blocked/k.txt".into(),
+        "-C .git log -p".into(),
+    ] {
+        let said = git(&world, permissions.clone(), &line).await.unwrap_or_else(|error| error);
+        assert!(!said.contains(SECRET) && !said.contains("\nblocked/"), "{line}: {said}");
+    }
+    let refused = git(&world, permissions, "show HEAD:blocked/k.txt").await.unwrap_err();
+    assert_eq!(
+        refused,
+        "git show HEAD:blocked/k.txt is refused: part of this repository is blocked for this agent, and it could show that part's past; use git log -p, git show REV -- PATH or git diff"
+    );
+}
+
+#[tokio::test]
+async fn what_lies_beside_a_blocked_path_is_shown() {
+    let (world, permissions, hashes) = with_blocked().await;
+    std::fs::write(world.cwd.join("open.txt"), "open three\n").unwrap();
+    let commit = hashes.commit.as_str();
+    for (line, expected) in [
+        ("show HEAD", "+open two"),
+        ("show COMMIT", "+open two"),
+        ("show --stat COMMIT -- open.txt", "open.txt | 2 +-"),
+        ("log -p -1", "+open two"),
+        ("log -p -- open.txt", "+open one"),
+        ("log --oneline", "both 1"),
+        ("diff", "+open three"),
+        ("diff HEAD~1", "-open one"),
+        ("diff HEAD~1..HEAD", "+open two"),
+        ("diff HEAD~1 COMMIT -- open.txt", "+open two"),
+        ("blame open.txt", "open three"),
+        ("grep -n three", "open.txt:1:open three"),
+        ("grep -n -e three -- open.txt", "open.txt:1:open three"),
+        ("status --short", " M open.txt"),
+        ("ls-files", "open.txt"),
+        ("branch -a", "main"),
+        ("reflog -2", "both 1"),
+        ("stash list", "exit 0"),
+        ("rev-parse HEAD", commit),
+    ] {
+        let line = line.replace("COMMIT", commit);
+        let said = git(&world, permissions.clone(), &line).await.unwrap();
+        assert!(said.starts_with("exit 0,") && said.contains(expected), "{line}: {said}");
+    }
+    // Who is kept from nothing sees all.
+    let said = git(&world, sandboxed(&world), "show HEAD:blocked/k.txt").await.unwrap();
+    assert!(said.contains(SECRET), "{said}");
+}
