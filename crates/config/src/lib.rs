@@ -47,6 +47,7 @@ pub struct Config {
     /// How long one tool call may take.
     pub skill_timeout: Duration,
     pub permissions: Permissions,
+    pub commands: Commands,
     pub compaction: Compaction,
     pub context: Context,
     pub server: Server,
@@ -90,6 +91,14 @@ pub struct Permissions {
     pub network: bool,
     /// The custom presets by name; the built-in ones are not among them.
     pub presets: BTreeMap<String, Preset>,
+}
+
+/// What a command of an agent may take, with all it starts; what is not said depends on the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commands {
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+    pub processor_time: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -209,10 +218,19 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         max_calls_per_step: file.max_calls_per_step.map_or(128, |it| it.0 as usize),
         skill_timeout: file.skill_timeout.map_or(Duration::from_secs(600), |it| it.0),
         permissions: presets::resolve(section(file.permissions), user_home)?,
+        commands: commands(section(file.commands)),
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,
         server: server(section(file.server), user_home)?,
     })
+}
+
+fn commands(written: schema::Commands) -> Commands {
+    Commands {
+        memory_bytes: written.memory.map(|it| u64::from(it.0) << 20),
+        processes: written.processes.map(|it| it.0.into()),
+        processor_time: written.processor_time.map(|it| it.0),
+    }
 }
 
 fn compaction(written: schema::Compaction) -> Result<Compaction, Fault> {

@@ -13,6 +13,7 @@ pub(super) struct File {
     pub max_calls_per_step: Option<Whole<1, 10_000>>,
     pub skill_timeout: Option<Seconds<100, 86_400_000>>,
     pub permissions: Option<Object<Permissions>>,
+    pub commands: Option<Object<Commands>>,
     pub compaction: Option<Object<Compaction>>,
     pub context: Option<Object<Context>>,
     pub server: Option<Object<Server>>,
@@ -71,6 +72,15 @@ pub(super) struct Preset {
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolPermission {
     pub enabled: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Commands {
+    /// MiB.
+    pub memory: Option<Whole<16, 1_000_000_000>>,
+    pub processes: Option<Whole<8, 1_000_000>>,
+    pub processor_time: Option<Seconds<1_000, 1_000_000_000>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -50,6 +50,8 @@ pub struct Engine {
     pub turns: Arc<Turns>,
     /// What holds commands within their agent's permissions, in words.
     pub sandbox: String,
+    /// What each command may take, in words.
+    pub limits: String,
     /// What agents do with each other. The gate has it too, weakly: it reaches turns, which reach the gate.
     pub colleagues: Arc<dyn Colleagues>,
     stop_requested: CancellationToken,
@@ -86,6 +88,8 @@ pub struct Settings {
     pub commands_confined: bool,
     /// What does that, in words.
     pub sandbox: String,
+    /// What each command may take, in words.
+    pub limits: String,
     pub compaction: CompactionSettings,
     /// Turns that run at once.
     pub max_concurrent: usize,
@@ -202,6 +206,7 @@ impl Engine {
             compactor,
             turns,
             sandbox: settings.sandbox,
+            limits: settings.limits,
             colleagues,
             stop_requested: CancellationToken::new(),
         })

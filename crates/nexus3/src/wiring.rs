@@ -22,7 +22,7 @@ use nexus_server::calls::CallLog;
 use nexus_server::{Dispatcher, Services};
 use nexus_store::{OpenError, SqliteStore};
 use nexus_tools::CommandSettings;
-use nexus_tools::sandbox::{self, Launcher};
+use nexus_tools::sandbox::{self, Launcher, Limits};
 
 /// Where the program keeps its own files.
 pub fn home() -> anyhow::Result<PathBuf> {
@@ -126,6 +126,7 @@ pub async fn wire_on(
         network: config.permissions.network,
         commands_confined: strength.sufficient(),
         sandbox: strength.to_string(),
+        limits: limits(config).to_string(),
         compaction: CompactionSettings {
             enabled: config.compaction.enabled,
             model: config.compaction.model.clone(),
@@ -221,6 +222,16 @@ pub fn protected(home: &Path) -> BTreeSet<PathBuf> {
     [home.canonicalize().unwrap_or_else(|_| home.to_path_buf())].into()
 }
 
+/// What each command may take.
+fn limits(config: &Config) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        memory_bytes: config.commands.memory_bytes.unwrap_or(usual.memory_bytes),
+        processes: config.commands.processes.unwrap_or(usual.processes),
+        processor_time: config.commands.processor_time.unwrap_or(usual.processor_time),
+    }
+}
+
 /// Every tool this server has.
 fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
     let text = |text: OsString| text.into_string().ok();
@@ -233,6 +244,7 @@ fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
         hidden: protected(home),
         variables: variables.collect(),
         tool_timeout: config.skill_timeout,
+        limits: limits(config),
     };
     Toolbox::new(
         files.chain(nexus_tools::command_tools(commands)).chain(nexus_tools::agent_tools()),

@@ -48,6 +48,8 @@ pub struct GetPermissionsResult {
     pub commands: bool,
     /// What holds the agent's commands within these permissions.
     pub sandbox: String,
+    /// What each of them may take of the machine, and what holds it to that.
+    pub limits: String,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::git::Git;
 use super::typed::{TypedTool, tool};
 use super::{environment, words};
-use crate::sandbox::{Command, End, Launcher, Outcome, Policy, Strength};
+use crate::sandbox::{Command, End, Launcher, Limits, Outcome, Policy, Strength};
 
 /// How this server runs commands.
 pub struct CommandSettings {
@@ -28,6 +28,7 @@ pub struct CommandSettings {
     pub variables: Vec<(String, String)>,
     /// How long the gate lets a tool call take.
     pub tool_timeout: Duration,
+    pub limits: Limits,
 }
 
 pub fn command_tools(settings: CommandSettings) -> Vec<Arc<dyn Tool>> {
@@ -40,6 +41,7 @@ pub fn command_tools(settings: CommandSettings) -> Vec<Arc<dyn Tool>> {
         tmp: std::env::temp_dir().canonicalize().ok(),
         shell: if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" },
         timeout_max: longest,
+        limits: settings.limits,
     });
     vec![
         tool(Exec(commands.clone())),
@@ -228,6 +230,7 @@ pub(super) struct Commands {
     /// What runs scripts.
     shell: &'static str,
     timeout_max: Duration,
+    limits: Limits,
 }
 
 #[derive(Default)]
@@ -244,7 +247,7 @@ impl Commands {
     pub(super) async fn run(&self, request: Request, call: &Invocation) -> Result<String, String> {
         let command = self.command(request, &call.access);
         let outcome = self.launcher.run(&command, &call.cancel).await;
-        shown(&outcome.map_err(|error| error.to_string())?, command.timeout)
+        shown(&outcome.map_err(|error| error.to_string())?, &command)
     }
 
     fn command(&self, request: Request, access: &Access) -> Command {
@@ -271,6 +274,7 @@ impl Commands {
             stdin,
             tmp: self.tmp.clone().filter(|_| policy.is_some() && !looks),
             policy,
+            limits: self.limits,
             timeout: asked.clamp(TIMEOUT_MIN, self.timeout_max),
         }
     }
@@ -287,12 +291,17 @@ impl Commands {
 }
 
 /// What the model is told. An exit code other than 0 is an answer, not a failure of the tool.
-fn shown(outcome: &Outcome, timeout: Duration) -> Result<String, String> {
+fn shown(outcome: &Outcome, command: &Command) -> Result<String, String> {
     let took = outcome.took.as_secs_f64();
     let (failed, mut text) = match outcome.end {
         End::Exited(code) => (false, format!("exit {code}, {took:.2} s")),
         End::Killed(signal) => (false, format!("killed by signal {signal}, {took:.2} s")),
-        End::TimedOut => (true, format!("timed out after {} s and was ended", timeout.as_secs())),
+        End::Exceeded(bound) => {
+            (true, format!("it {} and was ended", command.limits.exceeded(bound)))
+        }
+        End::TimedOut => {
+            (true, format!("timed out after {} s and was ended", command.timeout.as_secs()))
+        }
         End::Cancelled => (true, "cancelled".into()),
     };
     for (title, kept) in [("", &outcome.stdout), ("--- stderr\n", &outcome.stderr)] {
@@ -331,6 +340,7 @@ mod tests {
             hidden: BTreeSet::new(),
             variables: Vec::new(),
             tool_timeout: Duration::from_secs(600),
+            limits: Limits::default(),
         };
         let specs = command_tools(settings).iter().map(|tool| {
             let spec = tool.spec();

@@ -166,6 +166,7 @@ fn settings() -> Settings {
         network: true,
         commands_confined: true,
         sandbox: "none".into(),
+        limits: "none".into(),
         compaction: CompactionSettings {
             enabled: true,
             model: None,

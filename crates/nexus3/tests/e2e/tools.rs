@@ -14,10 +14,19 @@ over_every_wire! {
     permissions_are_shown_explained_and_changed,
     what_needs_approval_is_denied_where_nobody_is_asked,
     an_approval_is_listed_and_answered: asking(),
+    what_a_command_may_take_is_configured: taking(),
+    a_file_that_cannot_be_parsed_costs_one_call,
 }
 
 fn asking() -> Setup {
     Setup::new().config(json!({"permissions": {"approvals": "ask"}}))
+}
+
+fn taking() -> Setup {
+    Setup::new().config(json!({
+        "permissions": {"approvals": "ask"},
+        "commands": {"memory": 64, "processes": 100, "processor_time": 1.5},
+    }))
 }
 
 /// A directory of the agents', and a secret beside it.
@@ -42,6 +51,30 @@ async fn tool(wire: &Wire, agent: &str, name: &str, arguments: Value) -> String 
     assert_eq!(say(wire, agent, "go").await, "done");
     let lines = history(wire, agent).await;
     lines[lines.len() - 2].clone()
+}
+
+async fn what_a_command_may_take_is_configured(wire: &Wire) {
+    let (_dir, inside, _) = places();
+    make(wire, "a", "trusted", &inside).await;
+    let shown = wire.ok("get_permissions", json!({"agent_id": "a"})).await;
+    assert_eq!(
+        shown["limits"],
+        "64 MiB of memory, 100 processes and threads, 1.5 s of processor time for each command, held by its launcher"
+    );
+}
+
+async fn a_file_that_cannot_be_parsed_costs_one_call(wire: &Wire) {
+    let (_dir, inside, _) = places();
+    make(wire, "a", "sandboxed", &inside).await;
+    fs::write(inside.join("A.java"), "A<".repeat(200_000)).unwrap();
+    let said = tool(wire, "a", "outline", json!({"path": "A.java"})).await;
+    assert!(
+        said.ends_with("could not be outlined: it takes more than 512 MiB of memory"),
+        "{said}"
+    );
+    fs::write(inside.join("B.java"), "class B {}\n").unwrap();
+    let said = tool(wire, "a", "outline", json!({"path": "B.java"})).await;
+    assert!(said.ends_with("1-1 class B {}\n"), "{said}");
 }
 
 async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
@@ -98,6 +131,13 @@ async fn permissions_are_shown_explained_and_changed(wire: &Wire) {
         json!({"updated": true, "permission_level": "sandboxed", "preset": "sandboxed"})
     );
     assert_eq!(explain("glob", json!({"pattern": "*"})).await.2, json!("enabled"));
+    // Given a file outside, git would compare it as it is.
+    for outside in [json!(secret), json!("../secret.txt")] {
+        let diff = json!({"args": ["diff", "/dev/null", outside]});
+        assert_eq!(explain("git", diff).await.2, json!("path"), "{outside}");
+    }
+    let revisions = json!({"args": ["diff", "HEAD~1..HEAD", "--", "note.txt"]});
+    assert_eq!(explain("git", revisions).await.0, json!(true));
     assert_eq!(explain("read_file", json!({"path": secret})).await.2, json!("path"));
     let fault = wire.refused("set_permissions", json!({"agent_id": "a", "preset": "yolo"})).await;
     assert!(fault.code == -32602 && fault.message.contains("interactive terminal"), "{fault:?}");

@@ -58,6 +58,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
         network: permissions.network,
         commands: permissions.commands,
         sandbox: engine.sandbox.clone(),
+        limits: engine.limits.clone(),
     })
 }
 

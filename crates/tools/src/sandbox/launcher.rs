@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -16,9 +17,10 @@ use rustix::process::{
     setrlimit, setsid,
 };
 
+use super::limits::Bound;
 use super::order::{self, GRACE, Order, Report};
 use super::syscalls::Calls;
-use super::{apart, files, syscalls, tree};
+use super::{apart, files, limits, syscalls, tree};
 
 /// The argument that makes the program a launcher. Not for people.
 pub const LAUNCHER_ARGUMENT: &str = "__confine";
@@ -40,11 +42,11 @@ fn serve(server: UnixStream) -> io::Result<()> {
     let mut lines = BufReader::new(server.try_clone()?);
     let mut line = String::new();
     lines.read_line(&mut line)?;
-    let order = match serde_json::from_str(&line)? {
+    let order: order::Command = match serde_json::from_str(&line)? {
         Order::Run(order) => order,
         Order::Apart(work) => return apart::serve(work, &server),
     };
-    let report = match prepare() {
+    let report = match prepare().and_then(|()| limits::take(order.limits)) {
         Ok(()) => run(order, lines),
         Err(error) => Report::NotStarted(format!("preparing to watch over it: {error}")),
     };
@@ -89,11 +91,18 @@ fn run(order: order::Command, mut server: BufReader<UnixStream>) -> Report {
         let _ = server.read(&mut [0]);
         tree::end(GRACE)
     });
+    let exceeded = Arc::new(OnceLock::new());
+    let (limits, told) = (order.limits, exceeded.clone());
+    std::thread::spawn(move || limits::watch(limits, command, &told));
     let Some(status) = reap(command) else {
         return Report::NotStarted("the end of the command was missed".into());
     };
+    if let Some(bound) = exceeded.get() {
+        return Report::Exceeded(*bound);
+    }
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Report::Exited(code),
+        (None, Some(libc::SIGXCPU)) => Report::Exceeded(Bound::ProcessorTime),
         (None, signal) => Report::Killed(signal.unwrap_or_default()),
     }
 }

@@ -18,6 +18,7 @@
 mod apart;
 mod files;
 mod launcher;
+mod limits;
 mod order;
 mod output;
 mod policy;
@@ -27,6 +28,7 @@ mod syscalls;
 mod tree;
 
 pub use launcher::{LAUNCHER_ARGUMENT, confine_main};
+pub use limits::{Bound, Limits};
 pub use order::Command;
 pub use output::Kept;
 pub use policy::Policy;

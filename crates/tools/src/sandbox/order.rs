@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::{Bound, Limits};
 use super::policy::Policy;
 use crate::apart::Work;
 
@@ -34,6 +35,7 @@ pub struct Command {
     /// Where to make its private directory for temporary files, if it is to have one: its `TMPDIR`, and its `HOME` if
     /// it was given none.
     pub tmp: Option<PathBuf>,
+    pub limits: Limits,
     /// The server keeps the time.
     #[serde(skip)]
     pub timeout: Duration,
@@ -44,6 +46,8 @@ pub struct Command {
 pub(super) enum Report {
     Exited(i32),
     Killed(i32),
+    /// It was ended for taking more than this.
+    Exceeded(Bound),
     /// The kernel did not take what the policy demands. Nothing ran.
     NotConfined(String),
     NotStarted(String),

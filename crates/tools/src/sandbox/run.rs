@@ -13,6 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::sync::CancellationToken;
 
 use super::launcher::LAUNCHER_ARGUMENT;
+use super::limits::Bound;
 use super::order::{Command, GRACE, Order, Report};
 use super::output::Kept;
 
@@ -35,6 +36,7 @@ pub struct Outcome {
 pub enum End {
     Exited(i32),
     Killed(i32),
+    Exceeded(Bound),
     TimedOut,
     Cancelled,
 }
@@ -178,6 +180,7 @@ fn ended(report: Report) -> Result<End, LaunchError> {
     match report {
         Report::Exited(code) => Ok(End::Exited(code)),
         Report::Killed(signal) => Ok(End::Killed(signal)),
+        Report::Exceeded(bound) => Ok(End::Exceeded(bound)),
         Report::NotConfined(why) => Err(LaunchError::NotConfined(why)),
         Report::NotStarted(why) => Err(LaunchError::NotStarted(why)),
     }

@@ -157,6 +157,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         network: true,
         commands_confined: true,
         sandbox: "none".into(),
+        limits: "none".into(),
         compaction: CompactionSettings {
             enabled: false,
             model: None,

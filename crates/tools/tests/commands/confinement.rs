@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use nexus_core::permission::{Permissions, Reach};
-use nexus_tools::sandbox::{Command, End, Policy, strength};
+use nexus_tools::sandbox::{Command, End, Limits, Policy, strength};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -179,6 +179,7 @@ async fn a_directory_that_became_a_link_is_not_entered() {
         stdin: None,
         policy: None,
         tmp: None,
+        limits: Limits::default(),
         timeout: Duration::from_secs(60),
     };
     let refused = launcher().run(&command, &CancellationToken::new()).await.unwrap_err();
@@ -411,6 +412,7 @@ for attempt in attempts:
         stdin: None,
         policy: Some(policy),
         tmp: None,
+        limits: Limits::default(),
         timeout: Duration::from_secs(60),
     };
     let outcome = launcher().run(&command, &CancellationToken::new()).await.unwrap();

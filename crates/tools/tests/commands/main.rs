@@ -5,5 +5,6 @@
 mod confinement;
 mod ending;
 mod git;
+mod limits;
 mod running;
 mod support;

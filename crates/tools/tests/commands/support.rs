@@ -29,7 +29,7 @@ use nexus_core::tool::{Access, Colleagues, Invocation, Need, Tool, Toolbox};
 use nexus_core::turn::{TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall};
 use nexus_store::SqliteStore;
-use nexus_tools::sandbox::{Launcher, strength};
+use nexus_tools::sandbox::{Launcher, Limits, strength};
 use nexus_tools::{CommandSettings, command_tools};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,10 @@ pub const SECRET: &str = "not-for-agents";
 
 impl World {
     pub async fn new() -> Self {
+        Self::with_limits(Limits::default()).await
+    }
+
+    pub async fn with_limits(limits: Limits) -> Self {
         assert!(strength().sufficient(), "{}: these tests need Linux 6.12 or newer", strength());
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
@@ -66,6 +70,7 @@ impl World {
             hidden: BTreeSet::from([hidden.clone()]),
             variables: std::env::vars().chain([("A_KEY".into(), SECRET.into())]).collect(),
             tool_timeout: Duration::from_secs(120),
+            limits,
         });
         let model = Arc::new(OneCall::default());
         let engine = engine(&home, &cwd, tools.clone(), model.clone());
@@ -184,6 +189,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         network: true,
         commands_confined: strength().sufficient(),
         sandbox: strength().to_string(),
+        limits: Limits::default().to_string(),
         compaction: CompactionSettings {
             enabled: false,
             model: None,
