@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::detection::{Detection, Finding, authority, examine};
 use crate::token::{self, Environment, Lookup, Token};
-use crate::{NexusClient, PORT_DEFAULT};
+use crate::{NexusClient, PORT_DEFAULT, http};
 
 /// Ports asked at once: enough to walk a thousand in some seconds, and far from any limit of open files.
 const PROBES_MAX: usize = 50;
@@ -68,8 +68,7 @@ pub async fn discover_servers(
 
 /// Asks one port what it is and, if it is a server of ours, for its agents.
 ///
-/// The token tried is that of the port's own file, else that of the environment. The default file's token is for the
-/// default port's server and is not shown to others in passing.
+/// The token tried is that of the port's own file, else that of the environment; none on another machine.
 pub async fn probe_server(
     host: &str,
     port: u16,
@@ -95,7 +94,7 @@ pub async fn probe_server(
             server.auth = Some(Auth::Disabled);
             ask_agents(&mut server, None, timeout).await;
         }
-        Finding::Nexus { wants_token: true } => match token_for(environment, port) {
+        Finding::Nexus { wants_token: true } => match token_for(environment, host, port) {
             Ok(Lookup { token: Some(token), .. }) => {
                 server.token_present = true;
                 ask_agents(&mut server, Some(&token), timeout).await;
@@ -115,10 +114,14 @@ pub async fn probe_server(
     server
 }
 
-fn token_for(environment: &Environment, port: u16) -> Result<Lookup, token::Error> {
+fn token_for(environment: &Environment, host: &str, port: u16) -> Result<Lookup, token::Error> {
+    let none = Lookup { token: None, source: String::new(), warnings: Vec::new() };
+    if !http::is_ours(host) {
+        return Ok(none);
+    }
     let mut lookup = match &environment.home {
         Some(home) => token::of_port(home, port)?,
-        None => Lookup { token: None, source: String::new(), warnings: Vec::new() },
+        None => none,
     };
     if lookup.token.is_none() {
         lookup.token = environment.api_key()?;

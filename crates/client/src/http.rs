@@ -1,6 +1,5 @@
 //! The client over HTTP.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use serde_json::Value;
 use crate::retry::{retrying, timeout_for};
 use crate::stream::SendStream;
 use crate::token::{self, Environment, Token};
-use crate::{PORT_DEFAULT, answer};
+use crate::{PORT_DEFAULT, answer, detection};
 
 /// Largest answer that is read. A page of 2,000 long messages fits; a stranger's endless body does not fill the memory.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -238,7 +237,7 @@ impl Builder {
         let mut warnings = Vec::new();
         let token = match self.credentials {
             Credentials::Given(text) => Token::read(&text, "the caller")?,
-            Credentials::Found(environment) if server.is_loopback => {
+            Credentials::Found(environment) if server.is_ours => {
                 let lookup = token::find(&environment, server.port)?;
                 warnings = lookup.warnings;
                 lookup.token
@@ -264,7 +263,7 @@ impl Builder {
 struct Server {
     origin: String,
     port: u16,
-    is_loopback: bool,
+    is_ours: bool,
 }
 
 impl Server {
@@ -280,18 +279,25 @@ impl Server {
         if authority.as_str().contains('@') {
             return Err("it must not have a user; the token goes apart".into());
         }
-        let host = authority.host();
+        let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
         Ok(Self {
-            origin: format!("http://{authority}"),
-            port: authority.port_u16().unwrap_or(80),
-            is_loopback: is_loopback(host.trim_start_matches('[').trim_end_matches(']')),
+            origin: format!("http://{}", detection::authority(address_of(host), port)),
+            port,
+            is_ours: is_ours(host),
         })
     }
 }
 
-fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// The name `localhost` means two addresses, of which somebody else may have the other. A server is on this one.
+fn address_of(host: &str) -> &str {
+    if host.eq_ignore_ascii_case("localhost") { "127.0.0.1" } else { host }
+}
+
+/// Whether `host` is where servers of this machine listen, so that a token found here may go there. On the further
+/// addresses of the loopback network, as on any other machine, listens somebody else.
+pub(crate) fn is_ours(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    matches!(address_of(host), "127.0.0.1" | "::1")
 }
 
 fn http_client() -> Client<HttpConnector, Full<Bytes>> {

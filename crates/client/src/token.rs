@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::PORT_DEFAULT;
@@ -17,24 +17,15 @@ pub const HOME_VARIABLE: &str = "NEXUS3_HOME";
 /// Largest token file that is read. A token has 47 characters; whatever is longer than this is something else.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The token for the server on `port`: of the environment, else of the port's file, else of the default file. Files
-/// that cannot be trusted are passed over, each with a warning.
+/// The token for the server on `port`: of the environment, else of the port's own file. The file of another port is no
+/// way out: who listens here would be handed the token of the server there. A file that cannot be trusted is passed
+/// over with a warning.
 pub fn find(environment: &Environment, port: u16) -> Result<Lookup, Error> {
-    let mut lookup = Lookup {
-        token: environment.api_key()?,
-        source: API_KEY_VARIABLE.into(),
-        warnings: Vec::new(),
-    };
-    let Some(home) = &environment.home else { return Ok(lookup) };
-    let mut names = vec![file_name(port), file_name(PORT_DEFAULT)];
-    names.dedup();
-    for path in names.into_iter().map(|name| home.join(name)) {
-        if lookup.token.is_none() {
-            lookup.token = read_file(&path, &mut lookup.warnings)?;
-            lookup.source = path.display().to_string();
-        }
+    let token = environment.api_key()?;
+    match &environment.home {
+        Some(home) if token.is_none() => of_port(home, port),
+        _ => Ok(Lookup { token, source: API_KEY_VARIABLE.into(), warnings: Vec::new() }),
     }
-    Ok(lookup)
 }
 
 /// The token in the file of this very port.
@@ -128,11 +119,15 @@ fn read_file(path: &Path, warnings: &mut Vec<String>) -> Result<Option<Token>, E
     }
 }
 
-/// The file's text, if none but its owner may read it. The mode is that of the opened file, so that no other can be
-/// put in its place between the check and the reading.
+/// The file's text, if it is ours and none but us may read it. Owner and mode are those of the opened file, so that no
+/// other can be put in its place between the check and the reading.
 fn read_private(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode() & 0o777;
+    let found = file.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("it belongs to another user ({})", found.uid())));
+    }
+    let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(io::Error::other(format!(
             "others may read it (mode {mode:04o}); make it private with chmod 600"
@@ -180,10 +175,10 @@ mod tests {
         check(Some(""), &files, 9000, "nine");
         check(None, &files, 9000, "nine");
         check(None, &files, 8765, "default");
-        check(None, &files, 9001, "default");
+        check(None, &files, 9001, "none");
         check(None, &[], 9001, "none");
         check(None, &[("rpc-8765.token", 0o600, "misnamed")], 8765, "none");
-        check(None, &[("rpc-9000.token", 0o600, "\n"), files[0]], 9000, "default");
+        check(None, &[("rpc-9000.token", 0o600, "\n"), files[0]], 9000, "none");
     }
 
     #[test]
@@ -191,7 +186,7 @@ mod tests {
         for (mode, shown) in [(0o640, "0640"), (0o604, "0604"), (0o660, "0660")] {
             let files = [("rpc-9000.token", mode, "open"), ("rpc.token", 0o600, "default")];
             let warning = format!(
-                "default token file ~/rpc-9000.token skipped: others may read it (mode {shown}); make it private with chmod 600"
+                "none token file ~/rpc-9000.token skipped: others may read it (mode {shown}); make it private with chmod 600"
             );
             check(None, &files, 9000, &warning);
         }

@@ -101,9 +101,11 @@ impl UnixClient {
                 return Ok(connection);
             }
         }
-        let stream = UnixStream::connect(&self.path).await;
-        let stream = stream
-            .map_err(|error| CallError::Connect(format!("{}: {error}", self.path.display())))?;
+        let failed =
+            |error: io::Error| CallError::Connect(format!("{}: {error}", self.path.display()));
+        let stream = UnixStream::connect(&self.path).await.map_err(failed)?;
+        let owner = stream.peer_cred().map_err(failed)?.uid();
+        check_peer(owner, rustix::process::geteuid().as_raw()).map_err(failed)?;
         let codec = LengthDelimitedCodec::builder()
             .length_field_length(4)
             .big_endian()
@@ -133,6 +135,14 @@ impl Api for UnixClient {
         let (id, body) = self.prepare(target, M::NAME, &params)?;
         self.exchange(id, body, timeout_for(M::KIND, self.timeout)).await
     }
+}
+
+/// Where another user could lay a socket before the server did, he would be told everything that is said to agents.
+fn check_peer(owner: u32, us: u32) -> io::Result<()> {
+    if owner == us || owner == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("who listens there is another user ({owner})")))
 }
 
 /// The socket has one endpoint; an agent's method names its agent in the parameters.

@@ -77,6 +77,22 @@ async fn the_default_servers_token_is_not_shown_to_others() {
     assert_eq!((found.auth, found.token_present), (Some(Auth::Required), false));
 }
 
+#[test]
+fn no_token_goes_to_another_machine() {
+    let home = home_with(&[("rpc-9000.token", 0o600, "right")]);
+    for environment in [
+        Environment { api_key: None, home: Some(home.path().into()) },
+        Environment { api_key: Some("key".into()), home: None },
+    ] {
+        for (host, expected) in
+            [("127.0.0.1", true), ("[::1]", true), ("127.0.0.2", false), ("example.com", false)]
+        {
+            let found = token_for(&environment, host, 9000).unwrap().token;
+            assert_eq!(found.is_some(), expected, "{host}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_token_file_that_cannot_be_trusted_is_reported() {
     let server = nexus(false).await;

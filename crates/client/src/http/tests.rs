@@ -197,15 +197,33 @@ fn a_found_token_is_for_this_machine_only() {
         assert_eq!(client.unwrap().authorization.is_some(), expected, "{url}");
     };
     for url in
-        ["http://127.0.0.1:8765", "http://localhost:1/", "http://[::1]:9", "http://127.8.8.8"]
+        ["http://127.0.0.1:8765", "http://localhost:1/", "http://LocalHost", "http://[::1]:9"]
     {
         check(url, true);
     }
-    for url in ["http://example.com:8765", "http://10.0.0.1:8765", "http://127.0.0.1.example.com"] {
+    for url in [
+        "http://example.com:8765",
+        "http://10.0.0.1:8765",
+        "http://127.0.0.1.example.com",
+        "http://127.0.0.2:8765",
+    ] {
         check(url, false);
     }
     let given = NexusClient::builder().url("http://example.com").token("secret").build().unwrap();
     assert!(given.authorization.is_some());
+}
+
+/// The other address of that name may be somebody else's.
+#[test]
+fn localhost_is_the_address_that_servers_have() {
+    for (url, expected) in [
+        ("http://localhost:8765/", "http://127.0.0.1:8765"),
+        ("http://LOCALHOST", "http://127.0.0.1:80"),
+        ("http://[::1]:9", "http://[::1]:9"),
+        ("http://example.com:9", "http://example.com:9"),
+    ] {
+        assert_eq!(NexusClient::builder().url(url).build().unwrap().origin, expected);
+    }
 }
 
 #[test]

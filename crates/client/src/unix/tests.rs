@@ -137,3 +137,12 @@ async fn failures() {
     let error = client.list_agents().await.unwrap_err();
     assert!(error.to_string().ends_with("No such file or directory (os error 2)"), "{error}");
 }
+
+#[test]
+fn only_a_server_of_ours_is_spoken_to() {
+    for (owner, us, expected) in
+        [(1000, 1000, true), (0, 1000, true), (1001, 1000, false), (1000, 0, false)]
+    {
+        assert_eq!(check_peer(owner, us).is_ok(), expected, "{owner} {us}");
+    }
+}

@@ -32,8 +32,9 @@ pub struct ServerArgs {
     /// Host of the server. Only a server on this machine is sent a token that was not given with --api-key.
     #[arg(long, global = true, help_heading = "Server", default_value = "127.0.0.1")]
     pub host: String,
-    /// Token of the server or of an agent. Without it: the variable NEXUS3_API_KEY, else the file rpc-PORT.token
-    /// (rpc.token for port 8765), else the file rpc.token, both in NEXUS3_HOME or ~/.nexus3.
+    /// Token of the server or of an agent. Without it: the variable NEXUS3_API_KEY, else the port's own file,
+    /// rpc-PORT.token (rpc.token for port 8765) in NEXUS3_HOME or ~/.nexus3. Other users can see a command line while
+    /// it runs; they cannot see the variable or the file.
     #[arg(long, global = true, help_heading = "Server", value_name = "TOKEN")]
     pub api_key: Option<String>,
 }
@@ -117,7 +118,7 @@ pub enum RpcCommand {
     Call(CallArgs),
     /// Looks for servers on many ports of the host and lists them with their agents.
     ///
-    /// Tries the token of each port's own file, else that of --api-key or NEXUS3_API_KEY. "auth" tells how the server
+    /// Tries the token of each port's own file, else that of --api-key or NEXUS3_API_KEY, and none on another machine. "auth" tells how the server
     /// took it: ok, required (there was none), invalid_token, or disabled (it asks for none).
     Scan(ScanArgs),
 }

@@ -1,5 +1,6 @@
 //! The command line: `nexus3 rpc`, what every command says of itself, and its documents.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nexus_testkit::Reply;
@@ -273,6 +274,30 @@ async fn a_token_that_is_not_taken_is_named_by_where_it_came_from() {
         "the server at {at} wants a token, and there is none in NEXUS3_API_KEY or in {own}"
     );
     assert!(said.contains(&why) && said.contains(&next), "{said}");
+}
+
+/// Who listens on a port of his own must not be handed the token of the server on another.
+#[tokio::test]
+async fn a_token_goes_to_its_own_port_alone() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let world = Setup::new().world().await;
+    let file = world.home().join("rpc.token");
+    std::fs::write(&file, "nxk_of_8765").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 4096];
+        let count = stream.read(&mut asked).await.unwrap();
+        let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        String::from_utf8_lossy(&asked[..count]).to_lowercase()
+    };
+    let line = ["rpc", "-p", &port, "list"];
+    let (output, asked) = tokio::join!(run(&world, &line), serving);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(asked.starts_with("post /rpc") && !asked.contains("nxk_"), "{asked}");
 }
 
 #[tokio::test]
