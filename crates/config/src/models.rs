@@ -185,8 +185,15 @@ impl ModelCatalog {
             .find(|service| service.entry.name == provider && !rest.is_empty())
         {
             Some(service) => {
-                let known = service.entry.models.iter().find(|model| model.alias == rest).cloned();
-                Ok((service, known.unwrap_or_else(|| undescribed(rest, &service.entry.backend))))
+                let ProviderEntry { models, backend, .. } = &service.entry;
+                match models.iter().find(|model| model.alias == rest) {
+                    Some(model) => Ok((service, model.clone())),
+                    // Whoever may call the server names models; the files it opens are named by its owner.
+                    None if matches!(backend, Backend::Local) && rest.contains('/') => {
+                        Err(path_of_caller(name, provider))
+                    }
+                    None => Ok((service, undescribed(rest, backend))),
+                }
             }
             None if self.services.is_empty() => Err(ModelError::NoneConfigured),
             None => Err(ModelError::Unknown { name: name.into(), known: self.known() }),
@@ -229,6 +236,14 @@ impl ModelCatalog {
         let built = providers::build(&settings).map_err(|error| unusable(error.to_string()))?;
         Ok(service.built.get_or_init(|| built).clone())
     }
+}
+
+fn path_of_caller(name: &str, provider: &str) -> ModelError {
+    let reason = format!(
+        "the file of a model is named in the configuration alone: give it an alias under providers.{provider}.models, \
+         as in {{\"mine\": {{\"id\": \"/path/to/model.gguf\"}}}}, and ask for that"
+    );
+    ModelError::Unusable { name: name.into(), reason }
 }
 
 /// Names listed when an unknown one was asked for.

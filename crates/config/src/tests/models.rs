@@ -346,6 +346,27 @@ fn a_local_model_is_named_by_path_or_by_name() {
     check(two, Some("local/Other"), ("local/Other", "Other", 8192));
 }
 
+/// Whoever may call the server, or bring a project along, must not choose which files it opens.
+#[test]
+fn the_file_of_a_local_model_is_named_by_its_provider_alone() {
+    let models = json!({"own": {"id": "/m/own.gguf"}});
+    let named = |name: &str| {
+        let path = json!({"providers": {"local": {"models": models}}, "default_model": name});
+        let catalog = here(&path, &[], false, true);
+        [Some(name), None].map(|asked| catalog.resolve(asked).map(|model| model.id))
+    };
+    for path in ["local//etc/passwd", "local/./x", "local/../x", "local/a/b", "local//m/own.gguf"] {
+        for refused in named(path) {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("in the configuration alone"), "{path}: {error}");
+            assert!(error.contains("providers.local.models"), "{path}: {error}");
+        }
+    }
+    for name in ["own", "local/own"] {
+        assert!(named(name).into_iter().all(|id| id.is_ok_and(|id| id == "/m/own.gguf")), "{name}");
+    }
+}
+
 #[test]
 fn what_a_local_provider_has_no_use_for_is_refused() {
     let check = |provider: Value, key: &str, reason: &str| {
