@@ -4,10 +4,11 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 /// The start of a file.
 pub struct Contents {
@@ -24,23 +25,24 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Option<Contents>>
     }
 }
 
-/// As [`read_regular`], for the file `name` in `dir`. A symbolic link that leads out of `dir` is refused: a
-/// repository must not make us read its owner's private files.
+/// As [`read_regular`], for the file `name` beneath `dir`, whose path is free of links, as `name` must be. Agents and
+/// their commands write there: a link of theirs must not make us read for them what they may not, such as another
+/// file of the directory that is closed to them. Nor does a file count that another user left where everybody may
+/// write.
 pub fn read_beneath(dir: &Path, name: &str, bytes_max: u64) -> io::Result<Option<Contents>> {
-    let opened =
-        rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .and_then(|dir| open_beneath(&dir, name));
-    match opened {
+    match open_beneath(dir, name) {
         Ok(fd) => read(fd, bytes_max).map(Some),
-        Err(error) => absent(error),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(errno) => absent(errno),
+            None => Err(error),
+        },
     }
 }
 
 /// The `depth` directories above `dir`, farthest first. One that everybody may write to (`/tmp`) is left out: there,
 /// any user of the machine could leave instructions for our agents.
 pub fn ancestors(dir: &Path, depth: usize) -> Vec<PathBuf> {
-    let shared =
-        |dir: &Path| dir.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
+    let shared = |dir: &Path| dir.metadata().is_ok_and(|meta| is_shared(meta.mode()));
     let mut found: Vec<PathBuf> = dir
         .ancestors()
         .skip(1)
@@ -56,18 +58,40 @@ pub fn ancestors(dir: &Path, depth: usize) -> Vec<PathBuf> {
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-fn open_beneath(dir: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::ResolveFlags;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(dir, name, READ, Mode::empty(), resolve) {
-            // Kernels before 5.6 and some sandboxes lack the call.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
-            opened => return opened,
+fn open_beneath(dir: &Path, name: &str) -> io::Result<OwnedFd> {
+    const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    let links = ResolveFlags::NO_SYMLINKS;
+    let mut at = rustix::fs::openat2(CWD, dir, DIRECTORY, Mode::empty(), links).map_err(explain)?;
+    let mut names = Path::new(name).iter().peekable();
+    while let Some(name) = names.next() {
+        let flags = if names.peek().is_some() { DIRECTORY } else { READ };
+        let links = links | ResolveFlags::BENEATH;
+        let next = rustix::fs::openat2(&at, name, flags, Mode::empty(), links).map_err(explain)?;
+        let (around, found) = (rustix::fs::fstat(&at)?, rustix::fs::fstat(&next)?);
+        let us = rustix::process::geteuid().as_raw();
+        if is_shared(around.st_mode) && ![us, 0].contains(&found.st_uid) {
+            return Err(refused(
+                "it belongs to another user, in a directory that everybody may write to",
+            ));
         }
+        at = next;
     }
-    rustix::fs::openat(dir, name, READ | OFlags::NOFOLLOW, Mode::empty())
+    Ok(at)
+}
+
+fn is_shared(mode: u32) -> bool {
+    mode & 0o002 != 0
+}
+
+fn explain(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP => refused("it is a link, or lies behind one, which is not followed here"),
+        error => error.into(),
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 fn read(fd: OwnedFd, bytes_max: u64) -> io::Result<Contents> {
@@ -82,16 +106,16 @@ fn read(fd: OwnedFd, bytes_max: u64) -> io::Result<Contents> {
     Ok(Contents { bytes, cut })
 }
 
-fn absent(error: rustix::io::Errno) -> io::Result<Option<Contents>> {
+fn absent(error: Errno) -> io::Result<Option<Contents>> {
     match error {
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Ok(None),
+        Errno::NOENT | Errno::NOTDIR => Ok(None),
         error => Err(error.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
     use super::*;
 
@@ -123,19 +147,52 @@ mod tests {
     }
 
     #[test]
-    fn a_link_may_lead_inside_the_directory_but_not_out_of_it() {
+    fn no_link_is_followed() {
         let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("repo");
-        std::fs::create_dir(&dir).unwrap();
-        std::fs::write(root.path().join("secret"), "key").unwrap();
-        std::fs::write(dir.join("real"), "fine").unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let dir = root.join("repo");
+        std::fs::create_dir_all(dir.join(".nexus3")).unwrap();
+        for file in ["repo/real", "repo/.nexus3/config.json", "secret"] {
+            std::fs::write(root.join(file), "fine").unwrap();
+        }
         symlink("real", dir.join("inside")).unwrap();
         symlink("../secret", dir.join("outside")).unwrap();
-        symlink(root.path().join("secret"), dir.join("absolute")).unwrap();
+        symlink(root.join("secret"), dir.join("absolute")).unwrap();
         symlink("/dev/stdin", dir.join("device")).unwrap();
-        assert_eq!(text(read_beneath(&dir, "inside", 10).unwrap()), Some(("fine".into(), false)));
-        for name in ["outside", "absolute", "device"] {
+        symlink(".nexus3", dir.join("behind")).unwrap();
+        symlink(&dir, root.join("elsewhere")).unwrap();
+        for name in ["real", ".nexus3/config.json"] {
+            let found = text(read_beneath(&dir, name, 10).unwrap());
+            assert_eq!(found, Some(("fine".into(), false)), "{name}");
+            assert!(read_beneath(&root.join("elsewhere"), name, 10).is_err(), "{name}");
+        }
+        for name in ["inside", "outside", "absolute", "device", "behind/config.json", "../secret"] {
             assert!(read_beneath(&dir, name, 10).is_err(), "{name}");
+        }
+        for name in ["missing", "missing/config.json", "real/config.json"] {
+            assert!(read_beneath(&dir, name, 10).unwrap().is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_another_user_left_where_everybody_may_write_does_not_count() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join(".nexus3")).unwrap();
+        for file in ["NEXUS.md", ".nexus3/config.json"] {
+            std::fs::write(root.join(file), "fine").unwrap();
+        }
+        let given = [".nexus3", "NEXUS.md"].map(|name| chown(root.join(name), Some(65_534), None));
+        if given.iter().any(Result::is_err) {
+            eprintln!("only root can give files away: not tried");
+            return;
+        }
+        for (mode, refused) in [(0o755, false), (0o1777, true)] {
+            std::fs::set_permissions(&root, std::fs::Permissions::from_mode(mode)).unwrap();
+            for name in ["NEXUS.md", ".nexus3/config.json"] {
+                let read = read_beneath(&root, name, 10);
+                assert_eq!(read.is_err(), refused, "{mode:o} {name}");
+            }
         }
     }
 

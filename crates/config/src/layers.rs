@@ -14,6 +14,10 @@ use crate::files;
 /// More than any configuration needs, and little enough to read at every start.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
+/// Where a project keeps its own files, and the first of them.
+pub(super) const PROJECT: &str = ".nexus3";
+const CONFIG: &str = "config.json";
+
 /// How many directories above the working directory are looked into, for configuration and, unless told otherwise,
 /// for instructions.
 pub(super) const ANCESTORS: usize = 2;
@@ -32,10 +36,10 @@ pub(super) struct Layers(Vec<Layer>);
 impl Layers {
     pub fn read(home: &Path, cwd: &Path) -> Result<Self, ConfigError> {
         let mut layers = Vec::new();
-        layers.extend(read_layer(&home.join("config.json"), None)?);
+        layers.extend(read_layer(&home.join(CONFIG), None)?);
         let trust = Trust::read(home)?;
         for dir in project_directories(home, cwd)? {
-            layers.extend(read_layer(&dir.join(".nexus3/config.json"), Some((&trust, &dir)))?);
+            layers.extend(read_layer(&dir.join(PROJECT).join(CONFIG), Some((&trust, &dir)))?);
         }
         Ok(Self(layers))
     }
@@ -80,13 +84,17 @@ fn project_directories(home: &Path, cwd: &Path) -> Result<Vec<PathBuf>, ConfigEr
     let home = home.canonicalize().ok();
     let mut directories = files::ancestors(&cwd, ANCESTORS);
     directories.push(cwd);
-    directories.retain(|dir| home.is_none() || dir.join(".nexus3").canonicalize().ok() != home);
+    directories.retain(|dir| home.is_none() || dir.join(PROJECT).canonicalize().ok() != home);
     Ok(directories)
 }
 
 /// Reads and checks one file; `project` is its directory, unless it is the user's own, and whom the user trusts.
 fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<Layer>, ConfigError> {
-    let Some(bytes) = read_config(file)? else { return Ok(None) };
+    let bytes = match project {
+        Some((_, dir)) => read_project(dir, CONFIG)?,
+        None => read_config(file)?,
+    };
+    let Some(bytes) = bytes else { return Ok(None) };
     let value = parse(file, &bytes)?;
     let key_error =
         |key: String, reason| ConfigError::Key { file: file.to_path_buf(), key, reason };
@@ -98,7 +106,7 @@ fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<La
     if let Some((trust, dir)) = project {
         let risky = keys.keys().find(|key| !UNTRUSTED_KEYS.contains(&key.as_str())).cloned();
         let (file, dir) = (file.to_path_buf(), dir.to_path_buf());
-        match (risky.or_else(|| overreach(&decoded)), trust.standing(&dir, "config.json", &bytes)) {
+        match (risky.or_else(|| overreach(&decoded)), trust.standing(&dir, CONFIG, &bytes)) {
             (None, _) | (_, Standing::Trusted) => {}
             (Some(key), Standing::Untrusted) => {
                 return Err(ConfigError::Untrusted { file, key, dir });
@@ -122,11 +130,24 @@ fn overreach(file: &File) -> Option<String> {
     Some(format!("context.instruction_files ({name})"))
 }
 
-/// The bytes of a configuration file, or nothing when it does not exist.
+/// The bytes of one of the user's own files, or nothing when it does not exist. A link to wherever it is kept is fine.
 pub(super) fn read_config(file: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
-    let read = |source| ConfigError::Read { file: file.to_path_buf(), source };
-    match files::read_regular(file, FILE_BYTES_MAX).map_err(read)? {
-        Some(contents) if contents.cut => Err(read(io::Error::new(
+    whole(file, files::read_regular(file, FILE_BYTES_MAX))
+}
+
+/// The bytes of a file that a project brings along.
+pub(super) fn read_project(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, ConfigError> {
+    let read = files::read_beneath(dir, &format!("{PROJECT}/{name}"), FILE_BYTES_MAX);
+    whole(&dir.join(PROJECT).join(name), read)
+}
+
+fn whole(
+    file: &Path,
+    read: io::Result<Option<files::Contents>>,
+) -> Result<Option<Vec<u8>>, ConfigError> {
+    let failed = |source| ConfigError::Read { file: file.to_path_buf(), source };
+    match read.map_err(failed)? {
+        Some(contents) if contents.cut => Err(failed(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!("larger than {FILE_BYTES_MAX} bytes"),
         ))),

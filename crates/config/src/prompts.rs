@@ -287,6 +287,19 @@ mod tests {
         assert_eq!(tree.bodies(), ["fine"]);
     }
 
+    /// Whoever may write here is not always who may read everything here.
+    #[test]
+    fn a_link_to_a_neighbour_is_not_followed_either() {
+        let files = [("a/b/c/key", "secret"), ("a/b/c/README.md", "plain")];
+        let linked = tree(&files);
+        symlink("key", linked.path("a/b/c/NEXUS.md")).unwrap();
+        assert_eq!(linked.bodies(), ["plain"]);
+        let tree = tree(&files);
+        fs::rename(tree.path("a/b/c"), tree.path("a/b/moved")).unwrap();
+        symlink("moved", tree.path("a/b/c")).unwrap();
+        assert_eq!(tree.bodies(), [""; 0]);
+    }
+
     #[test]
     fn bytes_that_are_not_utf8_are_replaced() {
         let tree = tree(&[]);

@@ -87,7 +87,7 @@ pub fn trust(home: &Path, dir: &Path) -> Result<PathBuf, ConfigError> {
     }
     let mut files = BTreeMap::new();
     for name in FILES {
-        if let Some(bytes) = layers::read_config(&dir.join(".nexus3").join(name))? {
+        if let Some(bytes) = layers::read_project(&dir, name)? {
             files.insert(name.to_owned(), digest(&bytes));
         }
     }
