@@ -33,6 +33,7 @@ pub mod store;
 pub mod tokens;
 pub mod tool;
 pub mod turn;
+pub mod visible;
 mod waits;
 
 pub use agent::Agent;

@@ -33,7 +33,7 @@ use approve::Approver;
 
 use crate::cli::{Cli, ExecArgs};
 use crate::input;
-use crate::output::{complain, print};
+use crate::output::{complain, print_json, say};
 use crate::rpc;
 use crate::serve;
 use crate::signals::Signals;
@@ -251,10 +251,10 @@ impl Printer {
         if !text.is_empty() {
             self.ends_with_newline = text.ends_with('\n');
         }
-        print(text)
+        say(text)
     }
 
     fn line(&self, message: &[u8]) -> anyhow::Result<()> {
-        print([message, b"\n"].concat())
+        print_json(format!("{}\n", String::from_utf8_lossy(message)))
     }
 }

@@ -12,7 +12,7 @@ use nexus_server::transport::memory::MemoryConnection;
 use serde_json::json;
 
 use crate::model;
-use crate::output::{complain, print};
+use crate::output::{complain, print, say};
 use crate::signals::Signals;
 use crate::wiring::Wired;
 
@@ -43,7 +43,7 @@ pub async fn greet(wired: &Wired) {
     if let Ok(model) = wired.engine.models.resolve(None) {
         let (alias, provider) = (model.alias, model.provider_name);
         // Where nobody reads it the turn ends with the first word, and says so to nobody.
-        let _ = print(format!("You to {alias} ({provider}): {GREETING}\n"));
+        let _ = say(format!("You to {alias} ({provider}): {GREETING}\n"));
     }
     if let Err(error) = turn(wired).await {
         complain(format_args!("Error: {error:#}"));
@@ -88,7 +88,7 @@ impl Printer {
             Some(STREAM_DATA) => {
                 let data: StreamData = serde_json::from_str(params)?;
                 self.first_word.get_or_insert_with(|| self.started.elapsed());
-                print(data.chunk.as_bytes())?;
+                say(&data.chunk)?;
             }
             Some(STREAM_EVENT) => {
                 let event: StreamEvent = serde_json::from_str(params)?;

@@ -27,7 +27,7 @@ use nexus_store::SqliteStore;
 use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
-use output::{READER_GONE, ReaderGone, complain, print};
+use output::{READER_GONE, ReaderGone, complain, print, say};
 use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
@@ -118,13 +118,13 @@ fn trust(args: &TrustArgs) -> anyhow::Result<ExitCode> {
     let dir = args.dir.as_deref().unwrap_or_else(|| ".".as_ref());
     if args.list {
         for dir in nexus_config::trusted(&home)? {
-            print(format!("{}\n", dir.display()))?;
+            say(format!("{}\n", dir.display()))?;
         }
     } else if args.remove {
         let removed = nexus_config::untrust(&home, dir)?;
         print(if removed { "no longer trusted\n" } else { "was not trusted\n" })?;
     } else {
-        print(format!("trusted: {}\n", nexus_config::trust(&home, dir)?.display()))?;
+        say(format!("trusted: {}\n", nexus_config::trust(&home, dir)?.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,7 @@ use nexus_config::BUILT_IN;
 use nexus_core::embed::Embedder as _;
 use serde_json::json;
 
-use crate::output::{complain, print};
+use crate::output::{complain, print_json, say};
 use crate::signals::Signals;
 use crate::wiring;
 
@@ -58,13 +58,13 @@ pub async fn run(args: ModelArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         ModelCommand::List => list(&directory)?,
         ModelCommand::Path { name } => {
-            print(format!("{}\n", installed(&directory, name)?.display()))?;
+            say(format!("{}\n", installed(&directory, name)?.display()))?;
         }
         ModelCommand::Remove { name } => {
             let file = installed(&directory, name)?;
             fs::remove_file(&file)
                 .with_context(|| format!("{} cannot be removed", file.display()))?;
-            print(format!("removed {}\n", file.display()))?;
+            say(format!("removed {}\n", file.display()))?;
         }
         ModelCommand::Pull { file } => {
             let mut signals = Signals::listen()?;
@@ -77,7 +77,7 @@ pub async fn run(args: ModelArgs) -> anyhow::Result<ExitCode> {
             let (model, dimensions) = (embedder.model_id().to_owned(), embedder.dimensions());
             let vectors = embedder.embed(text).await?;
             let answer = json!({"model": model, "dimensions": dimensions, "vectors": vectors});
-            print(format!("{answer}\n"))?;
+            print_json(format!("{answer}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -91,7 +91,7 @@ pub async fn pull(
 ) -> anyhow::Result<bool> {
     let target = default_file(directory);
     if file.is_none() && fetch::is_default(&target)? {
-        print(format!("{} is here already\n", target.display()))?;
+        say(format!("{} is here already\n", target.display()))?;
         return Ok(true);
     }
     let workshop = fetch::Workshop::open(directory)?;
@@ -100,7 +100,7 @@ pub async fn pull(
     tokio::select! {
         installed = work => {
             let installed = installed?;
-            print(format!("installed {}\n", installed.display()))?;
+            say(format!("installed {}\n", installed.display()))?;
             Ok(true)
         }
         () = signals.next() => {
@@ -127,7 +127,7 @@ fn list(directory: &Path) -> anyhow::Result<()> {
     for file in files {
         let bytes = fs::metadata(&file)?.len();
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        print(format!("{name}\t{bytes}\t{}\n", file.display()))?;
+        say(format!("{name}\t{bytes}\t{}\n", file.display()))?;
     }
     Ok(())
 }

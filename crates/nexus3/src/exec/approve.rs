@@ -1,12 +1,12 @@
 //! Who answers when the agent of `nexus3 exec` needs leave: nobody, the person at the terminal, or a yes to everything.
 
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use nexus_core::approval::ApprovalMode;
+use nexus_core::visible;
 use nexus_protocol::Target;
 use nexus_protocol::api::Api as _;
 use nexus_protocol::permission::{
@@ -121,9 +121,10 @@ fn ask(
     keyboard: &mut impl BufRead,
     screen: &mut impl Write,
 ) -> io::Result<ApprovalDecision> {
-    let (agent, tool) = (shown(&question.agent_id), shown(&question.tool));
-    let arguments = shown(&question.arguments.to_string());
-    let reason = shown(&question.reason);
+    // A model's words: none of them may pass for ours.
+    let (agent, tool) = (visible::line(&question.agent_id), visible::line(&question.tool));
+    let arguments = question.arguments.to_string();
+    let (arguments, reason) = (visible::line(&arguments), visible::line(&question.reason));
     write!(screen, "\n{agent} calls {tool} {arguments}\nIt asks to {reason}.\n")?;
     loop {
         write!(screen, "Allow it? y (once), n (no), always (while the agent lives): ")?;
@@ -139,20 +140,6 @@ fn ask(
             _ => {}
         }
     }
-}
-
-/// A model's words on a person's screen: what would move the cursor, hide or reorder text is spelled out.
-fn shown(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let reorders = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        if c.is_control() || reorders {
-            let _ = write!(out, "{}", c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -204,7 +191,7 @@ mod tests {
         assert_eq!(
             asked,
             "\n.1 calls exec {\"argv\":[\"ls\",\"\\u001b[2J\\u{9b}\\u{202e}x\"]}\n\
-             It asks to run a command with exec in /a\\u{a}b.\n"
+             It asks to run a command with exec in /a\\nb.\n"
         );
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use nexus_core::visible;
 use nexus_protocol::Id;
 use nexus_server::calls::{CallLog, EndedCall};
 
 use super::queue::Queue;
-use super::{escaped, time_for_people};
+use super::time_for_people;
 use crate::cli::LogFormat;
 
 pub struct Calls {
@@ -44,7 +45,7 @@ fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &EndedCall<'_>) {
     );
     put_string(line, call.method);
     line.extend_from_slice(b",\"id\":");
-    line.extend_from_slice(call.id.map_or("null", Id::as_json).as_bytes());
+    line.extend_from_slice(visible::json(call.id.map_or("null", Id::as_json)).as_bytes());
     line.extend_from_slice(b",\"duration_ms\":");
     put_thousandths(line, call.duration.as_micros() as u64);
     match call.error {
@@ -57,7 +58,8 @@ fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &EndedCall<'_>) {
 }
 
 fn write_text(line: &mut Vec<u8>, call: &EndedCall<'_>) {
-    let (method, id) = (escaped(call.method), escaped(call.id.map_or("null", Id::as_json)));
+    let id = call.id.map_or("null", Id::as_json);
+    let (method, id) = (visible::line(call.method), visible::line(id));
     let _ = write!(
         line,
         "{} INFO  RPC Request method={method} id={id} duration_ms=",
@@ -106,8 +108,8 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     } else {
-        // Writing to memory does not fail.
-        let _ = serde_json::to_writer(out, text);
+        let text = serde_json::Value::from(text).to_string();
+        out.extend_from_slice(visible::json(&text).as_bytes());
     }
 }
 

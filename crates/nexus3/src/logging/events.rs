@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use nexus_core::visible;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::Record;
@@ -12,7 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::{escaped, time_for_people};
+use super::time_for_people;
 use crate::cli::LogFormat;
 
 /// Makes a line of an event.
@@ -47,16 +48,16 @@ where
             LogFormat::Json => {
                 let timestamp = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
                 let (message, data) = (Value::from(message), Value::from(data));
-                writeln!(
-                    out,
+                let line = format!(
                     r#"{{"timestamp":"{timestamp}","level":"{level}","message":{message},"data":{data}}}"#
-                )
+                );
+                writeln!(out, "{}", visible::json(&line))
             }
             LogFormat::Text => {
-                write!(out, "{} {level:5} {}", time_for_people(), escaped(message))?;
+                write!(out, "{} {level:5} {}", time_for_people(), visible::line(message))?;
                 for (name, value) in &data {
                     match value {
-                        Value::String(text) => write!(out, " {name}={}", escaped(text))?,
+                        Value::String(text) => write!(out, " {name}={}", visible::line(text))?,
                         other => write!(out, " {name}={other}")?,
                     }
                 }

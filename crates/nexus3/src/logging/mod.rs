@@ -4,7 +4,6 @@ mod calls;
 mod events;
 mod queue;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -95,37 +94,4 @@ impl io::Write for Out {
 
 fn time_for_people() -> impl fmt::Display {
     Timestamp::now().strftime("%H:%M:%S").to_string()
-}
-
-/// Text for a person's terminal: what a caller wrote must not end the line, nor move the cursor.
-fn escaped(text: &str) -> Cow<'_, str> {
-    let shown = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().count() == 1;
-    if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) || text.chars().all(shown) {
-        return text.into();
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if shown(c) { out.push(c) } else { out.extend(c.escape_debug()) }
-    }
-    out.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_moves_a_terminal_is_escaped() {
-        for (text, expected) in [
-            ("send", "send"),
-            ("zwölf \u{1f600}", "zwölf \u{1f600}"),
-            (r#""a\"b""#, r#""a\"b""#),
-            ("a\nb\r\t", r"a\nb\r\t"),
-            ("\u{1b}[2J", r"\u{1b}[2J"),
-            ("\u{9b}2J\u{7f}\0", r"\u{9b}2J\u{7f}\0"),
-            ("\u{202e}", r"\u{202e}"),
-        ] {
-            assert_eq!(escaped(text), expected);
-        }
-    }
 }

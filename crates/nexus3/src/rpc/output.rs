@@ -6,43 +6,49 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use nexus_client::CallError;
 use nexus_client::token::{self, Environment};
+use nexus_core::visible;
 use nexus_protocol::RpcError;
 use serde_json::Value;
 
 use super::args::ServerArgs;
-use crate::output::failed;
+use crate::output::{failed, for_screen};
 
 const SPINNER_TICK: Duration = Duration::from_millis(100);
 
-/// Where answers go. Indented for people, one line for programs.
+/// Where answers go. To people indented, and so that nothing in them steers their terminal; to programs in one line.
 pub struct Output<W> {
     writer: W,
-    indented: bool,
+    is_terminal: bool,
 }
 
 impl Output<Stdout> {
     pub fn stdout() -> Self {
         let writer = io::stdout();
-        let indented = writer.is_terminal();
-        Self { writer, indented }
+        let is_terminal = writer.is_terminal();
+        Self { writer, is_terminal }
     }
 }
 
 impl<W: Write> Output<W> {
     #[cfg(test)]
     pub fn to(writer: W) -> Self {
-        Self { writer, indented: false }
+        Self { writer, is_terminal: false }
     }
 
     pub fn json(&mut self, value: &Value) -> anyhow::Result<()> {
-        match self.indented {
-            true => self.text(&format!("{value:#}\n")),
-            false => self.text(&format!("{value}\n")),
-        }
+        let text = match self.is_terminal {
+            true => format!("{value:#}\n"),
+            false => format!("{value}\n"),
+        };
+        self.write(&visible::json(&text))
     }
 
-    /// Writes `text` as it is, and at once.
+    /// Writes what an agent says, at once.
     pub fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        self.write(&for_screen(text, self.is_terminal))
+    }
+
+    fn write(&mut self, text: &str) -> anyhow::Result<()> {
         self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush()).map_err(failed)
     }
 }
@@ -117,7 +123,7 @@ fn wrong_token(error: &RpcError, server: &ServerArgs) -> String {
     let file = token::file_name(server.port);
     format!(
         "{message} ({code}): {why}\n  \
-         Its own is in the file {file} of the home it was started with (its log names the path): give that with --api-key, or set NEXUS3_HOME."
+         Its own is in the file {file} of the home it was started with (its log names the path): put that into NEXUS3_API_KEY, or set NEXUS3_HOME."
     )
 }
 

@@ -165,6 +165,53 @@ async fn a_person_is_asked_on_the_terminal() {
     }
 }
 
+/// What a command prints on a terminal.
+async fn on_a_terminal(world: &World, line: &str) -> String {
+    let (mut process, stdin, mut stdout) =
+        Process::spawn(world.shell(&format!("{ON_A_TERMINAL} {line}")));
+    drop(stdin);
+    let mut shown = Vec::new();
+    within("the end", stdout.read_to_end(&mut shown)).await.unwrap();
+    assert_eq!(process.exit().await.code(), Some(0), "{}", process.log().text());
+    String::from_utf8(shown).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_model_says_cannot_steer_the_terminal() {
+    let server = Server::start().await;
+    let (world, port) = (&server.world, server.address.port());
+    let evil = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\r\u{7f}\u{202e}";
+    let spelled = "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{9b}31m\\r\\u{7f}\\u{202e}";
+    let said = format!("a\n\tü {evil} b");
+    for (line, shown_as) in [
+        ("exec Hi".to_string(), spelled),
+        ("exec --json Hi".to_string(), "\\u009b31m"),
+        (format!("rpc -p {port} send main Hi"), "\\u009b31m"),
+        (format!("rpc -p {port} send main Hi --stream"), spelled),
+    ] {
+        world.model.push(Reply::text(said.clone()));
+        let shown = on_a_terminal(world, &line).await;
+        // Those of a spinner are ours: they stand before the first word.
+        let (_, words) = shown.rsplit_once("ü ").unwrap();
+        let words = words.replace("\r\n", "\n");
+        assert!(words.contains(shown_as), "{line}: {words:?}");
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!words.contains(steers), "{line}: {words:?}");
+    }
+    // What it says to a program is what it said.
+    world.model.push(Reply::text(said.clone()));
+    assert_eq!(exec(world, &["Hi"]).await.stdout, format!("{said}\n"));
+    world.model.push(Reply::text(said.clone()));
+    let port = port.to_string();
+    let streamed = server.cli(["rpc", "-p", &port, "send", "main", "Hi", "--stream"]).await;
+    assert_eq!(streamed.stdout, format!("{said}\n"));
+    // What goes wrong is for people, wherever it is shown.
+    world.model.push(Reply::status(400).message(evil));
+    let failed = exec(world, &["Hi"]).await;
+    assert!(failed.stderr.contains("\\u{9b}31m"), "{failed:?}");
+    assert!(!failed.stderr.contains(|c: char| c.is_control() && c != '\n'), "{failed:?}");
+}
+
 #[tokio::test]
 async fn nobody_is_waited_for_where_there_is_no_terminal() {
     let world = Setup::new().world().await;

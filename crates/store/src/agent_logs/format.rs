@@ -1,15 +1,20 @@
-//! How log entries look on paper.
+//! How log entries look on paper. People show them on a terminal (`cat`, `tail -f`), so what others said must not steer
+//! it.
 
 use std::fmt::Write as _;
 
 use nexus_core::message::{Message, Role};
+use nexus_core::visible;
 
 /// An entry of `context.md`: what was said, by whom and when.
 pub(super) fn context(message: &Message, out: &mut String) {
     heading(message, out);
     body(&message.content, out);
     for call in &message.tool_calls {
-        push(out, format_args!("→ `{}` ({})\n\n", call.name, call.id));
+        push(
+            out,
+            format_args!("→ `{}` ({})\n\n", visible::line(&call.name), visible::line(&call.id)),
+        );
     }
 }
 
@@ -25,20 +30,17 @@ pub(super) fn verbose(message: &Message, out: &mut String) {
         ("stands for messages", meta.covers.map(|count| count.to_string())),
     ];
     for (name, fact) in facts.iter().filter_map(|(name, fact)| Some((name, fact.as_ref()?))) {
-        push(out, format_args!("- {name}: {fact}\n"));
+        push(out, format_args!("- {name}: {}\n", visible::line(fact)));
     }
     if facts.iter().any(|(_, fact)| fact.is_some()) {
         out.push('\n');
     }
     body(&message.content, out);
     for call in &message.tool_calls {
-        push(
-            out,
-            format_args!(
-                "→ `{}` ({})\n\n```json\n{:#}\n```\n\n",
-                call.name, call.id, call.arguments
-            ),
-        );
+        let (name, id) = (visible::line(&call.name), visible::line(&call.id));
+        let arguments = format!("{:#}", call.arguments);
+        let arguments = visible::json(&arguments);
+        push(out, format_args!("→ `{name}` ({id})\n\n```json\n{arguments}\n```\n\n"));
     }
 }
 
@@ -55,7 +57,7 @@ fn heading(message: &Message, out: &mut String) {
 
 fn body(content: &str, out: &mut String) {
     if !content.is_empty() {
-        out.push_str(content.trim_end_matches('\n'));
+        out.push_str(&visible::text(content.trim_end_matches('\n')));
         out.push_str("\n\n");
     }
 }

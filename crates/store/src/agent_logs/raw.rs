@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::logs::{RAW_TARGET, TURN_SPAN};
+use nexus_core::visible;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -119,9 +120,8 @@ impl Event {
         }
         let mut line = Map::from_iter([("at".to_string(), Value::from(format!("{:.3}", self.at)))]);
         line.extend(self.fields);
-        let mut text = Value::Object(line).to_string();
-        text.push('\n');
-        text
+        let text = Value::Object(line).to_string();
+        format!("{}\n", visible::json(&text))
     }
 }
 
