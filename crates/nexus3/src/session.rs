@@ -1,8 +1,8 @@
 //! `nexus3 session`: sessions to files and back, straight from the store; no server is needed, and one may run.
 
-use std::fs::OpenOptions;
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,14 +10,15 @@ use crate::session_file::{self, Import, SessionFile};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use nexus_config::{Config, ModelCatalog};
-use nexus_core::AgentId;
 use nexus_core::permission::{Level, Preset};
 use nexus_core::provider::Models as _;
 use nexus_core::store::{AgentStore as _, SessionStore as _};
+use nexus_core::{AgentId, paths};
 use nexus_store::SqliteStore;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use serde_json::json;
 
-use crate::output::{complain, print};
+use crate::output::{complain, print_json};
 use crate::wiring;
 
 /// What an imported session may do unless somebody says otherwise.
@@ -86,18 +87,37 @@ async fn export(store: &SqliteStore, name: &str, output: Option<&Path>) -> anyho
     let (session, messages) = found.with_context(|| format!("there is no session {name}"))?;
     let text = format!("{:#}\n", session_file::export(&session, &messages)?);
     match output {
-        None => print(text)?,
+        None => print_json(text)?,
         Some(path) => write_private(path, &text)
             .with_context(|| format!("{} cannot be written", path.display()))?,
     }
     Ok(())
 }
 
+/// Writes a file that is its owner's alone, whatever had the name before: it is made beside it and takes the name when it
+/// is whole. So who may read the old file, or has it open, sees nothing of the new one, and a link that somebody laid
+/// there is replaced and not followed. What is no file, such as a pipe or /dev/stdout, is written to as it is.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    let found = fs::symlink_metadata(path);
+    let is_channel = found.is_ok_and(|found| !found.is_file() && !found.is_symlink())
+        || paths::of_kernel(&std::path::absolute(path)?);
+    if is_channel {
+        return File::options().write(true).open(path)?.write_all(text.as_bytes());
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = File::open(parent.unwrap_or(Path::new(".")))?;
+    let draft = format!(".nexus3-{:016x}.tmp", RandomState::new().build_hasher().finish());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(&dir, &draft, flags, Mode::RUSR | Mode::WUSR)?);
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| Ok(rustix::fs::renameat(&dir, &draft, &dir, name)?));
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(&dir, &draft, AtFlags::empty());
+    }
+    written.and_then(|()| dir.sync_all())
 }
 
 async fn import(store: &SqliteStore, home: &Path, args: ImportArgs) -> anyhow::Result<()> {
@@ -129,7 +149,7 @@ async fn import(store: &SqliteStore, home: &Path, args: ImportArgs) -> anyhow::R
             .with_context(|| format!("{} was not imported", path.display()))?;
         let imported = json!({"imported": true, "session_name": name.as_str(), "message_count": file.messages.len(),
             "permission_level": level.name(), "cwd": cwd});
-        print(format!("{imported}\n"))?;
+        print_json(format!("{imported}\n"))?;
     }
     Ok(())
 }

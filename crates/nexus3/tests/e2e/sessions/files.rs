@@ -43,6 +43,26 @@ async fn a_session_goes_to_a_file_and_back() {
     assert_eq!(serde_json::from_str::<Value>(&fs::read_to_string(&path).unwrap()).unwrap(), file);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
+    // What was there before, and who may read it, does not matter; nor does a link lead elsewhere.
+    let (open, precious) = (server.world.work().join("open.json"), server.world.path("precious"));
+    fs::write(&open, "{}").unwrap();
+    fs::write(&precious, "precious").unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::symlink(&precious, server.world.work().join("link.json")).unwrap();
+    let old = fs::File::open(&open).unwrap();
+    for name in ["open.json", "link.json"] {
+        let written = server.cli(["session", "export", "a", "-o", name]).await;
+        assert_eq!(written.code, Some(0), "{written:?}");
+        let found = server.world.work().join(name).symlink_metadata().unwrap();
+        assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600, "{name}");
+    }
+    assert_eq!(std::io::read_to_string(old).unwrap(), "{}", "who had it open sees nothing new");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    let printed_again = server.cli(["session", "export", "a", "-o", "/dev/stdout"]).await;
+    assert_eq!(printed_again.stdout, printed.stdout);
+    let names = fs::read_dir(server.world.work()).unwrap().count();
+    assert_eq!(names, ["a.json", "open.json", "link.json", "sub"].len(), "no draft is left");
+
     let answer = imported(&server, &["a.json", "--name", "b"]).await;
     let expected = json!({"imported": true, "session_name": "b", "message_count": 4,
         "permission_level": "sandboxed", "cwd": work});
