@@ -122,7 +122,7 @@ pub struct Context {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// A loopback name: `127.0.0.1`, `localhost` or `::1`.
+    /// `127.0.0.1`, `::1`, or `localhost` for both.
     pub host: String,
     pub port: u16,
     /// Turns that run at once.
@@ -281,7 +281,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
     let socket = written.socket.map(place).transpose();
     let socket = socket.map_err(|reason| Fault::new(&["server", "socket"], reason))?;
     Ok(Server {
-        host: written.host.map_or("127.0.0.1", |it| it.0).into(),
+        host: written.host.map_or("localhost", |it| it.0).into(),
         // The schema's range is that of a port.
         port: written.port.map_or(8765, |it| it.0 as u16),
         max_concurrent: written.max_concurrent.map_or(32, |it| it.0 as usize),

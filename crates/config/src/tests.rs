@@ -97,7 +97,7 @@ fn without_files_everything_has_its_default() {
     let names = ["NEXUS.md", "AGENTS.md", "CLAUDE.md", "README.md"].map(String::from).to_vec();
     assert_eq!(config.context, Context { ancestor_depth: 2, instruction_files: names });
     let server = Server {
-        host: "127.0.0.1".into(),
+        host: "localhost".into(),
         port: 8765,
         max_concurrent: 32,
         max_queued: 1024,

@@ -67,7 +67,7 @@ pub struct ServeArgs {
 
 #[derive(Args, Clone)]
 pub struct ServeOptions {
-    /// Host to bind to: 127.0.0.1, localhost or ::1
+    /// Host to bind to: localhost (both loopback addresses, the default), 127.0.0.1 or ::1
     #[arg(long)]
     pub host: Option<String>,
     /// Model for agents that name none

@@ -11,6 +11,7 @@ mod input;
 mod logging;
 mod model;
 mod output;
+mod port;
 mod rpc;
 mod serve;
 mod session;

@@ -1,29 +1,28 @@
 //! `nexus3 serve` and `nexus3 --stdio`.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use nexus_config::Config;
 use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
-use nexus_server::transport::http::{self, HttpServer, Limits};
+use nexus_server::transport::http::{HttpServer, Limits};
 use nexus_server::transport::stdio;
 use nexus_server::transport::unix::{self, BindError, UnixServer};
 use nexus_store::agent_logs::{AgentLogFiles, Options as LogOptions};
 use nexus_tools::sandbox::Launcher;
-use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
 use crate::greet;
 use crate::logging::{self, Log};
+use crate::port::Port;
 use crate::signals::Signals;
 use crate::wiring::{self, Logs, OpenStore, Wired};
 
@@ -32,9 +31,6 @@ const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
 
 /// Connections that do not end after the turns' grace period are left behind after this long.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
-
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1024;
 
 pub async fn serve(
     port: Option<u16>,
@@ -50,8 +46,9 @@ pub async fn serve(
     let agent_logs = agent_logs(&options)?;
     let log = logging::init(options.log_format, options.verbose, &agent_logs);
     // The port first: a second server on it must fail before it touches anything.
-    let bound = bind(&config, port, &options)?;
-    let address = bound.local_addr()?;
+    let host = options.host.as_deref().unwrap_or(&config.server.host);
+    let port = Port::take(host, port.unwrap_or(config.server.port))?;
+    let address = port.address();
     let socket = open_socket(&config, &options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
@@ -63,7 +60,7 @@ pub async fn serve(
         return close(&wired, Some(&agent_logs)).await.map(|()| ExitCode::SUCCESS);
     }
     // After the token: who waits for the port and then reads the file must not find that of a server that died.
-    let listener = bound.listen(BACKLOG).map_err(|error| unbindable(address, error))?;
+    let listeners = port.listen()?;
     announce(
         address,
         token_file.as_ref().map(TokenFile::path),
@@ -81,7 +78,7 @@ pub async fn serve(
     let agents = wired.engine.agents.clone();
     let born = move |id: AgentId| agents.clone().birth(id);
     let server = HttpServer::new(
-        listener,
+        listeners,
         wired.dispatcher.clone(),
         Auth::new(token, wired.agent_tokens.clone(), born),
         limits(&config),
@@ -209,37 +206,6 @@ fn agent_logs(options: &ServeOptions) -> anyhow::Result<AgentLogFiles> {
     AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")
 }
 
-/// The port, taken but not yet open: whoever connects is refused until it listens.
-fn bind(config: &Config, port: Option<u16>, options: &ServeOptions) -> anyhow::Result<TcpSocket> {
-    let host = options.host.as_deref().unwrap_or(&config.server.host);
-    let Some(address) = http::loopback(host) else {
-        bail!("host {host} is refused: this server binds only to 127.0.0.1, localhost or ::1");
-    };
-    let address = SocketAddr::new(address, port.unwrap_or(config.server.port));
-    // First for ourselves alone: two sockets that may share a port can both be bound until one of them listens. Where
-    // connections of a server that ended are not forgotten yet, only a shared one can be had.
-    bind_to(address, false)
-        .or_else(|_| bind_to(address, true))
-        .map_err(|error| unbindable(address, error))
-}
-
-fn bind_to(address: SocketAddr, shared: bool) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(shared)?;
-    socket.bind(address)?;
-    Ok(socket)
-}
-
-fn unbindable(address: SocketAddr, error: io::Error) -> anyhow::Error {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow!(
-            "port {0} is in use; see who has it with: nexus3 rpc detect -p {0}",
-            address.port()
-        ),
-        _ => anyhow::Error::new(error).context(format!("{address} cannot be bound")),
-    }
-}
-
 /// The Unix socket. One that was asked for must be had; the default one is a courtesy.
 fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option<UnixServer>> {
     if options.no_socket {
@@ -298,27 +264,5 @@ fn limits(config: &Config) -> Limits {
         header_count_max: server.header_count_max,
         read_timeout: server.request_read_timeout,
         connections_max: server.max_connections,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_port_that_is_only_bound_is_taken_and_not_open() {
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let bound = bind_to(any, false).unwrap();
-        let address = bound.local_addr().unwrap();
-        let refused = TcpStream::connect(address).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        for shared in [false, true] {
-            let taken = bind_to(address, shared).unwrap_err();
-            assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        }
-        let _listener = bound.listen(BACKLOG).unwrap();
-        TcpStream::connect(address).unwrap();
     }
 }

@@ -166,6 +166,34 @@ async fn only_loopback_can_be_bound() {
     assert_eq!(server.ask(server.post(VERSION)).await.status, 200);
 }
 
+/// Clients of `localhost` try both addresses, so nobody else may have one of them.
+#[tokio::test]
+async fn both_loopback_addresses_are_taken_unless_one_was_named() {
+    let Ok(other) = std::net::TcpListener::bind("[::1]:0") else {
+        eprintln!("there is no IPv6 on this machine: not tried");
+        return;
+    };
+    let taken = other.local_addr().unwrap().port();
+    let world = Setup::new().unconfigured().world().await;
+    for setup in [Setup::new(), Setup::new().arg("--host").arg("localhost")] {
+        let output = setup.port(taken).fails_in(&world).await;
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains(&format!("port {taken} is in use on ::1")), "{output:?}");
+        assert!(output.stderr.contains("--host 127.0.0.1"), "{output:?}");
+        assert!(!world.home().exists() && !world.socket().exists(), "nothing was touched");
+    }
+    let server = Setup::new().arg("--host").arg("127.0.0.1").port(taken).start().await;
+    assert_eq!(server.address.to_string(), format!("127.0.0.1:{taken}"));
+
+    let server = Server::start().await;
+    assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
+    let port = server.address.port();
+    let mut other = crate::harness::Http::connect(([0, 0, 0, 0, 0, 0, 0, 1], port).into()).await;
+    other.write_some(&server.post(VERSION).bytes()).await;
+    assert_eq!(other.response().await.status, 200);
+    assert!(std::net::TcpListener::bind(("::1", port)).is_err());
+}
+
 #[tokio::test]
 async fn a_second_server_on_the_port_gives_up_and_touches_nothing() {
     let server = Server::start().await;

@@ -14,6 +14,7 @@ mod compaction;
 mod config;
 mod direct;
 mod discovery;
+mod docs;
 mod durability;
 mod envelope;
 mod errors;

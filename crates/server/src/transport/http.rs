@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,12 +22,13 @@ use hyper_util::rt::TokioIo;
 use nexus_core::AgentId;
 use nexus_protocol::RpcError;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
+use super::listeners::Listeners;
 use super::patience::Patience;
 use super::sse::{Events, Phase};
 use super::{begin, error_message, finished, reply, too_large, too_many_connections};
@@ -58,7 +59,7 @@ pub struct Limits {
 
 /// A bound port, not yet served.
 pub struct HttpServer {
-    listener: TcpListener,
+    listeners: Listeners,
     context: Context,
 }
 
@@ -81,23 +82,14 @@ impl Context {
 
 type Body = Either<Full<Bytes>, Events>;
 
-/// The address a host name of ours means. Other hosts are refused: this server is for its own machine.
-pub fn loopback(host: &str) -> Option<IpAddr> {
-    match host {
-        "localhost" | "127.0.0.1" => Some(Ipv4Addr::LOCALHOST.into()),
-        "::1" | "[::1]" => Some(Ipv6Addr::LOCALHOST.into()),
-        _ => None,
-    }
-}
-
 impl HttpServer {
     pub fn new(
-        listener: TcpListener,
+        listeners: Listeners,
         dispatcher: Arc<Dispatcher>,
         auth: Auth,
         limits: Limits,
     ) -> Self {
-        Self { listener, context: Context { dispatcher, auth: Arc::new(auth), limits } }
+        Self { listeners, context: Context { dispatcher, auth: Arc::new(auth), limits } }
     }
 
     /// Serves until `stop`, then lets running calls finish and closes idle connections.
@@ -106,7 +98,7 @@ impl HttpServer {
         let free = Arc::new(Semaphore::new(self.context.limits.connections_max));
         loop {
             let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+                accepted = self.listeners.accept() => accepted,
                 () = stop.cancelled() => break,
             };
             let stream = match accepted {
@@ -128,7 +120,7 @@ impl HttpServer {
                 Err(_) => connections.spawn(turn_away(stream)),
             };
         }
-        drop(self.listener);
+        drop(self.listeners);
         connections.close();
         connections.wait().await;
     }

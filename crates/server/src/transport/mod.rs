@@ -3,6 +3,7 @@
 mod connection;
 mod courtesy;
 pub mod http;
+pub mod listeners;
 pub mod memory;
 mod patience;
 mod sse;
