@@ -236,7 +236,7 @@ async fn written(bench: &Bench, what: &str, turns: &Turns) -> anyhow::Result<(Ro
 
 /// Bytes of the logs of the server and of those who speak.
 fn logged(place: &Place, speakers: usize) -> u64 {
-    let of_agent = |at: usize| place.cwd().join(format!(".nexus3/logs/a{at}/context.md"));
+    let of_agent = |at: usize| place.home().join(format!("logs/a{at}/context.md"));
     let files = (0..speakers).map(of_agent).chain([place.log()]);
     files.map(|file| fs::metadata(file).map_or(0, |file| file.len())).sum()
 }

@@ -113,7 +113,12 @@ impl Engine {
         let toolbox = Arc::new(toolbox);
         let directory = Arc::new(Directory::new(settings.tree));
         let network = settings.network;
-        let kin = Arc::new(Kin { directory: directory.clone(), store: store.clone(), network });
+        let kin = Arc::new(Kin {
+            directory: directory.clone(),
+            store: store.clone(),
+            network,
+            protected: settings.protected.clone(),
+        });
         // Weakly: the directory has the agents, and would be kept by their tasks.
         let lost = Arc::downgrade(&directory);
         let agents = Arc::new(Lifecycle {

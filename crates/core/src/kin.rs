@@ -1,6 +1,8 @@
 //! Who descends from whom, and what follows from it: who may do what to which agent, and how much of its permissions an
 //! agent can use. Asked of what is live here first, and of the store for the rest, which other processes may change.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::agent::Snapshot;
@@ -15,6 +17,8 @@ pub(crate) struct Kin {
     pub store: Arc<dyn Store>,
     /// Whether agents below `yolo` may have the network at all.
     pub network: bool,
+    /// Closed to every agent, whatever the server protected that made it.
+    pub protected: BTreeSet<PathBuf>,
 }
 
 /// An ancestor as it is now.
@@ -106,6 +110,7 @@ impl Kin {
         let mut own = agent.settings.permissions.clone();
         own.write = own.write.with(agent.settings.grants.write_paths.iter().cloned());
         own.network &= self.network || own.level == Level::Yolo;
+        own.blocked.extend(self.protected.iter().cloned());
         Ok(Rights {
             effective: below(own),
             ceiling: agent.ceiling.as_deref().cloned().map(below),

@@ -82,7 +82,7 @@ pub struct ServeOptions {
     /// Serve without a token; anyone on this machine can then do anything the server can
     #[arg(long)]
     pub no_auth: bool,
-    /// Directory of the agents' logs; .nexus3/logs when absent
+    /// Directory of the agents' logs, closed to agents; logs in NEXUS3_HOME or ~/.nexus3 when absent
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
     /// Log more, and keep a verbose log for each agent

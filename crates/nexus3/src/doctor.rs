@@ -5,15 +5,20 @@ use std::process::ExitCode;
 use nexus_store::Checkup;
 
 use crate::cli::DoctorArgs;
-use crate::output::print;
+use crate::home;
+use crate::output::say;
 use crate::wiring;
 
 /// Sessions that are named when they are not whole; the rest is counted.
 const NAMED_MAX: usize = 20;
 
 pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let checkup = nexus_store::examine(&wiring::home()?, args.salvage.as_deref())?;
+    let home = wiring::home()?;
+    let checkup = nexus_store::examine(&home, args.salvage.as_deref())?;
     let mut text = describe(&checkup);
+    if let Some(warning) = home::warning(&home) {
+        text += &format!("Warning: {warning}\n");
+    }
     if let Some(file) = &args.salvage {
         let (file, path) = (file.display(), checkup.path.display());
         text += &format!("What can be read was written to {file}.\n");
@@ -23,7 +28,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     } else if !checkup.is_whole() {
         text += "To write what can be read to a new database: nexus3 doctor --salvage FILE\n";
     }
-    print(text)?;
+    say(text)?;
     let well = checkup.is_whole() || args.salvage.is_some();
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,6 +7,7 @@ mod cli;
 mod doctor;
 mod exec;
 mod greet;
+mod home;
 mod input;
 mod logging;
 mod model;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use nexus_config::Config;
 use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
 use crate::greet;
+use crate::home;
 use crate::logging::{self, Log};
 use crate::port::Port;
 use crate::signals::Signals;
@@ -43,8 +44,7 @@ pub async fn serve(
     let mut config = wiring::load_config(&home, options.model.clone())?;
     // Whoever can connect is then the administrator, and an agent's command must not be.
     config.permissions.network &= !options.no_auth;
-    let agent_logs = agent_logs(&options)?;
-    let log = logging::init(options.log_format, options.verbose, &agent_logs);
+    let (agent_logs, log) = start_logs(&home, &options)?;
     // The port first: a second server on it must fail before it touches anything.
     let host = options.host.as_deref().unwrap_or(&config.server.host);
     let port = Port::take(host, port.unwrap_or(config.server.port))?;
@@ -57,7 +57,7 @@ pub async fn serve(
     let token_file = token_file
         .with_context(|| format!("the token file in {} cannot be written", home.display()))?;
     if greets && !greet::equip(&wired, &wiring::models_dir(&home)?, &mut signals).await {
-        return close(&wired, Some(&agent_logs)).await.map(|()| ExitCode::SUCCESS);
+        return close(&wired, Some(&agent_logs.files)).await.map(|()| ExitCode::SUCCESS);
     }
     // After the token: who waits for the port and then reads the file must not find that of a server that died.
     let listeners = port.listen()?;
@@ -110,7 +110,7 @@ pub async fn serve(
         };
         let _ = tokio::time::timeout(CONNECTIONS_GRACE, connections).await;
         drop(token_file);
-        close(&wired, Some(&agent_logs)).await
+        close(&wired, Some(&agent_logs.files)).await
     };
     tokio::select! {
         ended = ending => ended.map(|()| ExitCode::SUCCESS),
@@ -122,8 +122,7 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
     let config = wiring::load_config(&home, options.model.clone())?;
-    let agent_logs = agent_logs(&options)?;
-    let log = logging::init(options.log_format, options.verbose, &agent_logs);
+    let (agent_logs, log) = start_logs(&home, &options)?;
     let socket = match &options.socket {
         Some(_) => open_socket(&config, &options)?,
         None => None,
@@ -154,7 +153,7 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
         }
     };
     let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
-    close(&wired, Some(&agent_logs)).await?;
+    close(&wired, Some(&agent_logs.files)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -162,10 +161,14 @@ async fn wire(
     open_store: OpenStore<'_>,
     home: &Path,
     config: &Config,
-    agent_logs: &AgentLogFiles,
+    agent_logs: &AgentLogs,
     log: &Log,
 ) -> anyhow::Result<Wired> {
-    let logs = Logs { agents: Arc::new(agent_logs.clone()), calls: log.calls() };
+    let logs = Logs {
+        agents: Arc::new(agent_logs.files.clone()),
+        agents_dir: Some(agent_logs.dir.clone()),
+        calls: log.calls(),
+    };
     let store = open_store(home)?;
     wiring::wire_on(store, home, &wiring::cwd()?, config, logs, Launcher::own()).await
 }
@@ -192,18 +195,39 @@ pub async fn close(wired: &Wired, agent_logs: Option<&AgentLogFiles>) -> anyhow:
     closed.context("the store could not be closed")
 }
 
-fn agent_logs(options: &ServeOptions) -> anyhow::Result<AgentLogFiles> {
-    let cwd = std::env::current_dir()?;
-    // A person may name a link. One at the usual place may have been laid by the project, or by an agent in it.
-    let dir = match &options.log_dir {
-        Some(dir) => match dir.to_str().map(|dir| paths::place(&cwd, dir)) {
-            Some(place) => place.context("--log-dir")?,
-            None => bail!("--log-dir: the path is not UTF-8"),
-        },
-        None => cwd.join(".nexus3").join("logs"),
+/// The agents' logs and where they lie.
+struct AgentLogs {
+    files: AgentLogFiles,
+    dir: PathBuf,
+}
+
+/// Starts the logs: of the agents, and of the server, in which the first thing may be a warning.
+fn start_logs(home: &Path, options: &ServeOptions) -> anyhow::Result<(AgentLogs, Log)> {
+    let dir = log_dir(home, options)?;
+    let logs = LogOptions { dir: dir.clone(), verbose: options.verbose, raw: options.raw_log };
+    let files =
+        AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")?;
+    let log = logging::init(options.log_format, options.verbose, &files);
+    if let Some(warning) = home::warning(home) {
+        tracing::warn!("{warning}");
+    }
+    Ok((AgentLogs { files, dir }, log))
+}
+
+/// Where the agents' logs lie, free of links: a person may name one, and whatever stands there later is none of ours.
+fn log_dir(home: &Path, options: &ServeOptions) -> anyhow::Result<PathBuf> {
+    let Some(named) = &options.log_dir else {
+        return Ok(home.canonicalize().unwrap_or_else(|_| home.to_path_buf()).join("logs"));
     };
-    let logs = LogOptions { dir, verbose: options.verbose, raw: options.raw_log };
-    AgentLogFiles::start(logs).context("the thread of the agents' logs cannot be started")
+    let cwd = wiring::cwd()?;
+    let named = named.to_str().context("--log-dir: the path is not UTF-8")?;
+    let dir = paths::place(&cwd, named).context("--log-dir")?;
+    ensure!(
+        !cwd.canonicalize()?.starts_with(&dir),
+        "--log-dir: {} holds the directory that agents work in, and logs are closed to them; name another",
+        dir.display()
+    );
+    Ok(dir)
 }
 
 /// The Unix socket. One that was asked for must be had; the default one is a courtesy.

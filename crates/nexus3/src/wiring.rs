@@ -24,14 +24,7 @@ use nexus_store::{OpenError, SqliteStore};
 use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
 
-/// Where the program keeps its own files.
-pub fn home() -> anyhow::Result<PathBuf> {
-    if let Some(home) = std::env::var_os("NEXUS3_HOME").filter(|home| !home.is_empty()) {
-        return std::path::absolute(home).context("NEXUS3_HOME");
-    }
-    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
-    Ok(home.context("there is no home directory: set HOME or NEXUS3_HOME")?.join(".nexus3"))
-}
+pub use crate::home::home;
 
 pub fn cwd() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone")
@@ -64,13 +57,15 @@ impl Wired {
 /// Where the program writes what it does.
 pub struct Logs {
     pub agents: Arc<dyn AgentLogs>,
+    /// Where the agents' logs lie, in which the words of all of them are; closed to them.
+    pub agents_dir: Option<PathBuf>,
     pub calls: Arc<dyn CallLog>,
 }
 
 impl Logs {
     /// Writes nothing.
     pub fn none() -> Self {
-        Self { agents: Arc::new(()), calls: Arc::new(()) }
+        Self { agents: Arc::new(()), agents_dir: None, calls: Arc::new(()) }
     }
 }
 
@@ -104,18 +99,20 @@ pub async fn wire_on(
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
+    let mut protected = protected(home);
+    protected.extend(logs.agents_dir);
     let parts = Parts {
         store: Arc::new(store),
         models: catalog.clone(),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs: logs.agents,
         counter: Arc::new(Tokenizer),
-        toolbox: toolbox(home, config, launcher),
+        toolbox: toolbox(&protected, config, launcher),
     };
     let strength = sandbox::strength();
     let settings = Settings {
         cwd,
-        protected: protected(home),
+        protected,
         default_preset: config.permissions.default_preset.clone(),
         presets: config.permissions.presets.clone().into_iter().collect(),
         max_tool_iterations: config.max_tool_iterations,
@@ -233,7 +230,7 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// Every tool this server has.
-fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
+fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -> Toolbox {
     let text = |text: OsString| text.into_string().ok();
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
@@ -241,7 +238,7 @@ fn toolbox(home: &Path, config: &Config, launcher: Launcher) -> Toolbox {
     let commands = CommandSettings {
         launcher,
         strength: sandbox::strength(),
-        hidden: protected(home),
+        hidden: protected.clone(),
         variables: variables.collect(),
         tool_timeout: config.skill_timeout,
         limits: limits(config),

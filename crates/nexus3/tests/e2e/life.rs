@@ -195,6 +195,40 @@ async fn both_loopback_addresses_are_taken_unless_one_was_named() {
 }
 
 #[tokio::test]
+async fn a_home_that_others_may_write_is_warned_of() {
+    let world = Setup::new().world().await;
+    fs::set_permissions(world.home(), fs::Permissions::from_mode(0o777)).unwrap();
+    let server = Setup::new().start_in(&world).await;
+    let warned = |line: &serde_json::Value| {
+        let text = line["message"].as_str().unwrap_or_default();
+        line["level"] == "WARN" && text.contains("(mode 0777)") && text.contains("chmod 700")
+    };
+    server.log().wait_for("that the home is open", warned).await;
+    let doctor = server.cli(["doctor"]).await;
+    assert!(doctor.code == Some(0) && doctor.stdout.contains("chmod 700"), "{doctor:?}");
+    fs::set_permissions(world.home(), fs::Permissions::from_mode(0o700)).unwrap();
+    let server = server.restart().await;
+    assert!(!server.log().lines().iter().any(warned));
+    assert!(!server.cli(["doctor"]).await.stdout.contains("chmod"));
+}
+
+#[tokio::test]
+async fn a_home_of_another_user_is_refused() {
+    let world = Setup::new().world().await;
+    if std::os::unix::fs::chown(world.home(), Some(65_534), None).is_err() {
+        eprintln!("only root can give files away: not tried");
+        return;
+    }
+    let commands = [["serve", "0"], ["exec", "Hi"], ["trust", "--list"], ["doctor", "--salvage=x"]];
+    for command in commands {
+        let output = crate::harness::process::run(world.command(command)).await;
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains("belongs to another user (65534"), "{output:?}");
+        assert!(output.stderr.contains("NEXUS3_HOME"), "{output:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_server_on_the_port_gives_up_and_touches_nothing() {
     let server = Server::start().await;
     let second = Setup::new().port(server.address.port()).socket(server.world.path("second.sock"));

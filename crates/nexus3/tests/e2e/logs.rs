@@ -118,6 +118,28 @@ async fn what_a_caller_writes_cannot_move_the_terminal() {
 }
 
 #[tokio::test]
+async fn nor_through_a_log_of_json_or_of_a_conversation() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let foreign = "x\u{1b}[2J\u{9b}2J\u{7f}\u{202e}";
+    let message = json!({"jsonrpc": "2.0", "method": foreign, "id": foreign}).to_string();
+    let seen = requests(&server).len();
+    server.ask(server.post(message)).await;
+    let line = nth_request(&server, seen).await;
+    assert_eq!((&line["data"]["method"], &line["data"]["id"]), (&json!(foreign), &json!(foreign)));
+    create(&wire, "a").await;
+    server.model().push(Reply::text(foreign));
+    say(&wire, "a", foreign).await;
+    let path = server.world.home().join("logs/a/context.md");
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    crate::harness::eventually("both words", async || read().matches("[2J").count() == 2).await;
+    for text in [read(), server.log().text()] {
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!text.contains(steers), "{text:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_failure_of_a_model_names_the_agent() {
     let server = Setup::new().provider_keys(json!({"max_retries": 0})).start().await;
     let wire = server.wire();
@@ -162,7 +184,7 @@ async fn each_agent_has_a_log_that_people_can_read() {
     server.model().push(Reply::text("Half").then_cut());
     wire.refused("send", json!({"agent_id": "a", "content": "Again"})).await;
     server.terminate().await;
-    let logs = server.world.work().join(".nexus3/logs");
+    let logs = server.world.home().join("logs");
     let said = |agent: &str| {
         let words = format!("I am {agent}\nand say two lines");
         format!("## user · MOMENT\n\n{words}\n\n## assistant · MOMENT\n\n{words}\n\n")
@@ -174,6 +196,30 @@ async fn each_agent_has_a_log_that_people_can_read() {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
     };
     assert_eq!(names(&logs.join("a")), ["context.md"], "no more than was asked for");
+    assert_eq!(names(&server.world.work()), [""; 0], "nothing where agents work");
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_trusted_is_not_written_and_said_once() {
+    let world = Setup::new().world().await;
+    let logs = world.path("logs");
+    fs::create_dir_all(world.path("elsewhere")).unwrap();
+    fs::create_dir_all(&logs).unwrap();
+    for agent in ["a", "b"] {
+        std::os::unix::fs::symlink(world.path("elsewhere"), logs.join(agent)).unwrap();
+    }
+    let mut server = Setup::new().arg("--log-dir").arg(&logs).start_in(&world).await;
+    let wire = server.wire();
+    for agent in ["a", "b", "c"] {
+        create(&wire, agent).await;
+        say(&wire, agent, "Hi").await;
+    }
+    server.terminate().await;
+    let log = server.log().complete().await;
+    assert_eq!(log.matches("agent logs cannot be written").count(), 1, "{log}");
+    assert!(log.contains("a link or a file is in the way"), "{log}");
+    assert_eq!(fs::read_dir(world.path("elsewhere")).unwrap().count(), 0);
+    assert!(logs.join("c/context.md").exists());
 }
 
 #[tokio::test]
@@ -193,7 +239,7 @@ async fn a_verbose_log_tells_where_words_came_from() {
     assert!(text.starts_with(start), "{text}");
     assert!(text.contains("```json\n{\n  \"x\": 1\n}\n```"), "{text}");
     assert!(logs.join("a/context.md").exists());
-    assert!(!world.work().join(".nexus3").exists(), "nothing where it was not wanted");
+    assert!(!world.home().join("logs").exists(), "nothing where it was not wanted");
 }
 
 #[tokio::test]
@@ -221,7 +267,7 @@ async fn each_call_of_a_model_is_in_the_log_of_its_agent() {
     assert_eq!(wire.ok("compact", json!({"agent_id": "a"})).await["compacted"], true);
     server.terminate().await;
     for (agent, other, calls) in [("a", "b-says", 6), ("b", "a-says", 5)] {
-        let path = server.world.work().join(".nexus3/logs").join(agent).join("raw.jsonl");
+        let path = server.world.home().join("logs").join(agent).join("raw.jsonl");
         let text = fs::read_to_string(path).unwrap();
         let lines: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

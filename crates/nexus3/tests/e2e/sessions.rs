@@ -354,7 +354,7 @@ async fn a_running_agent_follows_its_name() {
     assert_eq!(at_path(&server, "old", "get_context", json!({})).await.0, 404);
     let decided = wire.ok("list_approvals", json!({"include_decided": true})).await;
     assert_eq!(decided["approvals"][0]["agent_id"], "newer");
-    let logs = server.world.work().join(".nexus3/logs");
+    let logs = server.world.home().join("logs");
     eventually("the log to be written", async || {
         fs::read_to_string(logs.join("newer/context.md")).is_ok_and(|log| log.contains("done"))
     })

@@ -5,6 +5,7 @@
 //! refuses loses entries with a warning, because a log must never hold up a turn. What has to be kept is in the store.
 
 mod format;
+mod place;
 mod raw;
 mod writer;
 
@@ -27,7 +28,7 @@ use writer::Writer;
 /// Where to write and how much.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Absolute. No part of it may be a link.
+    /// Absolute. No part of it may be a link, and it must be ours where it exists.
     pub dir: PathBuf,
     pub verbose: bool,
     pub raw: bool,

@@ -1,7 +1,7 @@
 //! The logs as a person finds them on disk.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
 use nexus_core::logs::{RAW_TARGET, TURN_SPAN};
@@ -120,6 +120,101 @@ fn a_link_in_place_of_the_directory_leads_nowhere() {
     logs.messages(&agent("a"), &[message(Role::User, "hi")]);
     logs.flush();
     assert_eq!(fs::read_dir(root.join("elsewhere")).unwrap().count(), 0);
+}
+
+/// A rename must not move what lies elsewhere: not through a link to a directory with such a name in it, nor the link.
+#[test]
+fn a_rename_moves_nothing_that_is_not_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    fs::create_dir_all(root.join("elsewhere/bin")).unwrap();
+    symlink(root.join("elsewhere"), root.join("link")).unwrap();
+    fs::create_dir(root.join("logs")).unwrap();
+    symlink(root.join("elsewhere"), root.join("logs/bin")).unwrap();
+    for place in ["link", "link/deeper/../.", "logs"] {
+        let options = Options { dir: root.join(place), verbose: true, raw: true };
+        let logs = AgentLogFiles::start(options).unwrap();
+        logs.renamed(&agent("bin"), &agent("bin_old"));
+        logs.flush();
+        assert!(root.join("elsewhere/bin").is_dir(), "{place}");
+        assert!(root.join("logs/bin").is_symlink(), "{place}");
+    }
+}
+
+/// Appending would change the file under its other name too.
+#[test]
+fn a_file_with_a_second_name_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let precious = dir.path().join("precious");
+    fs::write(&precious, "").unwrap();
+    fs::create_dir_all(dir.path().join("logs/a")).unwrap();
+    fs::hard_link(&precious, dir.path().join("logs/a/context.md")).unwrap();
+    let logs = AgentLogFiles::start(options(dir.path())).unwrap();
+    logs.messages(&agent("a"), &[message(Role::User, "hi")]);
+    logs.flush();
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "");
+}
+
+#[test]
+fn what_another_user_planted_is_neither_written_nor_moved() {
+    const OTHER: Option<u32> = Some(65_534);
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    for planted in ["logs/file", "logs/dir"] {
+        fs::create_dir_all(dir.path().join(planted)).unwrap();
+    }
+    fs::write(logs.join("file/context.md"), "").unwrap();
+    let given = chown(logs.join("file/context.md"), OTHER, None)
+        .and_then(|()| chown(logs.join("dir"), OTHER, None));
+    if given.is_err() {
+        eprintln!("only root can give files away: not tried");
+        return;
+    }
+    let files = AgentLogFiles::start(options(dir.path())).unwrap();
+    for name in ["file", "dir", "fine"] {
+        files.messages(&agent(name), &[message(Role::User, "hi")]);
+    }
+    files.renamed(&agent("dir"), &agent("moved"));
+    files.flush();
+    assert_eq!(fs::read_to_string(logs.join("file/context.md")).unwrap(), "");
+    assert_eq!(fs::read_dir(logs.join("dir")).unwrap().count(), 0);
+    assert!(!logs.join("moved").exists() && logs.join("fine/context.md").exists());
+
+    chown(&logs, OTHER, None).unwrap();
+    files.messages(&agent("later"), &[message(Role::User, "hi")]);
+    files.renamed(&agent("fine"), &agent("moved"));
+    files.flush();
+    assert!(!logs.join("later").exists() && !logs.join("moved").exists());
+}
+
+#[test]
+fn what_was_said_cannot_steer_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = AgentLogFiles::start(options(dir.path())).unwrap();
+    let evil = "\u{1b}[2J\u{9b}2J\u{202e}";
+    let call = ToolCall { id: evil.into(), name: evil.into(), arguments: json!({ evil: evil }) };
+    let meta = Meta { source: Some(evil.into()), ..Meta::default() };
+    let said =
+        Message::new(Role::Assistant, format!("a\n{evil}"), meta).with_tool_calls(vec![call]);
+    logs.messages(&agent("a"), &[Arc::new(said)]);
+    tracing::subscriber::with_default(
+        tracing_subscriber::registry().with(logs.raw_layer()),
+        || {
+            tracing::info_span!(TURN_SPAN, agent_id = "a").in_scope(|| {
+                tracing::debug!(target: RAW_TARGET, kind = "chunk", body = evil);
+            });
+        },
+    );
+    logs.flush();
+    for name in ["context.md", "verbose.md", "raw.jsonl"] {
+        let text = fs::read_to_string(dir.path().join("logs/a").join(name)).unwrap();
+        assert!(
+            !text.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'),
+            "{text:?}"
+        );
+        assert!(text.contains("[2J"), "{text}");
+    }
+    assert_eq!(raw_lines(dir.path(), "a")[0]["body"], evil, "the value is the same");
 }
 
 #[test]

@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nexus_core::AgentId;
 use nexus_core::message::{Message, SharedMessage};
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
-use rustix::io::Errno;
 
+use super::place::Directory;
 use super::{Entry, Options, format};
 
 pub(super) struct Writer {
@@ -93,25 +90,25 @@ impl Writer {
     /// and the log goes on there.
     fn rename(&mut self, from: &AgentId, to: &AgentId) {
         self.open.clear();
-        let dir = &self.options.dir;
-        let (from, to) = (dir.join(from.as_str()), dir.join(to.as_str()));
-        let moved = rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE);
-        match moved {
-            Ok(()) | Err(Errno::NOENT | Errno::EXIST) => {}
-            Err(error) => {
-                tracing::warn!(from = %from.display(), %error, "an agent's log was not renamed");
-            }
+        let root = Directory::open(&self.options.dir);
+        let renamed = root.and_then(|root| root.rename_directory(from.as_str(), to.as_str()));
+        if let Err(error) = renamed {
+            self.warn(from, &error);
         }
     }
 
     fn append(&mut self, agent: &AgentId, stream: Stream, text: &str) {
         if let Err(error) = self.try_append(agent, stream, text) {
             self.open.remove(&(agent.clone(), stream));
-            if !self.warned {
-                self.warned = true;
-                let dir = self.options.dir.display();
-                tracing::warn!(%agent, %dir, %error, "agent logs cannot be written; entries are lost");
-            }
+            self.warn(agent, &error);
+        }
+    }
+
+    /// Once: what is wrong with a disk, or planted on it, stays so with every entry.
+    fn warn(&mut self, agent: &AgentId, error: &io::Error) {
+        if !std::mem::replace(&mut self.warned, true) {
+            let dir = self.options.dir.display();
+            tracing::warn!(%agent, %dir, %error, "agent logs cannot be written; entries are lost");
         }
     }
 
@@ -123,13 +120,8 @@ impl Writer {
             None => self.open_file(agent, stream)?,
         };
         if log.bytes > 0 && log.bytes.saturating_add(bytes) > self.file_bytes_max {
-            let dir = self.directory(agent)?;
-            rustix::fs::renameat(
-                &dir,
-                stream.file_name(),
-                &dir,
-                format!("{}.1", stream.file_name()),
-            )?;
+            let name = stream.file_name();
+            self.directory(agent)?.replace(name, &format!("{name}.1"))?;
             log = self.open_file(agent, stream)?;
         }
         log.file.write_all(text.as_bytes())?;
@@ -141,46 +133,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Opens a log to append to. Links are not followed: logs may lie inside a project, and a project could bring a
-    /// link with it that makes us write over its user's own files.
     fn open_file(&self, agent: &AgentId, stream: Stream) -> io::Result<LogFile> {
-        let dir = self.directory(agent)?;
-        let flags =
-            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = rustix::fs::openat(
-            &dir,
-            stream.file_name(),
-            flags | OFlags::CLOEXEC,
-            Mode::RUSR | Mode::WUSR,
-        )?;
-        let stat = rustix::fs::fstat(&fd)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        Ok(LogFile { file: File::from(fd), bytes: u64::try_from(stat.st_size).unwrap_or(0) })
+        let (file, bytes) = self.directory(agent)?.append(stream.file_name())?;
+        Ok(LogFile { file, bytes })
     }
 
-    fn directory(&self, agent: &AgentId) -> io::Result<OwnedFd> {
-        Ok(open_directory(&self.options.dir.join(agent.as_str()))?)
+    fn directory(&self, agent: &AgentId) -> io::Result<Directory> {
+        Directory::open(&self.options.dir)?.enter(agent.as_str())
     }
-}
-
-/// Opens a directory, made where it is missing. Not through a link: commands of an agent can lay one in place of any
-/// directory of its project.
-fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let links = ResolveFlags::NO_SYMLINKS;
-    let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), links);
-    let (Err(Errno::NOENT), Some(parent), Some(name)) = (&opened, path.parent(), path.file_name())
-    else {
-        return opened;
-    };
-    let parent = open_directory(parent)?;
-    match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error),
-    }
-    rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
 impl Stream {
