@@ -143,14 +143,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_is_somebody_elses_on_the_other_address_is_refused() {
-        let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
-            eprintln!("there is no IPv6 on this machine: not tried");
-            return;
+        // One that is free on the other address: somebody's connection may have it just now.
+        let (other, port) = loop {
+            let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+                eprintln!("there is no IPv6 on this machine: not tried");
+                return;
+            };
+            let port = other.local_addr().unwrap().port();
+            if Port::take("127.0.0.1", port).is_ok() {
+                break (other, port);
+            }
         };
-        let port = other.local_addr().unwrap().port();
         let refused = Port::take("localhost", port).err().unwrap().to_string();
         assert!(refused.contains(&format!("port {port} is in use on ::1")), "{refused}");
         assert!(refused.contains("--host 127.0.0.1"), "{refused}");
         assert_eq!(Port::take("127.0.0.1", port).unwrap().address().port(), port);
+        drop(other);
     }
 }

@@ -28,7 +28,7 @@ async fn no_agent_reads_the_words_of_another() {
     let world = Setup::new().world().await;
     let root = world.path("").canonicalize().unwrap();
     let (home, logs) = (root.join(".nexus3/logs"), root.join("work/logs"));
-    let server = Setup::new().arg("--raw-log").start_in(&world).await;
+    let mut server = Setup::new().arg("--raw-log").start_in(&world).await;
     let wire = server.wire();
     trusted(&wire, "reader", &root).await;
     create(&wire, "a").await;
@@ -61,7 +61,7 @@ async fn no_agent_reads_the_words_of_another() {
     assert!(told.contains("ran\\n"), "{told}");
     let words = ["MY-SECRET", "nxk_", "context.md\\n"];
     assert!(!words.iter().any(|word| told.contains(word)) && home.exists(), "{told}");
-    drop(server);
+    server.terminate().await;
 
     // Elsewhere too, in the agent's own directory, and though nothing was said of it when the agent was made.
     let log_dir = Setup::new().arg("--raw-log").arg("--log-dir").arg("logs");

@@ -169,11 +169,17 @@ async fn only_loopback_can_be_bound() {
 /// Clients of `localhost` try both addresses, so nobody else may have one of them.
 #[tokio::test]
 async fn both_loopback_addresses_are_taken_unless_one_was_named() {
-    let Ok(other) = std::net::TcpListener::bind("[::1]:0") else {
-        eprintln!("there is no IPv6 on this machine: not tried");
-        return;
+    // One that is free on the other address: somebody's connection may have it just now.
+    let (_other, taken) = loop {
+        let Ok(other) = std::net::TcpListener::bind("[::1]:0") else {
+            eprintln!("there is no IPv6 on this machine: not tried");
+            return;
+        };
+        let taken = other.local_addr().unwrap().port();
+        if std::net::TcpListener::bind(("127.0.0.1", taken)).is_ok() {
+            break (other, taken);
+        }
     };
-    let taken = other.local_addr().unwrap().port();
     let world = Setup::new().unconfigured().world().await;
     for setup in [Setup::new(), Setup::new().arg("--host").arg("localhost")] {
         let output = setup.port(taken).fails_in(&world).await;
