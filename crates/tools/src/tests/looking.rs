@@ -325,3 +325,24 @@ async fn the_effort_of_a_search_is_bounded() {
         }
     }
 }
+
+#[tokio::test]
+async fn patterns_for_names_are_bounded() {
+    let world = World::new().await;
+    world.put("a.txt", "");
+    world.put("b.txt", "");
+    let glob = async |pattern: &str| world.run("glob", json!({"pattern": pattern})).await;
+    let long = |bytes: usize| format!("{{a,{}}}.txt", "x".repeat(bytes - 8));
+    assert_eq!(glob(&long(1000)).await.unwrap(), "a.txt\n");
+    let refused = "the pattern is too long, or its braces nest too deeply";
+    assert_eq!(glob(&long(1001)).await.unwrap_err(), refused);
+    let deep = |depth: usize| format!("{}a{}.txt", "{".repeat(depth), "}".repeat(depth));
+    assert_eq!(glob(&deep(10)).await.unwrap(), "a.txt\n");
+    assert_eq!(glob(&deep(11)).await.unwrap_err(), refused);
+    // Of a `.gitignore` the first 64 KiB count.
+    for (before, hidden) in [((64 << 10) - 6, true), (64 << 10, false)] {
+        world.put(".gitignore", format!("{}\na.txt\n", "#".repeat(before - 1)));
+        let found = glob("a.txt").await.unwrap();
+        assert_eq!(found == "No file matches.\n", hidden, "{before}: {found}");
+    }
+}
