@@ -1,10 +1,8 @@
 //! The Landlock half of a policy: what the calling thread, and all it starts, may do to files and to other processes.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -80,6 +78,24 @@ const SYSTEM_TO_LOOK: [&str; 14] = [
     "/etc/localtime",
 ];
 
+/// What `/proc` tells of the machine, for those who read anywhere. Nothing of its processes, whose command lines are full of
+/// secrets; not even of the command's own, which have no place there yet.
+const MACHINE: [&str; 13] = [
+    "/proc/cpuinfo",
+    "/proc/diskstats",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/partitions",
+    "/proc/pressure",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/sys",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/vmstat",
+];
+
 /// Devices without a disk, a terminal or a person behind them.
 const DEVICES: [(&str, BitFlags<AccessFs>); 5] = [
     ("/dev/null", make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})),
@@ -140,8 +156,8 @@ fn rules(policy: &Policy, tmp: Option<&Path>) -> Result<Vec<PathRule>, String> {
     for root in &policy.read {
         rules.grant(root, read)?;
     }
-    if reads_all {
-        rules.grant_machine(read)?;
+    for root in MACHINE.iter().filter(|_| reads_all) {
+        rules.grant(Path::new(root), read)?;
     }
     for root in policy.write.iter().map(PathBuf::as_path).chain(tmp) {
         rules.grant(root, WRITE)?;
@@ -173,21 +189,9 @@ impl Rules {
             self.add(fd, kind, access & AccessFs::ReadDir)?;
         }
         for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-            // From a raw disk one could read what is blocked; the harmless devices have rules of their own.
+            // From a raw disk one could read what is blocked, and in `/proc` what others do. What is harmless there has
+            // rules of its own.
             if !(whole_system && ["dev", "proc"].iter().any(|tree| entry.file_name() == *tree)) {
-                self.grant(&entry.path(), access)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What `/proc` tells of the machine, and nothing of its processes: their command lines are full of secrets. Not even
-    /// of the command's own, which have no place there yet.
-    fn grant_machine(&mut self, access: BitFlags<AccessFs>) -> Result<(), String> {
-        let is_process =
-            |name: &OsStr| name.as_bytes().iter().all(|letter| letter.is_ascii_digit());
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            if !is_process(&entry.file_name()) {
                 self.grant(&entry.path(), access)?;
             }
         }

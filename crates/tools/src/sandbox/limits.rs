@@ -93,8 +93,9 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Between two looks. A family takes a few gigabytes meanwhile, or starts some hundred processes.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks, each of which goes through all processes of the machine. A family takes a gigabyte or two meanwhile,
+/// or starts some hundred processes.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What the kernel counts for a user is everything that is theirs, so it gets this much more than one command may have:
 /// enough for a desktop full of threads.
