@@ -50,7 +50,7 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
     Ok(family.into_iter().map(|member| member.name).collect())
 }
 
-/// How many children `parent` has, and how large the tree of `root` is. Walks no further down than `most` agents.
+/// How many children `parent` has, and how large the tree of `root` is. Looks at no more than `most` agents for each.
 pub(super) fn census(
     db: &Connection,
     root: &AgentId,
@@ -62,7 +62,8 @@ pub(super) fn census(
              SELECT name FROM agents WHERE name = :root AND saved = 0
              UNION SELECT a.name FROM tree JOIN agents a ON a.parent = tree.name AND a.saved = 0
              LIMIT :most)
-         SELECT (SELECT count(*) FROM agents WHERE parent = :parent AND saved = 0),
+         SELECT (SELECT count(*) FROM
+                 (SELECT 1 FROM agents WHERE parent = :parent AND saved = 0 LIMIT :most)),
              (SELECT count(*) FROM tree)
              + (SELECT count(*) FROM tree JOIN agents a ON a.parent = tree.name AND a.saved = 1)
              + (SELECT count(*) FROM tree JOIN agents a ON a.made_by = tree.name

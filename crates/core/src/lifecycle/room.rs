@@ -44,8 +44,7 @@ impl Lifecycle {
         Ok(Room { _making: Some(making) })
     }
 
-    /// Counts those that are stored, and with them the temporary ones, which live here or nowhere. Of a tree, not much
-    /// further than `most`.
+    /// Counts those that are stored, and with them the temporary ones, which live here or nowhere, up to `most` of either.
     async fn census(
         &self,
         root: &AgentId,

@@ -39,7 +39,7 @@ pub trait AgentStore: Send + Sync {
 
     /// How many stored children `parent` has, and how many agents and saved sessions there are in the tree of which
     /// `root` is the root, itself included: a saved one belongs to the agent it stands beneath or, where it has lost
-    /// that one or never had one, to the agent that made it. Counts a tree not much further than `most`.
+    /// that one or never had one, to the agent that made it. Counts no further than `most` agents.
     async fn census(
         &self,
         root: &AgentId,
