@@ -74,7 +74,9 @@ pub type Announce = Arc<dyn Fn(&ApprovalRecord) + Send + Sync>;
 
 /// Looks whether a question could still be asked, and returns the agent as it was then; `None` when it could not. It may
 /// have waited for minutes, and whoever says yes says it of the agent as it is now.
-pub(crate) type Recheck = Arc<dyn Fn() -> BoxFuture<'static, Option<Arc<Snapshot>>> + Send + Sync>;
+pub(crate) type Recheck = Arc<dyn Fn() -> BoxFuture<'static, Rechecked> + Send + Sync>;
+
+pub(crate) type Rechecked = Result<Option<Arc<Snapshot>>, StoreError>;
 
 /// How a question ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,7 +342,7 @@ impl Approvals {
         if status == ApprovalStatus::Denied {
             return self.settle(id, status).await.map(|()| status);
         }
-        let Some(checked) = recheck().await else {
+        let Some(checked) = recheck().await? else {
             return self.settle(id, ApprovalStatus::Denied).await.map(|()| ApprovalStatus::Denied);
         };
         if !with_grant {

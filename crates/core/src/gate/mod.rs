@@ -197,8 +197,15 @@ impl Gate {
         Arc::new(move || {
             let (gate, call, asked) = (gate.clone(), call.clone(), asked.clone());
             let now = agent.snapshot();
-            async move { gate.decide_again(&now, &call, &asked).await.is_ok().then_some(now) }
-                .boxed()
+            async move {
+                match gate.decide_again(&now, &call, &asked).await {
+                    Ok(_) => Ok(Some(now)),
+                    // Then nothing is decided: it can be answered again.
+                    Err(Refusal::Unknown(why)) => Err(StoreError::Failed(why)),
+                    Err(_) => Ok(None),
+                }
+            }
+            .boxed()
         })
     }
 

@@ -75,12 +75,13 @@ pub enum CreateError {
 
 /// Places that an agent may be given to write in, beside its directory. Each is looked at with every path that the agent
 /// writes.
-pub const WRITE_PATHS_MAX: usize = 1_000;
+const WRITE_PATHS_MAX: usize = 1_000;
 
 /// Tools that may be switched off for one agent: many times as many as there are. They are met with those of its
 /// ancestors in every decision.
-pub const DISABLED_TOOLS_MAX: usize = 1_000;
+const DISABLED_TOOLS_MAX: usize = 1_000;
 
+/// Longer than the name of any tool.
 const TOOL_NAME_BYTES_MAX: usize = 128;
 
 /// Whether these tools can be switched off, beside those that are.

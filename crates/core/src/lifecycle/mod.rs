@@ -31,7 +31,7 @@ use crate::provider::Models;
 use crate::store::{AgentRecord, Lease, Store, StoreError, StoredAgent};
 
 pub(crate) use create::check_tools;
-pub use create::{AgentSpec, CreateError, DISABLED_TOOLS_MAX, WRITE_PATHS_MAX};
+pub use create::{AgentSpec, CreateError};
 pub use list::{Card, CardPage, ListQuery, Status};
 pub(crate) use room::Room;
 

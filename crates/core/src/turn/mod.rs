@@ -59,6 +59,7 @@ pub struct TurnInput {
     pub id: Option<TurnId>,
     pub source: Option<String>,
     pub source_agent: Option<AgentId>,
+    /// On whose share of the places it is.
     pub asked_by: AskedBy,
     /// JSON Schema that the answer must satisfy.
     pub schema: Option<Arc<Value>>,

@@ -1,13 +1,14 @@
 //! A question is decided once, when its answer is on disk, and everybody is told the same.
 
 use nexus_core::Agent;
-use nexus_core::approval::{Decision, RespondError};
+use nexus_core::approval::{ApprovalMode, Decision, RespondError};
+use nexus_core::engine::Settings;
 use nexus_core::lifecycle::AgentSpec;
 use nexus_core::store::{ApprovalRecord, ApprovalStatus, ApprovalStore as _, StoreError};
 use nexus_core::turn::TurnHandle;
 use serde_json::json;
 
-use crate::fakes::{ADMIN, World, history, id, trusted};
+use crate::fakes::{ADMIN, LONG, World, child, history, id, trusted};
 
 /// A world with an agent `name` whose turn waits for leave to write `/etc/x`.
 async fn asking(name: &str) -> (World, Agent, TurnHandle, ApprovalRecord) {
@@ -60,6 +61,37 @@ async fn an_answer_that_could_not_be_stored_decides_nothing_and_the_next_one_doe
             assert!(matches!(respond().await, Err(RespondError::Decided(_))));
         }
     }
+}
+
+/// Its parent is in the store alone, and the store does not answer.
+#[tokio::test]
+async fn an_answer_to_an_agent_of_which_too_little_is_known_decides_nothing() {
+    let asking = |settings: &mut Settings| {
+        settings.approvals = ApprovalMode::Ask { timeout: LONG };
+        settings.commands_confined = false;
+    };
+    let world = World::with(asking);
+    world.make(trusted("p")).await;
+    world.make(child("k", "p")).await;
+    let world = world.restarted(asking);
+    let agent = world.find("k").await.unwrap();
+    world.model.call_echo(json!({"look": "x", "text": "seen"}));
+    let turn = world.start(&agent, "go").await.unwrap();
+    let approval = loop {
+        match world.engine.approvals.list(&ADMIN, None, false).await.unwrap().pop() {
+            Some(approval) => break approval,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    let respond =
+        async || world.engine.approvals.respond(&ADMIN, &approval.id, Decision::AllowOnce).await;
+    world.store.fail_next(1, StoreError::Busy);
+    let failed = respond().await;
+    assert!(matches!(failed, Err(RespondError::Store(_))), "{failed:?}");
+    assert_eq!(stored(&world, &approval).await, ApprovalStatus::Pending);
+    respond().await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(history(&agent)[2], "Tool: seen");
 }
 
 #[tokio::test]
