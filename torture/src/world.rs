@@ -17,6 +17,8 @@ pub struct Session {
     /// Saved by name: it outlives its agent. Cannot be seen from outside until that ends.
     pub kept: bool,
     pub lines: Vec<String>,
+    /// What was granted in the lines before this one was granted to another agent, and ended with it or was never its own.
+    pub grants_from: usize,
     pub settings: Settings,
     /// Tells a session from a later one of the same name.
     pub uid: u64,
@@ -195,6 +197,7 @@ impl Op {
             world.get(from).map(|session| Session {
                 saved: true,
                 kept: true,
+                grants_from: session.lines.len(),
                 uid,
                 copy_of: None,
                 ..session.clone()
@@ -206,6 +209,7 @@ impl Op {
                     saved: false,
                     kept: false,
                     lines: Vec::new(),
+                    grants_from: 0,
                     settings: Settings::new(prompt),
                     uid: *uid,
                     copy_of: None,
@@ -248,7 +252,10 @@ impl Op {
                 world.extend(moved.map(|session| (to.clone(), session)));
             }
             Self::Destroy { name } => match world.get_mut(name) {
-                Some(session) if session.kept => session.saved = true,
+                Some(session) if session.kept => {
+                    session.saved = true;
+                    session.grants_from = session.lines.len();
+                }
                 _ => drop(world.remove(name)),
             },
             Self::Delete { name } => drop(world.remove(name)),
@@ -332,7 +339,8 @@ pub fn differences(world: &World, seen: &View) -> Vec<String> {
             found.push(format!("{name} is lost: {session:?}"));
             continue;
         };
-        let granted = granted(&session.lines).is_none_or(|granted| granted == view.granted);
+        let own = session.lines.get(session.grants_from..).unwrap_or_default();
+        let granted = granted(own).is_none_or(|granted| granted == view.granted);
         if (session.saved, &session.settings) != (view.saved, &view.settings) || !granted {
             found.push(format!("{name} should be {session:?} and is {view:?}"));
         }
