@@ -289,7 +289,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         tree,
         max_connections: written.max_connections.map_or(1024, |it| it.0 as usize),
         body_bytes_max: written.body_bytes_max.map_or(1024 * 1024, |it| it.0 as usize),
-        answer_bytes_max: written.answer_bytes_max.map_or(64 * 1024 * 1024, |it| it.0 as usize),
+        answer_bytes_max: written.answer_bytes_max.map_or(16 * 1024 * 1024, |it| it.0 as usize),
         header_bytes_max: written.header_bytes_max.map_or(32 * 1024, |it| it.0 as usize),
         header_count_max: written.header_count_max.map_or(128, |it| it.0 as usize),
         request_read_timeout: written

@@ -109,7 +109,7 @@ fn without_files_everything_has_its_default() {
         },
         max_connections: 1024,
         body_bytes_max: 1_048_576,
-        answer_bytes_max: 67_108_864,
+        answer_bytes_max: 16_777_216,
         header_bytes_max: 32_768,
         header_count_max: 128,
         request_read_timeout: Duration::from_secs(30),

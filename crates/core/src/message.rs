@@ -55,6 +55,13 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
+impl ToolCall {
+    /// Bytes of text the model wrote, or would see.
+    pub fn text_bytes(&self) -> usize {
+        self.name.len() + self.arguments.to_string().len()
+    }
+}
+
 impl Message {
     pub fn new(role: Role, content: impl Into<String>, meta: Meta) -> Self {
         Self {
@@ -81,11 +88,7 @@ impl Message {
     /// Bytes of text the model would see, counted once: an upper bound on tokens that needs no tokenizer.
     pub fn text_bytes(&self) -> usize {
         *self.text_bytes.get_or_init(|| {
-            let calls: usize = self
-                .tool_calls
-                .iter()
-                .map(|call| call.name.len() + call.arguments.to_string().len())
-                .sum();
+            let calls: usize = self.tool_calls.iter().map(ToolCall::text_bytes).sum();
             self.content.len() + calls
         })
     }

@@ -37,6 +37,9 @@ impl Grammars {
 
     /// A fresh start on `schema`, or what is wrong with it.
     pub fn start(&self, schema: &Value) -> Result<Grammar, String> {
+        if nodes(schema) > NODES_MAX {
+            return Err(format!("it has more than {NODES_MAX} values"));
+        }
         let mut schema = schema.clone();
         if let Value::Object(keys) = &mut schema {
             // Free whitespace is an invitation to a small model to write nothing else.
@@ -48,6 +51,19 @@ impl Grammars {
             Some(error) => Err(first_line(&error)),
             None => Ok(Grammar { matcher, ends: self.ends.clone() }),
         }
+    }
+}
+
+/// JSON values in a schema. What the library does with one is bounded by its own limits (`ParserLimits`), but with
+/// thousands of members it takes seconds to get there.
+const NODES_MAX: usize = 2048;
+
+/// How many values a value holds, itself included.
+fn nodes(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(nodes).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(nodes).sum::<usize>(),
+        _ => 1,
     }
 }
 

@@ -4,13 +4,14 @@
 //! [`tokenizer`] and [`template`] turn a conversation into tokens, [`engine`] runs the model for all agents at once,
 //! [`sample`] and [`grammar`] choose what is said. What computes lies behind [`arithmetic`]: our own ([`weights`] reads
 //! the file, [`forward`] runs the llama architecture on [`kernels`], [`kv`] remembers what was read), or, with the
-//! feature `llama-cpp`, llama.cpp.
+//! feature `llama-cpp`, llama.cpp. [`head`] looks through a file before any of it is believed.
 
 mod arithmetic;
 mod embed;
 mod engine;
 mod forward;
 mod grammar;
+mod head;
 mod kernels;
 mod kv;
 #[cfg(feature = "llama-cpp")]

@@ -1,5 +1,7 @@
 //! The chat template of the file: how a conversation is written for this model.
 
+use std::io;
+
 use minijinja::{Environment, ErrorKind, context};
 use nexus_core::message::{Message, Role};
 use nexus_core::provider::ModelCall;
@@ -16,6 +18,15 @@ pub struct Template {
 }
 
 const NAME: &str = "chat";
+
+/// Longest template that is taken. The longest there are have a tenth of it.
+const SOURCE_BYTES_MAX: usize = 256 * 1024;
+
+/// Steps that a template may take for one conversation, so that its loops end. It takes a hundred for a message.
+const STEPS_MAX: u64 = 5_000_000;
+
+/// What a template may write for one conversation, without the texts in it: they are put in afterwards.
+const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
 /// For a file that brings none: the form most small models know.
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + \
@@ -37,7 +48,11 @@ impl Template {
     /// Of the template's text, or of the usual one where there is none.
     pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, String> {
         let source = source.unwrap_or_else(|| CHATML.to_owned());
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(format!("its chat template is larger than {SOURCE_BYTES_MAX} bytes"));
+        }
         let mut environment = Environment::new();
+        environment.set_fuel(Some(STEPS_MAX));
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         // Templates are written for Python, whose strings have methods.
@@ -70,20 +85,12 @@ impl Template {
             .enumerate()
             .map(|(at, (role, _))| context! { role => role, content => mark(at) })
             .collect();
-        let written = self
-            .environment
-            .get_template(NAME)
-            .and_then(|template| {
-                template.render(context! {
-                    messages => messages,
-                    add_generation_prompt => true,
-                    bos_token => self.bos,
-                    eos_token => self.eos,
-                })
-            })
-            .map_err(|error| {
-                format!("the model's chat template refuses the conversation: {error}")
-            })?;
+        let written = self.write(context! {
+            messages => messages,
+            add_generation_prompt => true,
+            bos_token => self.bos,
+            eos_token => self.eos,
+        })?;
         let mut tokens = Vec::new();
         if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
             tokens.push(bos);
@@ -105,6 +112,41 @@ impl Template {
         parts.push(Part::Template(rest));
         vocabulary.encode(parts, &mut tokens);
         Ok(tokens)
+    }
+
+    /// What the template makes of a conversation.
+    fn write(&self, conversation: minijinja::Value) -> Result<String, String> {
+        let template = self.environment.get_template(NAME).map_err(|error| error.to_string())?;
+        let mut written = Written(Vec::new());
+        match template.render_captured_to(conversation, &mut written) {
+            Ok(_) => Ok(String::from_utf8_lossy(&written.0).into_owned()),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::OutOfFuel => {
+                    format!("the model's chat template takes more than {STEPS_MAX} steps")
+                }
+                ErrorKind::WriteFailure => {
+                    format!("the model's chat template writes more than {WRITTEN_BYTES_MAX} bytes")
+                }
+                _ => format!("the model's chat template refuses the conversation: {error}"),
+            }),
+        }
+    }
+}
+
+/// Takes what a template writes, up to a limit.
+struct Written(Vec<u8>);
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > WRITTEN_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -181,6 +223,36 @@ mod tests {
         let template = Template::new(Some(source.into()), String::new(), String::new()).unwrap();
         let written = template.environment.get_template(NAME).unwrap().render(context! {});
         assert_eq!(written.unwrap(), expected, "{source}");
+    }
+
+    fn written(source: &str) -> Result<String, String> {
+        Template::new(Some(source.into()), String::new(), String::new())?.write(context! {})
+    }
+
+    #[test]
+    fn a_loop_that_does_not_end_is_ended() {
+        let loops = |rounds: usize| {
+            format!(
+                "{{% for a in range({rounds}) %}}{{% for b in range(1000) %}}{{% endfor %}}{{% endfor %}}"
+            )
+        };
+        assert_eq!(written(&loops(100)).unwrap(), "");
+        let endless = written(&loops(100_000)).unwrap_err();
+        assert_eq!(endless, "the model's chat template takes more than 5000000 steps");
+    }
+
+    #[test]
+    fn what_a_template_writes_just_under_and_just_over() {
+        let of = |rest: usize| {
+            let piece = "x".repeat(16 << 10);
+            format!("{{% for a in range(1023) %}}{piece}{{% endfor %}}{}", "x".repeat(rest))
+        };
+        assert_eq!(written(&of(16 << 10)).unwrap().len(), WRITTEN_BYTES_MAX);
+        let more = written(&of((16 << 10) + 1)).unwrap_err();
+        assert_eq!(more, "the model's chat template writes more than 16777216 bytes");
+        assert!(written(&"x".repeat(SOURCE_BYTES_MAX)).is_ok());
+        let long = written(&"x".repeat(SOURCE_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(long, "its chat template is larger than 262144 bytes");
     }
 
     #[test]

@@ -237,6 +237,46 @@ async fn what_is_said_under_a_schema_satisfies_it_whatever_the_model_thinks() {
     assert!(matches!(&refused, ProviderError::Rejected(_)), "{refused}");
 }
 
+/// Schemas made to cost. Each is answered or refused, and the model goes on.
+#[tokio::test]
+async fn a_schema_costs_only_so_much() {
+    let bench = Bench::new();
+    let many =
+        |of: fn(usize) -> serde_json::Value, count: usize| (0..count).map(of).collect::<Vec<_>>();
+    let any_of =
+        |at: usize| json!({"type": "object", "properties": {format!("k{at}"): {"type": "string"}}});
+    let all_of = |at: usize| json!({"anyOf": [{"required": [format!("a{at}")]}, {"required": [format!("b{at}")]}]});
+    let circle = json!({"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/a"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}});
+    let deep = (0..100)
+        .fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    let schemas = [
+        json!({"type": "string", "pattern": "^(a{1000}){1000}$"}),
+        json!({"type": "string", "pattern": "^(a|b|ab)*(x{0,500}y{0,500}){0,500}$"}),
+        json!({"type": "string", "minLength": 1_000_000_000}),
+        json!({"type": "array", "items": {}, "minItems": 100_000_000}),
+        json!({"type": "array", "items": {"type": "integer"}, "maxItems": 100_000_000}),
+        json!({"type": "number", "multipleOf": 1e-300}),
+        json!({"$ref": "#"}),
+        json!({"$ref": "#/$defs/a", "$defs": circle}),
+        json!({"anyOf": many(any_of, 400)}),
+        json!({"allOf": many(all_of, 20)}),
+        deep,
+    ];
+    for schema in schemas {
+        let asked = ModelCall { schema: Some(Arc::new(schema)), ..call(&[(Role::User, "a")]) };
+        // What matters is that it comes to an end.
+        let _ = bench.ask(asked).await;
+    }
+    // The list itself and the schema are values too.
+    for (count, taken) in [(2046, true), (2047, false)] {
+        let schema = Some(Arc::new(json!({"enum": many(|at| json!(at), count)})));
+        let asked = bench.ask(ModelCall { schema, ..call(&[(Role::User, "a")]) }).await;
+        assert_eq!(asked.is_ok(), taken, "{count}");
+        let refused = asked.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(taken || refused.contains("it has more than 2048 values"), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_prompt_longer_than_the_window_is_refused_with_both_numbers() {
     let bench = Bench::new();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Seek as _};
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
@@ -10,6 +10,7 @@ use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 
 use crate::Fault;
+use crate::head::{self, Unread};
 use crate::kernels::{BLOCK, Matrix, Q4, Q8, weights_of};
 
 /// The only architecture whose forward pass is written here.
@@ -73,6 +74,12 @@ impl Gguf {
             _ => Fault::Unreadable { path: path.into(), reason: error.to_string() },
         })?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
+        let path_buf = || path.to_path_buf();
+        head::check(&mut reader).map_err(|unread| match unread {
+            Unread::Damaged(reason) => Fault::Damaged { path: path_buf(), reason },
+            Unread::TooMuch(reason) => Fault::Unsupported { path: path_buf(), reason },
+        })?;
+        reader.rewind().map_err(|error| damaged(path, &error.into()))?;
         let content = Content::read(&mut reader).map_err(|error| damaged(path, &error))?;
         Ok(Self { path: path.into(), content, reader })
     }

@@ -4,18 +4,16 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 use nexus_core::message::{Message, Role, ToolCall};
-use nexus_core::provider::{
-    EventStream, ModelCall, Provider, ProviderError, ProviderEvent, ToolSpec, Usage,
-};
+use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, ToolSpec, Usage};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::calls::{Arguments, Calls};
+use super::calls::Arguments;
 use super::http::Http;
 use super::json::Json;
-use super::stream::{self, Complaint, Decode, Phase, Ready};
+use super::stream::{Complaint, Decode, Heard, Phase};
 use super::{
     BuildError, ProviderSettings, bytes_estimate, endpoint, last_user, unwritable, visible,
 };
@@ -53,7 +51,7 @@ impl Provider for Anthropic {
     async fn stream(&self, call: ModelCall) -> Result<EventStream, ProviderError> {
         let body = request_body(&call, self.prompt_caching).map_err(unwritable)?;
         let response = self.http.post(&self.url, body).await?;
-        Ok(stream::events(response, Answer::default(), self.http.secrets()))
+        Ok(self.http.events(response, Answer::default()))
     }
 }
 
@@ -243,26 +241,23 @@ impl Block<'_> {
 /// An answer as it comes in.
 #[derive(Default)]
 struct Answer {
-    calls: Calls,
     usage: WireUsage,
 }
 
 impl Decode for Answer {
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint> {
+    fn event(&mut self, data: &[u8], heard: &mut Heard) -> Result<Phase, Complaint> {
         let event: Event = serde_json::from_slice(data)?;
         match &*event.kind {
             "content_block_delta" => {
                 let delta = event.delta.unwrap_or_default();
-                if let Some(text) = delta.text.filter(|text| !text.is_empty()) {
-                    ready.push_back(Ok(ProviderEvent::Text(text)));
-                }
+                heard.text(delta.text.unwrap_or_default());
                 if let (Some(index), Some(fragment)) = (event.index, delta.partial_json) {
-                    self.calls.append(index, &fragment);
+                    heard.calls.append(index, &fragment);
                 }
             }
             "content_block_start" => {
                 if let Some(block) = event.content_block.filter(|block| block.kind == "tool_use") {
-                    self.calls.add(event.index, block.id, block.name, "");
+                    heard.calls.add(event.index, block.id, block.name, "");
                 }
             }
             "message_start" => self.usage.update(event.message.and_then(|message| message.usage)),
@@ -280,8 +275,7 @@ impl Decode for Answer {
         Ok(Phase::Open)
     }
 
-    fn finish(&mut self, ready: &mut Ready) -> Usage {
-        self.calls.finish(ready);
+    fn usage(&self) -> Usage {
         self.usage.into()
     }
 }
@@ -347,7 +341,8 @@ impl From<WireUsage> for Usage {
     fn from(usage: WireUsage) -> Self {
         let cached = usage.cache_read_input_tokens.unwrap_or_default();
         let written = usage.cache_creation_input_tokens.unwrap_or_default();
-        let input = usage.input_tokens.unwrap_or_default() + written + cached;
+        let read = usage.input_tokens.unwrap_or_default();
+        let input = read.saturating_add(written).saturating_add(cached);
         Self { input, output: usage.output_tokens.unwrap_or_default(), cached }
     }
 }

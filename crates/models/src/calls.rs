@@ -3,15 +3,22 @@
 use std::hash::{BuildHasher, RandomState};
 
 use nexus_core::message::ToolCall;
-use nexus_core::provider::ProviderEvent;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::stream::Ready;
+use super::bounds::json_values;
+
+/// Values that arguments may hold: files and commands are one each. What has more is left as the text it is, which no
+/// tool takes.
+const ARGUMENT_VALUES_MAX: usize = 64 * 1024;
 
 /// The calls of one answer so far.
 #[derive(Default)]
-pub(super) struct Calls(Vec<Partial>);
+pub(super) struct Calls {
+    begun: Vec<Partial>,
+    /// What they take.
+    bytes: usize,
+}
 
 struct Partial {
     index: usize,
@@ -30,12 +37,13 @@ impl Calls {
         name: Option<String>,
         arguments: &str,
     ) {
-        let id = id.unwrap_or_default();
-        let begins = !id.is_empty() || name.as_ref().is_some_and(|name| !name.is_empty());
+        let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+        let begins = !id.is_empty() || !name.is_empty();
+        self.bytes += id.len() + name.len() + arguments.len();
         let known = match index {
-            Some(index) => self.0.iter_mut().rev().find(|call| call.index == index),
+            Some(index) => self.begun.iter_mut().rev().find(|call| call.index == index),
             None if begins => None,
-            None => self.0.last_mut(),
+            None => self.begun.last_mut(),
         };
         match known {
             Some(call) if id.is_empty() || call.id.is_empty() || call.id == id => {
@@ -43,14 +51,14 @@ impl Calls {
                     call.id = id;
                 }
                 if call.name.is_empty() {
-                    call.name = name.unwrap_or_default();
+                    call.name = name;
                 }
                 call.arguments.push_str(arguments);
             }
-            _ => self.0.push(Partial {
-                index: index.unwrap_or(self.0.len()),
+            _ => self.begun.push(Partial {
+                index: index.unwrap_or(self.begun.len()),
                 id,
-                name: name.unwrap_or_default(),
+                name,
                 arguments: arguments.to_owned(),
             }),
         }
@@ -58,14 +66,24 @@ impl Calls {
 
     /// A fragment of the call at `index`, where that is a call at all.
     pub fn append(&mut self, index: usize, arguments: &str) {
-        if let Some(call) = self.0.iter_mut().find(|call| call.index == index) {
+        if let Some(call) = self.begun.iter_mut().find(|call| call.index == index) {
             call.arguments.push_str(arguments);
+            self.bytes += arguments.len();
         }
     }
 
-    /// Hands the complete calls out, in the order in which they began.
-    pub fn finish(&mut self, ready: &mut Ready) {
-        ready.extend(self.0.drain(..).map(|call| Ok(ProviderEvent::ToolCall(call.into()))));
+    pub fn len(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// What the calls take, ids and names included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The complete calls, in the order in which they began.
+    pub fn take(&mut self) -> impl Iterator<Item = ToolCall> {
+        std::mem::take(&mut self.begun).into_iter().map(ToolCall::from)
     }
 }
 
@@ -75,6 +93,9 @@ impl From<Partial> for ToolCall {
         // A model that writes broken JSON is told so by the core, which needs to see what it wrote.
         let arguments = match call.arguments.trim() {
             "" => Value::Object(serde_json::Map::new()),
+            text if json_values(text.as_bytes()) > ARGUMENT_VALUES_MAX => {
+                Value::String(call.arguments)
+            }
             text => serde_json::from_str(text).unwrap_or(Value::String(call.arguments)),
         };
         Self { id, name: call.name, arguments }
@@ -116,15 +137,7 @@ mod tests {
         for (index, id, name, arguments) in fragments {
             calls.add(*index, some(id), some(name), arguments);
         }
-        let mut ready = Ready::default();
-        calls.finish(&mut ready);
-        let found: Vec<_> = ready
-            .into_iter()
-            .map(|event| match event {
-                Ok(ProviderEvent::ToolCall(call)) => (call.id, call.name, call.arguments),
-                other => panic!("{other:?}"),
-            })
-            .collect();
+        let found: Vec<_> = calls.take().map(|call| (call.id, call.name, call.arguments)).collect();
         let expected: Vec<_> = expected
             .iter()
             .map(|(id, name, value)| ((*id).to_owned(), (*name).to_owned(), value.clone()))
@@ -169,11 +182,26 @@ mod tests {
     }
 
     #[test]
+    fn how_many_values_arguments_may_hold() {
+        let of = |values: usize| format!("[{}]", vec!["0"; values - 1].join(","));
+        let parsed = |text: &str| {
+            let mut calls = Calls::default();
+            calls.add(Some(0), None, Some("f".to_owned()), text);
+            calls.take().next().unwrap().arguments
+        };
+        assert!(parsed(&of(ARGUMENT_VALUES_MAX)).is_array());
+        let over = of(ARGUMENT_VALUES_MAX + 1);
+        assert!(parsed(&over) == json!(over));
+        // A file is one value, however many commas it has.
+        assert!(parsed(&json!({"content": ",".repeat(1 << 20)}).to_string()).is_object());
+    }
+
+    #[test]
     fn a_missing_id_is_made_up() {
         let mut calls = Calls::default();
         calls.add(Some(0), None, Some("f".to_owned()), "{}");
         calls.add(Some(1), None, Some("f".to_owned()), "{}");
-        let ids: Vec<_> = calls.0.into_iter().map(|call| ToolCall::from(call).id).collect();
+        let ids: Vec<_> = calls.take().map(|call| call.id).collect();
         assert!(ids[0].starts_with("call_") && ids[0] != ids[1], "{ids:?}");
     }
 }

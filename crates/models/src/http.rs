@@ -6,7 +6,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use bytes::Bytes;
 use nexus_core::logs::RAW_TARGET;
-use nexus_core::provider::ProviderError;
+use nexus_core::provider::{EventStream, ProviderError};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
     RETRY_AFTER,
@@ -18,7 +18,8 @@ use tracing::Level;
 use super::calls::random;
 use super::errors::{self, Failure};
 use super::redact::Secrets;
-use super::{AuthMethod, BuildError, ProviderSettings};
+use super::stream::{self, Decode};
+use super::{AuthMethod, Bounds, BuildError, ProviderSettings};
 
 /// Longest wait a provider can impose with `Retry-After`: somebody waits for the turn.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ pub(super) struct Http {
     loopback: bool,
     headers: HeaderMap,
     secrets: Arc<Secrets>,
+    bounds: Bounds,
     request_timeout: Duration,
     max_retries: u32,
     retry_backoff: Duration,
@@ -67,14 +69,16 @@ impl Http {
             loopback: is_loopback(base),
             headers,
             secrets: Arc::new(Secrets::of(settings)),
+            bounds: settings.bounds,
             request_timeout: settings.request_timeout,
             max_retries: settings.max_retries,
             retry_backoff: settings.retry_backoff,
         })
     }
 
-    pub fn secrets(&self) -> Arc<Secrets> {
-        self.secrets.clone()
+    /// The events of an answer that `decode` reads.
+    pub fn events<D: Decode>(&self, response: Response, decode: D) -> EventStream {
+        stream::events(response, decode, self.bounds, self.secrets.clone())
     }
 
     /// Sends a call until an answer begins or there is no point in trying again.
@@ -117,13 +121,16 @@ impl Http {
     /// What an error says, as far as it can be read: the status is known already and says most.
     async fn error_body(&self, mut response: Response) -> Vec<u8> {
         let mut body = Vec::new();
-        while let Ok(Some(bytes)) = response.chunk().await {
-            body.extend_from_slice(&bytes);
-            if body.len() > ERROR_BODY_BYTES_MAX {
-                body.truncate(ERROR_BODY_BYTES_MAX);
-                break;
+        let reading = async {
+            while body.len() < ERROR_BODY_BYTES_MAX
+                && let Ok(Some(bytes)) = response.chunk().await
+            {
+                body.extend_from_slice(&bytes);
             }
-        }
+        };
+        // A page that drips would never be over by its pauses.
+        let _ = tokio::time::timeout(self.request_timeout, reading).await;
+        body.truncate(ERROR_BODY_BYTES_MAX);
         if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
             raw_response(&response, &self.secrets.redact(&String::from_utf8_lossy(&body)));
         }

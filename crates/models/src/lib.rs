@@ -2,10 +2,12 @@
 //!
 //! [`openai`] and [`anthropic`] each are one wire format behind the core's `Provider` trait: they write a request body
 //! and read events. What both need stands beside them: [`json`] writes the body, [`http`] sends and retries, [`errors`] names what
-//! fails, [`stream`] drives the reading, [`calls`] gathers tool calls, [`redact`] keeps keys to themselves.
+//! fails, [`stream`] drives the reading, [`calls`] gathers tool calls, [`bounds`] says when it is enough, [`redact`] keeps
+//! keys to themselves.
 //! [`ollama`] finds out whether one runs here.
 
 mod anthropic;
+mod bounds;
 mod calls;
 mod errors;
 mod http;
@@ -27,6 +29,8 @@ use nexus_core::message::{Message, Role, SharedMessage};
 use nexus_core::provider::{ModelCall, Provider, ProviderError};
 use reqwest::Url;
 use thiserror::Error;
+
+pub use bounds::{Bounds, json_values};
 
 /// Makes a provider. Nothing is sent and no TLS is set up before the first call.
 pub fn build(settings: &ProviderSettings) -> Result<Arc<dyn Provider>, BuildError> {
@@ -203,6 +207,8 @@ pub struct ProviderSettings {
     pub retry_backoff: Duration,
     /// Marks the stable prefix for the provider's cache, where the wire format knows such marks.
     pub prompt_caching: bool,
+    /// How much of an answer is taken.
+    pub bounds: Bounds,
 }
 
 impl ProviderSettings {
@@ -220,6 +226,7 @@ impl ProviderSettings {
             max_retries: 3,
             retry_backoff: Duration::from_millis(500),
             prompt_caching: true,
+            bounds: Bounds::default(),
         }
     }
 }

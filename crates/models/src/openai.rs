@@ -2,18 +2,17 @@
 
 use async_trait::async_trait;
 use nexus_core::message::{Message, Role, ToolCall};
-use nexus_core::provider::{
-    EventStream, ModelCall, Provider, ProviderError, ProviderEvent, ToolSpec, Usage,
-};
+use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, ToolSpec, Usage};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::calls::{Arguments, Calls};
+use super::bounds::few;
+use super::calls::Arguments;
 use super::http::Http;
 use super::json::Json;
-use super::stream::{self, Complaint, Decode, Phase, Ready};
+use super::stream::{Complaint, Decode, Heard, Phase};
 use super::{
     BuildError, Kind, ProviderSettings, bytes_estimate, endpoint, last_user, unwritable, visible,
 };
@@ -57,7 +56,7 @@ impl Provider for OpenAi {
                 self.http.post(&azure(base, &call.model_id, api_version), body).await?
             }
         };
-        Ok(stream::events(response, Answer::default(), self.http.secrets()))
+        Ok(self.http.events(response, Answer::default()))
     }
 }
 
@@ -232,12 +231,11 @@ fn write_tool(json: &mut Json, tool: &ToolSpec) -> serde_json::Result<()> {
 /// An answer as it comes in.
 #[derive(Default)]
 struct Answer {
-    calls: Calls,
     usage: Usage,
 }
 
 impl Decode for Answer {
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint> {
+    fn event(&mut self, data: &[u8], heard: &mut Heard) -> Result<Phase, Complaint> {
         if data == b"[DONE]" {
             return Ok(Phase::Over);
         }
@@ -252,12 +250,10 @@ impl Decode for Answer {
         // Only one answer is asked for; the list has at most one entry.
         for choice in chunk.choices {
             let delta = choice.delta.unwrap_or_default();
-            if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
-                ready.push_back(Ok(ProviderEvent::Text(text)));
-            }
-            for call in delta.tool_calls.unwrap_or_default() {
+            heard.text(delta.content.unwrap_or_default());
+            for call in delta.tool_calls {
                 let function = call.function.unwrap_or_default();
-                self.calls.add(
+                heard.calls.add(
                     call.index,
                     call.id,
                     function.name,
@@ -271,15 +267,14 @@ impl Decode for Answer {
         Ok(progress)
     }
 
-    fn finish(&mut self, ready: &mut Ready) -> Usage {
-        self.calls.finish(ready);
+    fn usage(&self) -> Usage {
         self.usage
     }
 }
 
 #[derive(Deserialize)]
 struct Chunk {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few")]
     choices: Vec<Choice>,
     usage: Option<WireUsage>,
     error: Option<Value>,
@@ -294,7 +289,8 @@ struct Choice {
 #[derive(Deserialize, Default)]
 struct Delta {
     content: Option<String>,
-    tool_calls: Option<Vec<CallFragment>>,
+    #[serde(default, deserialize_with = "few")]
+    tool_calls: Vec<CallFragment>,
 }
 
 #[derive(Deserialize)]

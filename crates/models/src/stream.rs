@@ -11,11 +11,10 @@ use nexus_sse as sse;
 use reqwest::Response;
 use tracing::Level;
 
+use super::bounds::Bounds;
+use super::calls::Calls;
 use super::errors;
 use super::redact::Secrets;
-
-/// Longest event taken. An answer arrives in small events; one that never ends must not fill the memory.
-const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How long the end of the body may lag behind the terminator. Only a body read to its end leaves a connection that
 /// can be used again, but an answer that is complete must not wait for one.
@@ -24,14 +23,49 @@ const DRAIN_MAX: Duration = Duration::from_millis(50);
 /// What is particular to one wire format.
 pub(super) trait Decode: Send + 'static {
     /// Takes the data of one event.
-    fn event(&mut self, data: &[u8], ready: &mut Ready) -> Result<Phase, Complaint>;
+    fn event(&mut self, data: &[u8], heard: &mut Heard) -> Result<Phase, Complaint>;
 
-    /// Hands out what was held back until the answer was complete.
-    fn finish(&mut self, ready: &mut Ready) -> Usage;
+    /// The tokens that were counted.
+    fn usage(&self) -> Usage;
 }
 
-/// Events decoded and not yet asked for.
-pub(super) type Ready = VecDeque<Result<ProviderEvent, ProviderError>>;
+/// What was decoded of an answer.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// What was not yet asked for.
+    ready: VecDeque<Result<ProviderEvent, ProviderError>>,
+    /// Held back until the answer is complete.
+    pub calls: Calls,
+    text_bytes: usize,
+}
+
+impl Heard {
+    /// A piece of the text, which may be empty.
+    pub fn text(&mut self, text: String) {
+        if !text.is_empty() {
+            self.text_bytes += text.len();
+            self.ready.push_back(Ok(ProviderEvent::Text(text)));
+        }
+    }
+
+    /// Refuses what is more than an answer may be.
+    fn check(&self, bounds: &Bounds) -> Result<(), ProviderError> {
+        if self.text_bytes + self.calls.bytes() > bounds.answer_bytes_max {
+            return Err(over("the answer", bounds.answer_bytes_max));
+        }
+        if self.calls.len() > bounds.calls_max {
+            let most = bounds.calls_max;
+            return Err(ProviderError::Broken(format!(
+                "the answer has more than {most} tool calls"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn over(what: &str, bytes_max: usize) -> ProviderError {
+    ProviderError::Broken(format!("{what} is larger than {bytes_max} bytes"))
+}
 
 /// How far an answer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,13 +94,16 @@ impl From<serde_json::Error> for Complaint {
 pub(super) fn events<D: Decode>(
     response: Response,
     decode: D,
+    bounds: Bounds,
     secrets: Arc<Secrets>,
 ) -> EventStream {
     let reading = Reading {
         response,
-        sse: sse::Decoder::new(EVENT_BYTES_MAX),
+        bounds,
+        body_bytes: 0,
+        sse: sse::Decoder::new(bounds.event_bytes_max),
         decode,
-        ready: Ready::default(),
+        heard: Heard::default(),
         progress: Phase::Open,
         over: false,
         secrets,
@@ -76,11 +113,14 @@ pub(super) fn events<D: Decode>(
 
 struct Reading<D> {
     response: Response,
+    bounds: Bounds,
+    /// Read so far.
+    body_bytes: usize,
     sse: sse::Decoder,
     decode: D,
-    ready: Ready,
+    heard: Heard,
     progress: Phase,
-    /// Nothing follows what is in `ready`.
+    /// Nothing follows what was heard.
     over: bool,
     secrets: Arc<Secrets>,
 }
@@ -88,7 +128,7 @@ struct Reading<D> {
 impl<D: Decode> Reading<D> {
     async fn next(mut self) -> Option<(Result<ProviderEvent, ProviderError>, Self)> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.heard.ready.pop_front() {
                 return Some((event, self));
             }
             if self.over {
@@ -101,6 +141,10 @@ impl<D: Decode> Reading<D> {
     async fn read(&mut self) {
         match self.response.chunk().await {
             Ok(Some(bytes)) => {
+                self.body_bytes += bytes.len();
+                if self.body_bytes > self.bounds.body_bytes_max {
+                    return self.fail(over("all that was sent for it", self.bounds.body_bytes_max));
+                }
                 self.sse.push(&bytes);
                 self.decode();
                 if self.progress == Phase::Over && !self.over {
@@ -125,7 +169,7 @@ impl<D: Decode> Reading<D> {
                 Ok(Some(data)) => data,
                 Ok(None) => return,
                 Err(sse::TooLong) => {
-                    return self.fail(ProviderError::Broken("an event was too long".to_owned()));
+                    return self.fail(over("an event", self.bounds.event_bytes_max));
                 }
             };
             if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
@@ -134,8 +178,13 @@ impl<D: Decode> Reading<D> {
                     (self.response.url().as_str(), self.response.status().as_u16());
                 tracing::debug!(target: RAW_TARGET, kind = "chunk", endpoint, status, body);
             }
-            match self.decode.event(data, &mut self.ready) {
-                Ok(progress) => self.progress = self.progress.max(progress),
+            match self.decode.event(data, &mut self.heard) {
+                Ok(progress) => {
+                    self.progress = self.progress.max(progress);
+                    if let Err(error) = self.heard.check(&self.bounds) {
+                        return self.fail(error);
+                    }
+                }
                 Err(Complaint::Undecodable(error)) => {
                     return self.fail(ProviderError::Broken(format!(
                         "an event could not be read: {error}"
@@ -154,13 +203,14 @@ impl<D: Decode> Reading<D> {
     }
 
     fn finish(&mut self) {
-        let usage = self.decode.finish(&mut self.ready);
-        self.ready.push_back(Ok(ProviderEvent::Done(usage)));
+        let calls = self.heard.calls.take().map(|call| Ok(ProviderEvent::ToolCall(call)));
+        self.heard.ready.extend(calls);
+        self.heard.ready.push_back(Ok(ProviderEvent::Done(self.decode.usage())));
         self.over = true;
     }
 
     fn fail(&mut self, error: ProviderError) {
-        self.ready.push_back(Err(error));
+        self.heard.ready.push_back(Err(error));
         self.over = true;
     }
 

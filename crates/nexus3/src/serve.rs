@@ -11,6 +11,7 @@ use nexus_config::Config;
 use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
+use nexus_server::descriptors;
 use nexus_server::transport::http::{HttpServer, Limits};
 use nexus_server::transport::stdio;
 use nexus_server::transport::unix::{self, BindError, UnixServer};
@@ -45,6 +46,7 @@ pub async fn serve(
     // Whoever can connect is then the administrator, and an agent's command must not be.
     config.permissions.network &= !options.no_auth;
     let (agent_logs, log) = start_logs(&home, &options)?;
+    config.server.max_connections = connections_max(&config);
     // The port first: a second server on it must fail before it touches anything.
     let host = options.host.as_deref().unwrap_or(&config.server.host);
     let port = Port::take(host, port.unwrap_or(config.server.port))?;
@@ -121,8 +123,9 @@ pub async fn serve(
 pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let home = wiring::home()?;
-    let config = wiring::load_config(&home, options.model.clone())?;
+    let mut config = wiring::load_config(&home, options.model.clone())?;
     let (agent_logs, log) = start_logs(&home, &options)?;
+    config.server.max_connections = connections_max(&config);
     let socket = match &options.socket {
         Some(_) => open_socket(&config, &options)?,
         None => None,
@@ -245,7 +248,7 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
         match UnixServer::bind(&path) {
             Ok(server) => return Ok(Some(server)),
             Err(error @ BindError::Io { .. }) => {
-                tracing::warn!("no socket at the default place: {error}")
+                tracing::warn!("{:#}", anyhow::anyhow!(error))
             }
             Err(error) => {
                 tracing::warn!("running without a socket: {error}");
@@ -289,4 +292,16 @@ fn limits(config: &Config) -> Limits {
         read_timeout: server.request_read_timeout,
         connections_max: server.max_connections,
     }
+}
+
+/// Connections that each listener may have: no more than the process has descriptors for.
+fn connections_max(config: &Config) -> usize {
+    let (wanted, limit) = (config.server.max_connections, descriptors::raise());
+    let most = descriptors::connections_max(wanted, limit);
+    if most < wanted {
+        tracing::warn!(
+            "only {most} of {wanted} connections are taken: this process may have {limit} open files (ulimit -n)"
+        );
+    }
+    most
 }

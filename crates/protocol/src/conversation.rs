@@ -19,7 +19,8 @@ method! {
 }
 
 method! {
-    /// Returns a page of the conversation, oldest first.
+    /// Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would be larger
+    /// than 4 MiB together, but holds one at least: the next page begins at `offset` and the number of messages on this.
     GetMessages = "get_messages", Agent Read, GetMessagesParams => GetMessagesResult
 }
 

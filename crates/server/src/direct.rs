@@ -6,7 +6,7 @@ use nexus_core::{AgentId, Requester};
 use nexus_protocol::api::{Api, CallError, Target as Endpoint};
 use nexus_protocol::{Method, RpcError};
 
-use crate::dispatcher::{Caller, Dispatcher, Target};
+use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Target};
 
 /// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent. A call goes on when its
 /// future is dropped.
@@ -36,7 +36,8 @@ impl Api for DirectAgentApi {
             ),
         };
         let requester = self.requester.clone();
-        let caller = Caller { requester, target, peer: None, answer_bytes_max: usize::MAX };
+        let answer_bytes_max = ANSWER_BYTES_MAX;
+        let caller = Caller { requester, target, peer: None, answer_bytes_max };
         Ok(self.dispatcher.call::<M>(caller, params).await?)
     }
 }

@@ -3,8 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
@@ -23,6 +22,7 @@ use crate::begin::{Begun, begin, worker_died};
 use crate::calls::EndedCall;
 use crate::cx::Cx;
 use crate::errors::wire;
+use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 
 /// Who calls, what they called, and how they can be reached while the call runs. Made by a transport. Whoever else a
@@ -45,12 +45,17 @@ pub enum Target {
     Agent(AgentId),
 }
 
+/// Largest answer where neither the configuration nor a frame says otherwise. A batch has it as a whole.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
 /// The answer to a message.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reply {
     /// `None` when nothing is to be answered.
     pub body: Option<Vec<u8>>,
     pub class: Class,
+    /// What the body weighs in the server as a whole. Goes when it is written.
+    pub load: Option<Load>,
 }
 
 /// What kind of answer it is, for transports that have their own words for it.
@@ -73,6 +78,7 @@ pub enum Class {
 pub struct Dispatcher {
     table: Arc<Table>,
     services: Arc<Services>,
+    freight: Arc<Freight>,
 }
 
 /// The methods by name, found with a quick hash. Two of one name stop the program at start.
@@ -164,7 +170,7 @@ fn encode(id: Option<&Id>, result: &impl serde::Serialize) -> Result<Vec<u8>, Rp
 
 impl Dispatcher {
     pub fn new(table: Table, services: Services) -> Self {
-        Self { table: Arc::new(table), services: Arc::new(services) }
+        Self { table: Arc::new(table), services: Arc::new(services), freight: Arc::default() }
     }
 
     /// The same for one connection. Its calls count themselves here: at one counter for all, connections on different
@@ -177,46 +183,95 @@ impl Dispatcher {
         &self.services
     }
 
+    pub(crate) fn freight(&self) -> &Arc<Freight> {
+        &self.freight
+    }
+
     /// Carries out a message: at most one reply, whatever it holds.
     pub async fn handle(self: &Arc<Self>, caller: Caller, message: &[u8]) -> Reply {
         let incoming = match envelope::parse(message) {
             Ok(incoming) => incoming,
             Err(error) => {
                 self.log("", None, Instant::now(), Some(error.code));
-                return Reply { body: Some(error_body(None, &error)), class: Class::Malformed };
+                return Reply {
+                    body: Some(error_body(None, &error)),
+                    class: Class::Malformed,
+                    load: None,
+                };
             }
         };
         match incoming {
             Incoming::Single(request) => {
+                let id = request.id.clone();
                 let (body, class) = self.handle_one(&caller, Ok(request)).await;
-                Reply { body, class }
+                let bytes = body.as_ref().map_or(0, Vec::len);
+                let refused = |error: RpcError| {
+                    let body = Some(error_body(id.as_ref(), &error));
+                    Reply { body, class: class_of(&error), load: None }
+                };
+                if bytes > caller.answer_bytes_max {
+                    let limit = caller.answer_bytes_max;
+                    let error = format!("The answer is larger than {limit} bytes");
+                    return refused(RpcError::internal(error));
+                }
+                // What is not counted does not touch what all connections share.
+                if bytes <= SMALL_BYTES_MAX {
+                    return Reply { body, class, load: None };
+                }
+                let mut load = self.freight.load(&caller.requester);
+                match load.reach(bytes) {
+                    Ok(()) => Reply { body, class, load: Some(load) },
+                    Err(full) => refused(full.into()),
+                }
             }
             // On the heap: a single call would carry the room for it.
             Incoming::Batch(batch) => Box::pin(self.handle_batch(&caller, batch)).await,
         }
     }
 
+    /// Carries out the calls of a batch side by side, but reads one after another: each is told how much room the others
+    /// have left, and what has none is not run.
     async fn handle_batch(
         self: &Arc<Self>,
         caller: &Caller,
         batch: Vec<Result<Request<'_>, RpcError>>,
     ) -> Reply {
-        // The brackets are two bytes, and all answers but one need a comma.
-        let room = Room(AtomicUsize::new(caller.answer_bytes_max.saturating_sub(1)));
+        let room = Room::new(caller.answer_bytes_max, self.freight.load(&caller.requester));
+        let reading = tokio::sync::Mutex::new(());
         let answers = batch.into_iter().map(async |element| {
             let id = element.as_ref().ok().and_then(|request| request.id.clone());
-            let body = self.handle_one(caller, element).await.0?;
-            if room.take(body.len() + 1) {
-                return Some(body);
+            let reads = element.as_ref().is_ok_and(|request| self.reads(&request.method));
+            let _alone = if reads { Some(reading.lock().await) } else { None };
+            if id.is_some()
+                && let Err(error) = room.check()
+            {
+                let method = element.as_ref().map_or("", |request| &*request.method);
+                self.log(method, id.as_ref(), Instant::now(), Some(error.code));
+                return Some(error_body(id.as_ref(), &error));
             }
-            let limit = caller.answer_bytes_max;
-            let error = format!("The answers of the batch are together larger than {limit} bytes");
-            Some(error_body(id.as_ref(), &RpcError::internal(error)))
+            let caller = match reads {
+                true => &Caller { answer_bytes_max: room.left(), ..caller.clone() },
+                false => caller,
+            };
+            let body = self.handle_one(caller, element).await.0?;
+            Some(room.take(body).unwrap_or_else(|error| error_body(id.as_ref(), &error)))
         });
         let bodies: Vec<_> = join_all(answers).await.into_iter().flatten().collect();
-        let body =
-            (!bodies.is_empty()).then(|| [b"[", bodies.join(&b","[..]).as_slice(), b"]"].concat());
-        Reply { body, class: Class::Answered }
+        if bodies.is_empty() {
+            return Reply::default();
+        }
+        let mut all =
+            Vec::with_capacity(bodies.iter().map(|body| body.len() + 1).sum::<usize>() + 1);
+        for body in bodies {
+            all.push(if all.is_empty() { b'[' } else { b',' });
+            all.extend_from_slice(&body);
+        }
+        all.push(b']');
+        Reply { body: Some(all), class: Class::Answered, load: Some(room.into_load()) }
+    }
+
+    fn reads(&self, method: &str) -> bool {
+        self.table.entries.get(method).is_some_and(|entry| entry.info.kind == Kind::Read)
     }
 
     async fn handle_one(
@@ -238,15 +293,7 @@ impl Dispatcher {
             // Whoever sent a notification is told nothing, not even that its agent does not exist.
             return (None, Class::Answered);
         };
-        let body = match result {
-            Ok(body) if body.len() > caller.answer_bytes_max => {
-                let limit = caller.answer_bytes_max;
-                let error = RpcError::internal(format!("The answer is larger than {limit} bytes"));
-                error_body(Some(&id), &error)
-            }
-            Ok(body) => body,
-            Err(error) => error_body(Some(&id), &error),
-        };
+        let body = result.unwrap_or_else(|error| error_body(Some(&id), &error));
         (Some(body), class)
     }
 
@@ -336,12 +383,64 @@ impl Dispatcher {
 
 /// The bytes that the answers of one batch may still have. Taken as they come, so that what is too much is not kept
 /// until the last of them is there.
-struct Room(AtomicUsize);
+struct Room {
+    bytes_max: usize,
+    state: Mutex<RoomState>,
+}
+
+struct RoomState {
+    taken: usize,
+    /// An answer did not fit: those that have not begun would not either.
+    spent: bool,
+    load: Load,
+}
 
 impl Room {
-    fn take(&self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    fn new(bytes_max: usize, load: Load) -> Self {
+        // The brackets are two bytes, and all answers but one need a comma.
+        Self { bytes_max, state: Mutex::new(RoomState { taken: 1, spent: false, load }) }
+    }
+
+    /// Refuses a call that has not begun when there is no room for its answer.
+    fn check(&self) -> Result<(), RpcError> {
+        if !self.lock().spent {
+            return Ok(());
+        }
+        let advice = &["Send it again in a batch of its own."];
+        Err(RpcError::unavailable(self.overfull(), "This call was not run.", advice))
+    }
+
+    /// What an answer that is yet to come may have.
+    fn left(&self) -> usize {
+        self.bytes_max.saturating_sub(self.lock().taken + 1)
+    }
+
+    /// Takes the room of an answer and gives it back, if it fits.
+    fn take(&self, body: Vec<u8>) -> Result<Vec<u8>, RpcError> {
+        let mut state = self.lock();
+        let taken = state.taken.saturating_add(body.len() + 1);
+        if taken > self.bytes_max {
+            state.spent = true;
+            return Err(RpcError::internal(self.overfull()));
+        }
+        if let Err(full) = state.load.reach(taken) {
+            state.spent = true;
+            return Err(full.into());
+        }
+        state.taken = taken;
+        Ok(body)
+    }
+
+    fn overfull(&self) -> String {
+        format!("The answers of the batch are together larger than {} bytes", self.bytes_max)
+    }
+
+    fn into_load(self) -> Load {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).load
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -89,10 +89,12 @@ impl WireError for ModelError {
             Self::NoneConfigured => &[
                 "Get the built-in model with: nexus3 model pull",
                 "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start the server again.",
-                "Or name a provider in ~/.nexus3/config.json (docs/configuration.md).",
+                "Or name a provider in config.json in the server's home, NEXUS3_HOME or ~/.nexus3 (docs/configuration.md).",
             ],
             Self::Unknown { .. } => &["Name one of the known models, or provider/model-id."],
-            Self::Unusable { .. } => &["Mend the provider's settings in ~/.nexus3/config.json."],
+            Self::Unusable { .. } => &[
+                "Mend the provider's settings in config.json in the server's home, NEXUS3_HOME or ~/.nexus3.",
+            ],
         };
         RpcError::unavailable(sentence(self), sentence(self), suggestions)
     }

@@ -4,9 +4,11 @@ pub mod auth;
 mod begin;
 pub mod calls;
 mod cx;
+pub mod descriptors;
 pub mod direct;
 pub mod dispatcher;
 mod errors;
+mod freight;
 mod handlers;
 pub mod openrpc;
 pub mod outbox;
@@ -21,14 +23,20 @@ use std::sync::{Arc, Mutex};
 use nexus_core::Engine;
 use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::shared::Shared;
+use tokio::sync::Semaphore;
 
 /// What handlers can use beside the parameters of their call.
 pub struct Services {
     pub engine: Arc<Engine>,
     pub tokens: auth::AgentTokens,
     pub calls: Arc<dyn calls::CallLog>,
+    /// Pages of conversations that are read from the store at once; each is some megabytes until it is sent.
+    pages: Semaphore,
     agent_list: Mutex<Option<AgentList>>,
 }
+
+/// As many as make a disk busy.
+const PAGES_MAX: usize = 8;
 
 /// The administrator's list of agents, and the engine's version it shows.
 type AgentList = ((u64, u64), Shared<Vec<AgentEntry>>);
@@ -39,7 +47,8 @@ impl Services {
         tokens: auth::AgentTokens,
         calls: Arc<dyn calls::CallLog>,
     ) -> Self {
-        Self { engine, tokens, calls, agent_list: Mutex::new(None) }
+        let pages = Semaphore::new(PAGES_MAX);
+        Self { engine, tokens, calls, pages, agent_list: Mutex::new(None) }
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::freight::Load;
+
 /// Bytes of one sender that may wait. Whoever is this far behind has stopped reading.
 pub const HELD_BYTES_MAX: usize = 1024 * 1024;
 
@@ -26,24 +28,32 @@ const CHUNK_BYTES_MAX: usize = 64 * 1024;
 const PORTION_BYTES_MAX: usize = 64 * 1024;
 
 /// The way back to a peer while its calls run.
-#[derive(Default)]
 pub struct Peer {
     pub outbox: Outbox,
     /// Cancelled when the peer is gone.
     pub closed: CancellationToken,
 }
 
+impl Peer {
+    /// What waits for the peer is a part of `load`.
+    pub(crate) fn new(load: Load) -> Self {
+        let outbox = Outbox { queue: Mutex::new(Queue::new(load)), filled: AtomicBool::new(false) };
+        Self { outbox, closed: CancellationToken::new() }
+    }
+}
+
 /// Many put in, each through a lane of its own; one takes out, the connection.
-#[derive(Default)]
 pub struct Outbox {
     queue: Mutex<Queue>,
     /// Whether something waits, where it can be asked without the lock: every small call asks.
     filled: AtomicBool,
 }
 
-#[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
+    /// Bytes of all items, and what they are in the server as a whole.
+    held_bytes: usize,
+    load: Load,
     /// The number of the first item; the others follow.
     first: u64,
     lanes: HashMap<u64, LaneState>,
@@ -157,6 +167,12 @@ impl Lane {
             if lane.ended {
                 return false;
             }
+            // Others may be so far behind that the server has no room for more.
+            if queue.load.reach(queue.held_bytes.saturating_add(bytes)).is_err() {
+                lane.ended = true;
+                self.overrun.cancel();
+                return false;
+            }
             lane.held_bytes += bytes;
             put(queue);
             true
@@ -267,12 +283,27 @@ impl Outbox {
 }
 
 impl Queue {
+    fn new(load: Load) -> Self {
+        Self {
+            items: VecDeque::new(),
+            held_bytes: 0,
+            load,
+            first: 0,
+            lanes: HashMap::new(),
+            next_lane: 0,
+            stalled_since: None,
+            reader: None,
+        }
+    }
+
     /// Joins text to what the lane put in last, where that is text, and makes as many items of it as it needs.
     fn push_text(&mut self, number: u64, mut text: &str, encode: &EncodeText) {
         if let Some(Content::Text { text: waiting, .. }) = self.last_of(number)
             && waiting.len() + text.len() <= CHUNK_BYTES_MAX
         {
-            return waiting.push_str(text);
+            waiting.push_str(text);
+            self.held_bytes += text.len();
+            return;
         }
         while !text.is_empty() {
             let (chunk, rest) = text.split_at(text.floor_char_boundary(CHUNK_BYTES_MAX));
@@ -295,7 +326,9 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(&number) {
             lane.last = Some(self.first + self.items.len() as u64);
         }
-        self.items.push_back(Item { lane: number, content });
+        let item = Item { lane: number, content };
+        self.held_bytes += item.bytes();
+        self.items.push_back(item);
     }
 
     fn pop(&mut self) -> Option<Item> {
@@ -303,6 +336,10 @@ impl Queue {
         self.first += 1;
         if let Some(lane) = self.lanes.get_mut(&item.lane) {
             lane.held_bytes = lane.held_bytes.saturating_sub(item.bytes());
+        }
+        self.held_bytes = self.held_bytes.saturating_sub(item.bytes());
+        if self.items.is_empty() {
+            self.load.clear();
         }
         Some(item)
     }
@@ -336,8 +373,15 @@ fn encode(items: Vec<Item>, mut each: impl FnMut(&[u8])) {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use nexus_core::Requester;
 
     use super::*;
+    use crate::freight::{FREIGHT_BYTES_MAX, Freight};
+
+    fn peer() -> Arc<Peer> {
+        let freight = Arc::<Freight>::default();
+        Arc::new(Peer::new(freight.load(&Requester::Administrator)))
+    }
 
     fn lane(peer: &Arc<Peer>, name: &'static str) -> Lane {
         Lane::open(peer.clone(), move |text, number| format!("{name}{number}:{text}").into())
@@ -352,7 +396,7 @@ mod tests {
 
     #[test]
     fn text_that_waits_is_joined_and_messages_keep_their_place() {
-        let peer = Arc::new(Peer::default());
+        let peer = peer();
         let (a, b) = (lane(&peer, "a"), lane(&peer, "b"));
         for _ in 0..3 {
             assert!(a.put_text("x") && b.put_text("y"));
@@ -368,7 +412,7 @@ mod tests {
 
     #[test]
     fn long_text_leaves_in_chunks_that_are_whole_characters() {
-        let peer = Arc::new(Peer::default());
+        let peer = peer();
         let lane = lane(&peer, "");
         let text = format!("x{}", "ä".repeat(CHUNK_BYTES_MAX));
         assert!(lane.put_text("x") && lane.put_text(&text));
@@ -382,7 +426,7 @@ mod tests {
     fn what_one_lane_may_hold_back_just_under_and_just_over() {
         let full = "x".repeat(HELD_BYTES_MAX);
         let over = |lane: &Lane| lane.overrun().now_or_never().is_some();
-        let peer = Arc::new(Peer::default());
+        let peer = peer();
         let (held, other) = (lane(&peer, ""), lane(&peer, ""));
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(
             async {
@@ -399,9 +443,26 @@ mod tests {
         assert_eq!(taken(&peer).pop().unwrap(), "16", "the end always has room");
     }
 
+    #[test]
+    fn what_waits_counts_in_the_server_as_a_whole() {
+        let freight = Arc::<Freight>::default();
+        let mut others = freight.load(&Requester::Administrator);
+        others.reach(FREIGHT_BYTES_MAX - (128 << 10)).unwrap();
+        let peer = Arc::new(Peer::new(freight.load(&Requester::Administrator)));
+        let open = || lane(&peer, "");
+        let (first, second, third) = (open(), open(), open());
+        let piece = "x".repeat(64 << 10);
+        assert!(first.put_text(&piece) && second.put_text(&piece));
+        assert!(!second.put_text("x"), "there is no room for more");
+        assert!(!taken(&peer).is_empty());
+        assert!(third.put_text(&piece) && third.put_text(&piece), "what was taken makes room");
+        drop(others);
+        assert!(third.put_text(&piece));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_is_too_slow_in_the_end() {
-        let peer = Arc::new(Peer::default());
+        let peer = peer();
         let lane = lane(&peer, "");
         let overrun = lane.overrun();
         tokio::pin!(overrun);
@@ -420,7 +481,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_waits_is_woken() {
-        let peer = Arc::new(Peer::default());
+        let peer = peer();
         let lane = lane(&peer, "");
         let reading = tokio::spawn({
             let peer = peer.clone();

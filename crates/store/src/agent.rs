@@ -306,6 +306,7 @@ pub(super) fn messages(
     agent: AgentKey,
     first: u64,
     limit: u32,
+    bytes_max: usize,
 ) -> Result<Vec<SharedMessage>, Fault> {
     let log_id: Option<i64> = db
         .prepare_cached(
@@ -318,7 +319,7 @@ pub(super) fn messages(
     let first = i64::try_from(first).unwrap_or(i64::MAX).min(length);
     let end = first.saturating_add(limit.into()).min(length);
     History::of(db, log_id, length)?
-        .read(db, first..end)
+        .read_some(db, first..end, bytes_max)
         .map_err(|fault| fault.about(format!("agent {}", agent.0)))
 }
 

@@ -186,8 +186,9 @@ impl AgentStore for SqliteStore {
         agent: AgentKey,
         first: u64,
         limit: u32,
+        bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError> {
-        self.readers.read(move |db| agent::messages(db, agent, first, limit)).await
+        self.readers.read(move |db| agent::messages(db, agent, first, limit, bytes_max)).await
     }
 
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {

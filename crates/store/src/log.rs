@@ -178,11 +178,21 @@ impl History {
         db: &Connection,
         wanted: Range<i64>,
     ) -> Result<Vec<SharedMessage>, Fault> {
+        self.read_some(db, wanted, usize::MAX)
+    }
+
+    /// The same, up to the message with which they have `bytes_max` together.
+    pub(super) fn read_some(
+        &self,
+        db: &Connection,
+        wanted: Range<i64>,
+        bytes_max: usize,
+    ) -> Result<Vec<SharedMessage>, Fault> {
         let mut query = db.prepare_cached(
             "SELECT idx, role, at, content, extra FROM messages
              WHERE seq >= ? AND seq < ? AND log_id = ? ORDER BY seq",
         )?;
-        let mut messages = Vec::new();
+        let (mut messages, mut bytes) = (Vec::new(), 0);
         let mut index = wanted.start;
         for Stretch { log_id, start, end } in &self.stretches {
             let (start, end) = (wanted.start.max(*start), wanted.end.min(*end));
@@ -195,8 +205,12 @@ impl History {
                     let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
                     let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref())
                         .map_err(|fault| fault.about(format!("message {index}")))?;
+                    bytes += message.content.len() + extra.map_or(0, |extra| extra.len());
                     messages.push(Arc::new(message));
                     index += 1;
+                    if bytes >= bytes_max {
+                        return Ok(messages);
+                    }
                 }
             }
         }

@@ -47,12 +47,14 @@ pub trait AgentStore: Send + Sync {
         most: usize,
     ) -> Result<Census, StoreError>;
 
-    /// `limit` messages of a held agent's history from index `first` on, fewer at its end.
+    /// `limit` messages of a held agent's history from index `first` on, fewer at its end. No more follow the one with
+    /// which they have `bytes_max` together.
     async fn messages(
         &self,
         agent: AgentKey,
         first: u64,
         limit: u32,
+        bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError>;
 
     /// Ends agents and all their descendants for good, all or none, and returns who went, parents before their children.

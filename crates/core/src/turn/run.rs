@@ -28,6 +28,10 @@ use crate::store::{ApprovalRecord, Progress, StoreError};
 /// takes no more; whoever watches finds the approvals in their list.
 const ANNOUNCEMENTS_MAX: usize = 256;
 
+/// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has
+/// many, and all of them are kept until it ends.
+const TURN_BYTES_MAX: usize = 32 << 20;
+
 pub(super) struct Turn {
     pub turns: Arc<Turns>,
     pub agent: Agent,
@@ -65,7 +69,7 @@ impl Job for Opening {
 
 impl Turn {
     async fn steps(&self, mut input: TurnInput) -> Result<TurnOutcome, TurnError> {
-        let mut said = Said { text: String::new(), step_start: 0, sink: input.sink.take() };
+        let mut said = Said::new(input.sink.take());
         let now = self.agent.snapshot();
         let model = self.turns.models.resolve(now.settings.model.as_deref())?;
         if now.progress.should_shutdown {
@@ -105,6 +109,7 @@ impl Turn {
             if self.cancel.is_cancelled() {
                 return Ok(said.outcome(true, false));
             }
+            said.check()?;
             // What tools return can fill the window too.
             self.make_room(&model, &briefed, "").await?;
             call.messages = self.agent.look().conversation.context();
@@ -156,7 +161,7 @@ impl Turn {
             match event {
                 Some(Ok(ProviderEvent::Text(piece))) => said.say(&piece),
                 Some(Ok(ProviderEvent::ToolCall(call))) => {
-                    said.tell(TurnEvent::ToolCall(&call));
+                    said.call(&call);
                     step.tool_calls.push(call);
                 }
                 Some(Ok(ProviderEvent::Done(usage))) => {
@@ -336,10 +341,31 @@ impl Step {
 struct Said {
     text: String,
     step_start: usize,
+    /// Bytes of the tool calls.
+    calls_bytes: usize,
     sink: Option<Box<dyn EventSink>>,
 }
 
 impl Said {
+    fn new(sink: Option<Box<dyn EventSink>>) -> Self {
+        Self { text: String::new(), step_start: 0, calls_bytes: 0, sink }
+    }
+
+    /// Whether the turn may go on.
+    fn check(&self) -> Result<(), TurnError> {
+        if self.text.len() + self.calls_bytes <= TURN_BYTES_MAX {
+            return Ok(());
+        }
+        let reason =
+            format!("its answers in this turn are together larger than {TURN_BYTES_MAX} bytes");
+        Err(ProviderError::Broken(reason).into())
+    }
+
+    fn call(&mut self, call: &ToolCall) {
+        self.calls_bytes += call.text_bytes();
+        self.tell(TurnEvent::ToolCall(call));
+    }
+
     /// What the turn came to.
     fn outcome(&mut self, cancelled: bool, halted_at_iteration_limit: bool) -> TurnOutcome {
         let content = std::mem::take(&mut self.text);
@@ -371,5 +397,24 @@ impl Said {
         {
             self.sink = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_turn_may_say_just_under_and_just_over() {
+        let mut said = Said::new(None);
+        let call = ToolCall { id: "c".into(), name: "tool".into(), arguments: json!([1]) };
+        said.call(&call);
+        said.say(&"x".repeat(TURN_BYTES_MAX - "tool[1]".len()));
+        assert!(said.check().is_ok());
+        said.say("x");
+        let error = said.check().unwrap_err().to_string();
+        assert!(error.contains("are together larger than 33554432 bytes"), "{error}");
     }
 }

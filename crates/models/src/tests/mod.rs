@@ -2,6 +2,7 @@
 //! what one format makes of a conversation is compared with golden text.
 
 mod answers;
+mod bounds;
 mod faults;
 mod requests;
 mod settings;

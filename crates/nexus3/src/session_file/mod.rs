@@ -20,9 +20,19 @@ use serde_json::Value;
 use thiserror::Error;
 
 use nexus_config::files;
+use nexus_models::json_values;
 
-/// Largest file that is read. A conversation of this size fills every model's window hundreds of times.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Largest file that is read. A conversation of this size fills every model's window dozens of times.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// JSON values in a file: some thirty for a message. Two bytes can be one, and one takes some seventy in memory.
+const VALUES_MAX: usize = 4 << 20;
+
+/// Messages of a session. A turn has a handful.
+const MESSAGES_MAX: usize = 100_000;
+
+/// Tool calls of one message. Models make a handful.
+const CALLS_MAX: usize = 1024;
 
 /// What a file holds, of whichever form.
 pub struct SessionFile {
@@ -80,19 +90,32 @@ impl SessionFile {
         if contents.cut {
             return Err(SessionFileError::TooLarge { path: path_buf() });
         }
+        let form = |reason| SessionFileError::Form { path: path_buf(), reason };
+        if json_values(&contents.bytes) > VALUES_MAX {
+            return Err(form(format!("it has more than {VALUES_MAX} values")));
+        }
+        // Nesting is bounded by the parser.
         let value: Value = serde_json::from_slice(&contents.bytes).map_err(|error| {
             SessionFileError::Json { path: path_buf(), reason: error.to_string() }
         })?;
-        Self::parse(value).map_err(|reason| SessionFileError::Form { path: path_buf(), reason })
+        Self::parse(value).map_err(form)
     }
 
     /// Reads a file of either form. The error names what is missing or wrong.
     pub fn parse(value: Value) -> Result<Self, String> {
-        match &value {
-            Value::Object(members) if members.contains_key("format") => own::parse(value),
-            Value::Object(members) if members.contains_key("agent_id") => python::parse(value),
-            _ => Err("it has neither a member \"format\" nor \"agent_id\"".into()),
+        let parsed = match &value {
+            Value::Object(members) if members.contains_key("format") => own::parse(value)?,
+            Value::Object(members) if members.contains_key("agent_id") => python::parse(value)?,
+            _ => return Err("it has neither a member \"format\" nor \"agent_id\"".into()),
+        };
+        if parsed.messages.len() > MESSAGES_MAX {
+            return Err(format!("it has more than {MESSAGES_MAX} messages"));
         }
+        let many = |message: &SharedMessage| message.tool_calls.len() > CALLS_MAX;
+        if let Some(at) = parsed.messages.iter().position(many) {
+            return Err(format!("messages.{at}: it has more than {CALLS_MAX} tool calls"));
+        }
+        Ok(parsed)
     }
 
     /// The session as the store is to keep it: without a parent and without grants, and never with more than the preset

@@ -147,3 +147,49 @@ fn what_is_no_session_is_named() {
         assert!(error.contains(wrong), "{error}");
     }
 }
+
+/// A session of so many messages, the first with so many calls.
+fn of(messages: usize, calls: usize) -> Value {
+    let (_, mut file) = session();
+    let call = json!({"id": "c", "name": "f", "arguments": {}});
+    let mut said = file["messages"][1].clone();
+    said["tool_calls"] = json!(vec![call; calls]);
+    file["messages"] = json!(vec![said; messages]);
+    file
+}
+
+#[test]
+fn what_a_session_may_hold_just_under_and_just_over() {
+    let check = |file: Value| SessionFile::parse(file).map(|parsed| parsed.messages.len());
+    assert_eq!(check(of(1, CALLS_MAX)), Ok(1));
+    let many = check(of(1, CALLS_MAX + 1)).unwrap_err();
+    assert_eq!(many, "messages.0: it has more than 1024 tool calls");
+    assert_eq!(check(of(MESSAGES_MAX, 0)), Ok(MESSAGES_MAX));
+    assert_eq!(check(of(MESSAGES_MAX + 1, 0)).unwrap_err(), "it has more than 100000 messages");
+}
+
+#[test]
+fn what_a_file_may_be_just_under_and_just_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("session.json");
+    let check = |text: &[u8]| {
+        std::fs::write(&path, text).unwrap();
+        SessionFile::read(&path).map(|parsed| parsed.messages.len()).map_err(|it| it.to_string())
+    };
+    let plain = of(1, 0).to_string();
+    // Behind the file there may be blanks.
+    let sized = |bytes: u64| format!("{plain}{}", " ".repeat(bytes as usize - plain.len()));
+    assert_eq!(check(sized(FILE_BYTES_MAX).as_bytes()), Ok(1));
+    let large = check(sized(FILE_BYTES_MAX + 1).as_bytes()).unwrap_err();
+    assert!(large.contains("is larger than 67108864 bytes"), "{large}");
+    let values = |count: usize| {
+        plain.replacen('{', &format!("{{\"x\":[{}],", vec!["0"; count].join(",")), 1)
+    };
+    let under = check(values(1000).as_bytes()).unwrap_err();
+    assert!(under.contains("unknown field `x`"), "{under}");
+    let over = check(values(VALUES_MAX).as_bytes()).unwrap_err();
+    assert!(over.contains("it has more than 4194304 values"), "{over}");
+    let deep =
+        check(plain.replacen('{', &format!("{{\"x\":{}", "[".repeat(100_000)), 1).as_bytes());
+    assert!(deep.unwrap_err().contains("recursion limit exceeded"));
+}

@@ -9,6 +9,7 @@
 mod harness;
 
 mod agents;
+mod answers;
 mod borders;
 mod cli;
 mod compaction;

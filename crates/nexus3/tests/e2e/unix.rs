@@ -207,11 +207,11 @@ async fn many_connections_are_served_at_once() {
 async fn an_answer_that_is_too_large_is_replaced_by_an_error() {
     let server = Server::start().await;
     // On the wire each of these characters is six bytes.
-    let text = "\u{1}".repeat(FRAME_BYTES_MAX / 6);
-    server.model().push(Reply::text(text));
+    let text = "\u{1}".repeat(FRAME_BYTES_MAX / 60 + 1);
+    server.model().push(Reply::chunks(vec![text; 10]));
     let mut connection = server.unix().await;
     for (id, method) in [("first", "send"), ("second", "get_messages")] {
-        let params = if method == "send" { json!({"content": "x"}) } else { json!({}) };
+        let params = if method == "send" { json!({"content": "x"}) } else { json!({"offset": 1}) };
         connection.send(request(id, method, params).as_bytes()).await;
         let answer = connection.message().await;
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32603)));
@@ -221,6 +221,18 @@ async fn an_answer_that_is_too_large_is_replaced_by_an_error() {
     // Nothing but the answers is lost.
     connection.send(request(3, "get_context", json!({})).as_bytes()).await;
     assert_eq!(connection.message().await["result"]["message_count"], 2);
+}
+
+#[tokio::test]
+async fn a_socket_that_cannot_be_had_gives_its_reason_once() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let file = world.path("file");
+    fs::write(&file, "").unwrap();
+    let output = setup.socket(file.join("rpc.sock")).fails_in(&world).await;
+    assert_eq!(output.code, Some(1));
+    assert_eq!(output.stderr.matches("os error").count(), 1, "{}", output.stderr);
+    assert!(output.stderr.contains("no socket can be had at"), "{}", output.stderr);
 }
 
 fn mode(path: &Path) -> u32 {

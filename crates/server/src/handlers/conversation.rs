@@ -2,7 +2,8 @@
 
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
-use nexus_core::{Message, Role};
+use nexus_core::message::SharedMessage;
+use nexus_core::{Message, Role, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::conversation::{
     Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
@@ -10,6 +11,7 @@ use nexus_protocol::conversation::{
     MessageEntry, MessageMeta, ToolCallEntry,
 };
 use nexus_protocol::params::NoParams;
+use serde::Serialize;
 
 use super::request_id;
 use crate::cx::Cx;
@@ -18,6 +20,9 @@ use crate::errors::wire;
 
 /// Messages on a page when the caller names no number.
 const PAGE_MESSAGES: u32 = 200;
+
+/// What the messages of a page may be in JSON. A page always holds one, whatever its size.
+const PAGE_BYTES_MAX: usize = 4 << 20;
 
 pub fn register(table: &mut Table) {
     table.on::<GetContext, _, _>(context);
@@ -47,11 +52,81 @@ async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult
     let agent = cx.agent(Action::Read).await?;
     let offset = params.offset.unwrap_or(0);
     let limit = params.limit.map_or(PAGE_MESSAGES, |limit| limit.get());
-    let page = cx.services().engine.history(&agent, offset, limit).await.map_err(wire)?;
-    let messages =
-        page.messages.iter().zip(offset..).map(|(message, index)| entry(index, message)).collect();
+    let services = cx.services();
+    // What is not in memory is read by a few at a time: it takes memory from here until it is sent.
+    let stored = offset < agent.look().conversation.first();
+    let _turn = if stored { services.pages.acquire().await.ok() } else { None };
+    let bytes_max = page_bytes_max(&cx);
+    let page = services.engine.history(&agent, offset, limit, bytes_max).await.map_err(wire)?;
+    let messages = entries(&page.messages, offset, bytes_max);
     let agent_id = agent.id().to_string();
     Ok(GetMessagesResult { agent_id, total: page.total, offset, limit, messages })
+}
+
+/// What the messages of a page may be in JSON: what the answer has room for beside its envelope.
+fn page_bytes_max(cx: &Cx) -> usize {
+    const ENVELOPE_BYTES: usize = 512;
+    let id_bytes = cx.request_id.as_ref().map_or(0, |id| id.as_json().len());
+    cx.caller.answer_bytes_max.saturating_sub(ENVELOPE_BYTES + id_bytes).min(PAGE_BYTES_MAX)
+}
+
+/// The messages of a page, as many as fit and one at least.
+fn entries(messages: &[SharedMessage], offset: u64, bytes_max: usize) -> Vec<MessageEntry> {
+    let most: usize = messages.iter().map(|message| bytes_at_most(message)).sum();
+    let numbered = messages.iter().zip(offset..).map(|(message, index)| entry(index, message));
+    if most <= bytes_max {
+        return numbered.collect();
+    }
+    let mut bytes = 0;
+    let within = |entry: &MessageEntry| {
+        let before = bytes;
+        bytes += json_bytes(entry) + 1;
+        before == 0 || bytes <= bytes_max
+    };
+    numbered.take_while(within).collect()
+}
+
+/// What a message can be in JSON at most, without looking at its text. Most pages are so far from their limit that
+/// nothing more has to be known.
+fn bytes_at_most(message: &Message) -> usize {
+    /// Names of members, punctuation, a time, and whatever else has no length of its own.
+    const FRAME_BYTES: usize = 320;
+    /// A character that has to be escaped: `\u0000`.
+    const ESCAPED_BYTES: usize = 6;
+    let meta = &message.meta;
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let name = match &meta.turn {
+        Some(TurnId::Text(name)) => name.len(),
+        _ => 0,
+    };
+    let texts = message.content.len() + length(&message.tool_call_id) + length(&meta.source) + name;
+    let calls = message.tool_calls.iter().map(|call| {
+        FRAME_BYTES
+            + ESCAPED_BYTES * (call.id.len() + call.name.len())
+            + json_bytes(&call.arguments)
+    });
+    FRAME_BYTES + ESCAPED_BYTES * texts + calls.sum::<usize>()
+}
+
+/// What a value is in JSON.
+fn json_bytes(value: &impl Serialize) -> usize {
+    struct Count(usize);
+
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count(0);
+    // Counting does not fail, and what cannot be encoded is not sent.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 fn entry(index: u64, message: &Message) -> MessageEntry {

@@ -14,9 +14,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::patience::Patience;
+use super::places::Place;
+use super::stall::Stall;
 use super::{Worker, begin, error_message, finished, too_large};
 use crate::begin::Begun;
 use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
+use crate::freight::Load;
 use crate::outbox::Peer;
 
 /// Where messages begin and end in a stream of bytes.
@@ -55,6 +58,10 @@ pub struct Terms {
     pub answer_bytes_max: usize,
     /// How long the peer may be silent while none of its calls runs.
     pub silence_max: Option<Duration>,
+    /// How long it may take nothing of what was written.
+    pub stall: Stall,
+    /// Its place among others, which is sure once it has said something.
+    pub place: Option<Place>,
 }
 
 /// Answers gather up to this size while further messages wait in the buffer; then they leave together.
@@ -86,6 +93,10 @@ pub struct Connection<F, R, W> {
     /// Messages that are ready to leave, and how much of them has.
     ready: Vec<u8>,
     written: usize,
+    /// What of it counts in the server as a whole.
+    loads: Vec<Load>,
+    stall: Stall,
+    place: Option<Place>,
     calls: FuturesUnordered<Worker>,
     caller: Caller,
     peer: Arc<Peer>,
@@ -100,7 +111,7 @@ enum Event {
     Notified,
     Finished(Reply),
     Read(usize),
-    /// The server stops.
+    /// The server stops, or another has the place of this peer.
     Stop,
     /// The peer was silent for too long.
     Silence,
@@ -118,7 +129,7 @@ where
         (input, output): (R, W),
         terms: Terms,
     ) -> Self {
-        let peer = Arc::new(Peer::default());
+        let peer = Arc::new(Peer::new(dispatcher.freight().load(&terms.requester)));
         let caller = Caller {
             requester: terms.requester,
             target: Target::Server,
@@ -136,6 +147,9 @@ where
             output,
             ready: Vec::new(),
             written: 0,
+            loads: Vec::new(),
+            stall: terms.stall,
+            place: terms.place,
             calls: FuturesUnordered::new(),
             caller,
             peer,
@@ -150,12 +164,13 @@ where
     }
 
     /// Serves the peer until it is gone, or the server stops and its calls are answered. `Err` when it cannot be read
-    /// or written any more. Whatever ends it, this connection is all that is lost: calls that still run go on.
+    /// or written any more, or has lost its place. Whatever ends it, this connection is all that is lost: calls that
+    /// still run go on.
     pub async fn run(mut self, stop: &CancellationToken) -> io::Result<()> {
         let _closed = self.peer.closed.clone().drop_guard();
         // A token of its own: connections would meet at the lock of one.
-        let stop = stop.child_token();
-        let mut stopped = pin!(stop.cancelled());
+        let end = self.place.as_ref().map_or_else(|| stop.child_token(), Place::end);
+        let mut stopped = pin!(end.cancelled());
         let patience = self.patience.clone();
         let mut silence = pin!(async move {
             match patience {
@@ -169,7 +184,7 @@ where
                 return if self.lingers { self.linger(stopped.as_mut()).await } else { Ok(()) };
             }
             match self.next(stopped.as_mut(), silence.as_mut()).await? {
-                Event::Pushed => {}
+                Event::Pushed => self.loads.clear(),
                 Event::Notified => self.take_notifications(),
                 Event::Finished(reply) => self.answer(reply),
                 Event::Read(0) => {
@@ -179,7 +194,8 @@ where
                 }
                 Event::Read(_) => {}
                 // What has come in full is still answered.
-                Event::Stop => self.open = false,
+                Event::Stop if stop.is_cancelled() => self.open = false,
+                Event::Stop => return Err(io::ErrorKind::ConnectionAborted.into()),
                 Event::Silence => return Ok(()),
             }
         }
@@ -193,6 +209,9 @@ where
             self.timed &= next.is_none();
             match next {
                 Some(Frame::Message(message)) => {
+                    if let Some(place) = &self.place {
+                        place.introduce(&self.caller.requester);
+                    }
                     match begin(&self.dispatcher, self.caller.clone(), message) {
                         Begun::Done(reply) => self.answer(reply),
                         Begun::Running(worker) => self.calls.push(worker),
@@ -235,11 +254,12 @@ where
             self.buffer.reserve(READ_BYTES);
         }
         let Self { output, ready, written, input, buffer, calls, peer, open, .. } = self;
+        let stall = &mut self.stall;
         tokio::select! {
             biased;
             () = stopped, if *open => Ok(Event::Stop),
             () = silence, if silent => Ok(Event::Silence),
-            pushed = std::future::poll_fn(|cx| poll_push(output, ready, written, cx)), if pushes => {
+            pushed = std::future::poll_fn(|cx| poll_push(output, ready, written, stall, cx)), if pushes => {
                 pushed.map(|()| Event::Pushed)
             }
             () = peer.outbox.filled(), if !idle && !pushes => Ok(Event::Notified),
@@ -260,6 +280,7 @@ where
         }
         if let Some(body) = reply.body {
             self.queue(&body);
+            self.loads.extend(reply.load);
         }
     }
 
@@ -289,10 +310,12 @@ fn poll_push(
     output: &mut (impl AsyncWrite + Unpin),
     ready: &mut Vec<u8>,
     written: &mut usize,
+    stall: &mut Stall,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
     while *written < ready.len() {
-        match ready!(Pin::new(&mut *output).poll_write(cx, &ready[*written..]))? {
+        let pushed = Pin::new(&mut *output).poll_write(cx, &ready[*written..]);
+        match ready!(stall.watch(pushed, cx))? {
             0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             bytes => *written += bytes,
         }

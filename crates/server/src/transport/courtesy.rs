@@ -1,8 +1,8 @@
-//! The bytes of an HTTP connection, with two things hyper leaves out.
+//! The bytes of an HTTP connection, with three things hyper leaves out.
 //!
 //! What hyper itself refuses, bytes that are no HTTP and a head far over the limit, it answers with a bare status. Here
 //! the body that every answer has is added. And the clock of a request starts with its first byte: hyper tells only
-//! when it began to wait.
+//! when it began to wait. And a client that does not read its answer is given up.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::error_message;
 use super::patience::Patience;
+use super::stall::Stall;
 
 pub struct Courtesy<S> {
     stream: S,
     patience: Patience,
+    stall: Stall,
     /// The rest of an answer that took the place of hyper's.
     pending: Vec<u8>,
 }
 
 impl<S> Courtesy<S> {
     pub fn new(stream: S, patience: Patience) -> Self {
-        Self { stream, patience, pending: Vec::new() }
+        Self { stream, patience, stall: Stall::new(), pending: Vec::new() }
     }
 }
 
@@ -99,7 +101,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Courtesy<S> {
                 self.pending = instead;
                 Poll::Ready(Ok(bytes.len()))
             }
-            None => Pin::new(&mut self.stream).poll_write(cx, bytes),
+            None => {
+                let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+                self.stall.watch(written, cx)
+            }
         }
     }
 
@@ -113,7 +118,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Courtesy<S> {
         let mut filled = slices.iter().filter(|slice| !slice.is_empty());
         match (filled.next(), filled.next()) {
             (Some(only), None) => self.poll_write(cx, only),
-            _ => Pin::new(&mut self.stream).poll_write_vectored(cx, slices),
+            _ => {
+                let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+                self.stall.watch(written, cx)
+            }
         }
     }
 

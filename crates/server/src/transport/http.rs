@@ -23,18 +23,21 @@ use nexus_core::AgentId;
 use nexus_protocol::RpcError;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
 use super::listeners::Listeners;
 use super::patience::Patience;
+use super::places::{Busy, Place, Places};
 use super::sse::{Events, Phase};
-use super::{begin, error_message, finished, reply, too_large, too_many_connections};
+use super::{
+    begin, error_message, finished, laden, not_accepted, reply, too_large, too_many_connections,
+};
 use crate::auth::{Auth, AuthError};
 use crate::begin::Begun;
 use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Target};
+use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 
 /// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
@@ -95,7 +98,7 @@ impl HttpServer {
     /// Serves until `stop`, then lets running calls finish and closes idle connections.
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        let free = Arc::new(Semaphore::new(self.context.limits.connections_max));
+        let places = Places::new(self.context.limits.connections_max);
         loop {
             let accepted = tokio::select! {
                 accepted = self.listeners.accept() => accepted,
@@ -104,20 +107,15 @@ impl HttpServer {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of file descriptors, most likely: give connections time to end.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    not_accepted(&error, &places).await;
                     continue;
                 }
             };
             let _ = stream.set_nodelay(true);
             let (context, stop) = (Arc::new(self.context.for_connection()), stop.clone());
-            match free.clone().try_acquire_owned() {
-                Ok(place) => connections.spawn(async move {
-                    serve(context, stream, stop).await;
-                    drop(place);
-                }),
-                Err(_) => connections.spawn(turn_away(stream)),
+            match places.take(&stop) {
+                Some(place) => connections.spawn(serve(context, stream, Arc::new(place), stop)),
+                None => connections.spawn(turn_away(stream)),
             };
         }
         drop(self.listeners);
@@ -126,14 +124,19 @@ impl HttpServer {
     }
 }
 
-async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken) {
+async fn serve(
+    context: Arc<Context>,
+    stream: TcpStream,
+    place: Arc<Place>,
+    stop: CancellationToken,
+) {
     let limits = context.limits;
     let patience = Patience::new(limits.read_timeout);
     let stream = Courtesy::new(stream, patience.clone());
-    let clock = patience.clone();
+    let client = Arc::new(Client { clock: patience.clone(), place: place.clone() });
     let service = service_fn(move |request| {
-        let (context, clock) = (context.clone(), clock.clone());
-        async move { Ok::<_, Infallible>(answer(&context, &clock, request).await) }
+        let (context, client) = (context.clone(), client.clone());
+        async move { Ok::<_, Infallible>(answer(&context, &client, request).await) }
     });
     // hyper's own limits stand a little above ours, so that ours answer with JSON-RPC.
     let connection = http1::Builder::new()
@@ -143,14 +146,16 @@ async fn serve(context: Arc<Context>, stream: TcpStream, stop: CancellationToken
         .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    // A token of its own: all connections would meet at the lock of one.
-    let stop = stop.child_token();
-    let stopped = stop.cancelled();
+    let end = place.end();
     let served = async {
         tokio::select! {
             biased;
             ended = &mut connection => ended,
-            () = stopped => {
+            // Another has the place: nobody is told why.
+            () = end.cancelled() => {
+                if !stop.is_cancelled() {
+                    return Ok(());
+                }
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -173,20 +178,34 @@ async fn turn_away(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
 }
 
-async fn answer(context: &Context, clock: &Patience, request: Request<Incoming>) -> Response<Body> {
-    clock.headers_read();
+/// The other end of a connection.
+struct Client {
+    /// Runs since the first byte of its request.
+    clock: Patience,
+    place: Arc<Place>,
+}
+
+async fn answer(context: &Context, client: &Client, request: Request<Incoming>) -> Response<Body> {
+    client.clock.headers_read();
     let (head, mut body) = request.into_parts();
     let refusal = match prepare(context, &head).await {
         Err(refusal) => refusal,
-        Ok(prepared) => match read(&mut body, prepared.coding, &context.limits, clock).await {
-            Err(refusal) => refusal,
-            Ok(message) => return carry_out(context, prepared, message).await,
-        },
+        Ok(prepared) => {
+            client.place.introduce(&prepared.caller.requester);
+            match read(context, &prepared, &mut body, &client.clock).await {
+                Err(refusal) => refusal,
+                Ok((message, load)) => {
+                    let response = carry_out(context, prepared, message, client.place.busy()).await;
+                    drop(load);
+                    return response;
+                }
+            }
+        }
     };
     // A client that waits for leave to send, or that is too slow, is not listened to any longer.
     let sending = !body.is_end_stream() && !head.headers.contains_key(header::EXPECT);
     if sending && refusal.status != StatusCode::REQUEST_TIMEOUT {
-        tokio::spawn(tokio::time::timeout(context.limits.read_timeout, discard(body)));
+        tokio::spawn(tokio::time::timeout_at(client.clock.end().into(), discard(body)));
     }
     refusal.into()
 }
@@ -349,17 +368,18 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
 /// Reads the body within its limits. The limit holds while inflating, so a bomb is never unpacked. The clock has run
 /// since the first byte of the headers.
 async fn read(
+    context: &Context,
+    prepared: &Prepared,
     body: &mut Incoming,
-    coding: Coding,
-    limits: &Limits,
     clock: &Patience,
-) -> Result<Bytes, Rejection> {
-    let bytes_max = limits.body_bytes_max;
+) -> Result<(Bytes, Option<Load>), Rejection> {
+    let bytes_max = context.limits.body_bytes_max;
     let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
     let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_large());
     }
+    let load = load(context, prepared, body)?;
     let mut collecting = std::pin::pin!(Limited::new(body, bytes_max).collect());
     // Most bodies came with their headers: those need no timer.
     let collected = match collecting.as_mut().now_or_never() {
@@ -377,13 +397,31 @@ async fn read(
         Ok(Err(_)) => return Err(invalid("the body could not be read")),
         Ok(Ok(body)) => body.to_bytes(),
     };
-    if coding == Coding::Identity {
-        return Ok(packed);
+    if prepared.coding == Coding::Identity {
+        return Ok((packed, load));
     }
     match off_thread(packed.len(), move || inflate(&packed, bytes_max)).await {
-        Ok(Some(message)) => Ok(message.into()),
+        Ok(Some(message)) => Ok((message.into(), load)),
         Ok(None) => Err(too_large()),
         Err(_) => Err(invalid("the body is not valid gzip")),
+    }
+}
+
+/// What a body that is about to be read will be, in the server as a whole. Its length may not be known before it is there.
+fn load(
+    context: &Context,
+    prepared: &Prepared,
+    body: &Incoming,
+) -> Result<Option<Load>, Rejection> {
+    let exact = body.size_hint().exact().filter(|_| prepared.coding == Coding::Identity);
+    let bytes = exact.map_or(context.limits.body_bytes_max, |bytes| bytes as usize);
+    if bytes <= SMALL_BYTES_MAX {
+        return Ok(None);
+    }
+    let mut load = context.dispatcher.freight().load(&prepared.caller.requester);
+    match load.reach(bytes) {
+        Ok(()) => Ok(Some(load)),
+        Err(full) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, full.into())),
     }
 }
 
@@ -407,11 +445,16 @@ async fn off_thread<T: Send + 'static>(
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-async fn carry_out(context: &Context, prepared: Prepared, message: Bytes) -> Response<Body> {
+async fn carry_out(
+    context: &Context,
+    prepared: Prepared,
+    message: Bytes,
+    busy: Busy,
+) -> Response<Body> {
     let Prepared { caller, wants_events, takes_gzip, .. } = prepared;
     if wants_events {
         // On the heap: every call would carry the room for it.
-        return Box::pin(carry_out_streaming(context, caller, message, takes_gzip)).await;
+        return Box::pin(carry_out_streaming(context, caller, message, takes_gzip, busy)).await;
     }
     respond(reply(begin(&context.dispatcher, caller, message)).await, takes_gzip).await
 }
@@ -421,8 +464,9 @@ async fn carry_out_streaming(
     mut caller: Caller,
     message: Bytes,
     takes_gzip: bool,
+    busy: Busy,
 ) -> Response<Body> {
-    let peer = Arc::new(Peer::default());
+    let peer = Arc::new(Peer::new(context.dispatcher.freight().load(&caller.requester)));
     caller.peer = Some(peer.clone());
     let closed = peer.closed.clone().drop_guard();
     // Wait until there is something to stream or the call is over: only then is it clear which answer this is.
@@ -442,7 +486,7 @@ async fn carry_out_streaming(
             respond(reply, takes_gzip).await
         }
         phase => {
-            let mut response = Response::new(Either::Right(Events::new(peer, phase, closed)));
+            let mut response = Response::new(Either::Right(Events::new(peer, phase, closed, busy)));
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -463,7 +507,7 @@ async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
     let body = reply.body.unwrap_or_default();
     let gzip = takes_gzip && body.len() > GZIP_BYTES_MIN;
     let body = if gzip { off_thread(body.len(), move || deflate(body)).await } else { body };
-    let mut response = json_response(status, body);
+    let mut response = json_response(status, laden(body, reply.load));
     let headers = response.headers_mut();
     if gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -481,8 +525,8 @@ fn deflate(body: Vec<u8>) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-fn json_response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(body.into())));
+fn json_response(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(body)));
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -492,7 +536,7 @@ fn json_response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
 
 impl From<Rejection> for Response<Body> {
     fn from(refusal: Rejection) -> Self {
-        let mut response = json_response(refusal.status, error_message(&refusal.error));
+        let mut response = json_response(refusal.status, error_message(&refusal.error).into());
         let headers = response.headers_mut();
         if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("POST"));

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio_util::sync::DropGuard;
 
 use super::{begin, reply};
-use crate::dispatcher::{Caller, Dispatcher, Target};
+use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Target};
 use crate::outbox::Peer;
 
 /// One connection. Calls run side by side; notifications of all of them arrive at the receiver.
@@ -27,12 +27,12 @@ pub struct Notifications {
 
 impl MemoryConnection {
     pub fn open(dispatcher: Arc<Dispatcher>, requester: Requester) -> (Self, Notifications) {
-        let peer = Arc::new(Peer::default());
+        let peer = Arc::new(Peer::new(dispatcher.freight().load(&requester)));
         let caller = Caller {
             requester,
             target: Target::Server,
             peer: Some(peer.clone()),
-            answer_bytes_max: usize::MAX,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let _closed = peer.closed.clone().drop_guard();
         let notifications = Notifications { peer, taken: VecDeque::new() };

@@ -6,18 +6,24 @@ pub mod http;
 pub mod listeners;
 pub mod memory;
 mod patience;
+mod places;
 mod sse;
+mod stall;
 pub mod stdio;
 pub mod unix;
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nexus_protocol::{RpcError, envelope};
 use tokio::task::{JoinError, JoinHandle};
 
+use self::places::Places;
 use crate::begin::{self, Begun};
 use crate::dispatcher::{Caller, Dispatcher, Reply};
+use crate::freight::Load;
 
 /// Begins to carry out a message.
 fn begin(dispatcher: &Arc<Dispatcher>, caller: Caller, message: Bytes) -> Begun<Reply> {
@@ -44,6 +50,22 @@ fn finished(joined: Result<Reply, JoinError>) -> Reply {
 /// A call on its own worker.
 type Worker = JoinHandle<Reply>;
 
+/// Bytes on their way to a peer, which weigh until they are written.
+fn laden(body: Vec<u8>, load: Option<Load>) -> Bytes {
+    struct Laden(Vec<u8>, #[expect(dead_code, reason = "held, not read")] Load);
+
+    impl AsRef<[u8]> for Laden {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    match load {
+        None => body.into(),
+        Some(load) => Bytes::from_owner(Laden(body, load)),
+    }
+}
+
 /// An error that is not the answer to any call.
 fn error_message(error: &RpcError) -> Vec<u8> {
     let mut out = Vec::new();
@@ -53,6 +75,17 @@ fn error_message(error: &RpcError) -> Vec<u8> {
 
 fn too_large(bytes_max: usize) -> RpcError {
     RpcError::invalid_request(format!("message is larger than {bytes_max} bytes"))
+}
+
+/// How long is waited after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection could not be accepted: for want of file descriptors, most likely. A stranger gives one back, and others
+/// get time to.
+async fn not_accepted(error: &io::Error, places: &Places) {
+    tracing::warn!(%error, "a connection could not be accepted");
+    places.give_one_up();
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// One connection more than there may be.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio_util::sync::DropGuard;
 
-use super::{Worker, finished};
+use super::places::Busy;
+use super::{Worker, finished, laden};
 use crate::dispatcher::Reply;
 use crate::outbox::Peer;
 
@@ -18,6 +19,7 @@ pub struct Events {
     phase: Phase,
     /// Tells the call that its peer is gone when hyper drops this body.
     _closed: DropGuard,
+    _busy: Busy,
 }
 
 /// How far the call is.
@@ -29,8 +31,8 @@ pub enum Phase {
 }
 
 impl Events {
-    pub fn new(peer: Arc<Peer>, phase: Phase, closed: DropGuard) -> Self {
-        Self { peer, phase, _closed: closed }
+    pub fn new(peer: Arc<Peer>, phase: Phase, closed: DropGuard, busy: Busy) -> Self {
+        Self { peer, phase, _closed: closed, _busy: busy }
     }
 
     /// The frame of what is waiting, if anything is.
@@ -67,13 +69,13 @@ impl Body for Events {
                     self.phase = Phase::Replied(reply);
                 }
                 Phase::Replied(reply) => {
-                    let body = reply.body.take();
+                    let (body, load) = (reply.body.take(), reply.load.take());
                     self.phase = Phase::Ended;
                     let mut frame = Vec::new();
                     if let Some(body) = body {
                         write_event(&mut frame, &body);
                     }
-                    return Poll::Ready(Some(Ok(Frame::data(frame.into()))));
+                    return Poll::Ready(Some(Ok(Frame::data(laden(frame, load)))));
                 }
                 Phase::Ended => return Poll::Ready(None),
             }

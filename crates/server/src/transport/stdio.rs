@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, Frame, Framing, Terms};
+use super::stall::Stall;
 use crate::dispatcher::Dispatcher;
 
 /// Longest line, as HTTP's body limit.
@@ -31,7 +32,14 @@ pub fn serve(
     answer_bytes_max: usize,
     stop: CancellationToken,
 ) -> Parent {
-    let terms = Terms { requester: Requester::Administrator, answer_bytes_max, silence_max: None };
+    let terms = Terms {
+        requester: Requester::Administrator,
+        answer_bytes_max,
+        silence_max: None,
+        // Whoever started this program may stop reading for as long as it likes.
+        stall: Stall::never(),
+        place: None,
+    };
     let connection = Connection::new(dispatcher, Lines::default(), (input, output), terms);
     let gone = connection.closed();
     let answered = tokio::spawn(async move {

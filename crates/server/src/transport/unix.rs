@@ -16,12 +16,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{Connection, Frame, Framing, Terms};
-use super::{error_message, too_many_connections};
+use super::places::Places;
+use super::stall::Stall;
+use super::{error_message, not_accepted, too_many_connections};
 use crate::dispatcher::Dispatcher;
 
 /// Largest frame, both ways.
@@ -48,7 +49,7 @@ pub enum BindError {
     Live(PathBuf),
     #[error("{0} exists and is not a socket")]
     NotASocket(PathBuf),
-    #[error("{path}: {source}")]
+    #[error("no socket can be had at {path}")]
     Io { path: PathBuf, source: io::Error },
 }
 
@@ -82,7 +83,7 @@ impl UnixServer {
     /// Serves until `stop`; then closes idle connections and lets running calls finish.
     pub async fn run(self, dispatcher: Arc<Dispatcher>, limits: Limits, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        let free = Arc::new(Semaphore::new(limits.connections_max));
+        let places = Places::new(limits.connections_max);
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -95,12 +96,11 @@ impl UnixServer {
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    not_accepted(&error, &places).await;
                     continue;
                 }
             };
-            let Ok(place) = free.clone().try_acquire_owned() else {
+            let Some(place) = places.take(&stop) else {
                 connections.spawn(turn_away(stream));
                 continue;
             };
@@ -108,13 +108,14 @@ impl UnixServer {
                 requester: Requester::Administrator,
                 answer_bytes_max: FRAME_BYTES_MAX,
                 silence_max: Some(limits.idle_timeout),
+                stall: Stall::new(),
+                place: Some(place),
             };
             let (dispatcher, stop) = (dispatcher.for_connection(), stop.clone());
             let connection = Connection::new(dispatcher, Frames, stream.into_split(), terms);
             connections.spawn(async move {
                 // Whatever ended it, this connection is all that is lost.
                 let _ = connection.run(&stop).await;
-                drop(place);
             });
         }
         drop(self);

@@ -132,7 +132,7 @@ async fn what_a_summary_stands_for_is_not_read() {
         assert_eq!(stored.window.first, 997);
         assert_eq!(stored.window.messages.len() as u64, length - 997, "{name}");
         assert_eq!(stored.window.messages[0].content, "997");
-        let some = store.messages(stored.lease.agent, 999, 2).await.unwrap();
+        let some = store.messages(stored.lease.agent, 999, 2, usize::MAX).await.unwrap();
         let some: Vec<_> = some.iter().map(|it| it.content.as_str()).collect();
         assert_eq!(some, ["999", "sum"]);
     }

@@ -183,7 +183,7 @@ fn store_and_read(
     let (read, _) = agent::read(&db, lease.agent).unwrap();
     assert_eq!(format!("{:?}", listed.record), format!("{read:?}"));
     assert_eq!(format!("{own:?}"), format!("{read:?}"));
-    (read, agent::messages(&db, lease.agent, 0, 1000).unwrap())
+    (read, agent::messages(&db, lease.agent, 0, 1000, usize::MAX).unwrap())
 }
 
 fn assert_same(read: &Message, written: &Message) {

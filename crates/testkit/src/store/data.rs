@@ -255,10 +255,18 @@ impl Data {
         agent: AgentKey,
         first: u64,
         limit: u32,
+        bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError> {
         let row = self.rows.get(&agent.0).filter(|row| !row.saved).ok_or(StoreError::Ended)?;
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        Ok(row.messages.iter().skip(first).take(limit as usize).cloned().collect())
+        let mut bytes = 0;
+        let within = |message: &&SharedMessage| {
+            let follows = bytes == 0 || bytes < bytes_max;
+            bytes += message.text_bytes();
+            follows
+        };
+        let wanted = row.messages.iter().skip(first).take(limit as usize);
+        Ok(wanted.take_while(within).cloned().collect())
     }
 
     pub(super) fn destroy(

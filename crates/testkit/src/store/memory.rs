@@ -255,8 +255,9 @@ impl AgentStore for MemoryStore {
         agent: AgentKey,
         first: u64,
         limit: u32,
+        bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError> {
-        self.read("messages", |data, _| data.messages(agent, first, limit))?
+        self.read("messages", |data, _| data.messages(agent, first, limit, bytes_max))?
     }
 
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(store.calls(), 4);
         store.fail_when(|call| (call.method == "destroy").then_some(StoreError::Busy));
         assert!(matches!(store.destroy(vec![id("a")]).await, Err(StoreError::Busy)));
-        assert_eq!(store.messages(lease.agent, 0, 9).await.unwrap().len(), 2);
+        assert_eq!(store.messages(lease.agent, 0, 9, usize::MAX).await.unwrap().len(), 2);
     }
 
     #[tokio::test]
@@ -416,9 +417,9 @@ mod tests {
         store.until_waiting(1).await;
         calling.abort();
         assert!(calling.await.unwrap_err().is_cancelled());
-        assert!(store.messages(lease.agent, 0, 9).await.unwrap().is_empty());
+        assert!(store.messages(lease.agent, 0, 9, usize::MAX).await.unwrap().is_empty());
         drop(held);
-        assert_eq!(store.messages(lease.agent, 0, 9).await.unwrap().len(), 1);
+        assert_eq!(store.messages(lease.agent, 0, 9, usize::MAX).await.unwrap().len(), 1);
     }
 
     #[tokio::test]

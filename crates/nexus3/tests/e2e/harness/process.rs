@@ -52,6 +52,15 @@ impl Process {
         peak.strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
     }
 
+    /// How many files it may open, and how many it could have at most.
+    pub fn open_files_max(&self) -> (String, String) {
+        let id = self.child.id().expect("the process has not been waited for");
+        let limits = std::fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let mut numbers = line.split_whitespace().map(String::from);
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    }
+
     /// What the kernel says of it under a name.
     pub fn status(&self, name: &str) -> String {
         let id = self.child.id().expect("the process has not been waited for");

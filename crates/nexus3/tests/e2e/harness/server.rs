@@ -96,6 +96,11 @@ impl Server {
         self.process.status(name)
     }
 
+    /// How many files the kernel lets it open, and how many it could have at most.
+    pub fn open_files_max(&self) -> (String, String) {
+        self.process.open_files_max()
+    }
+
     pub fn memory_peak_bytes(&self) -> usize {
         self.process.memory_peak_bytes()
     }

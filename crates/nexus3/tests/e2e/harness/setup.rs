@@ -95,6 +95,7 @@ pub struct Setup {
     socket: Socket,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    ulimit: Option<&'static str>,
 }
 
 impl Setup {
@@ -163,6 +164,12 @@ impl Setup {
         self
     }
 
+    /// Limits of its process, as the shell's `ulimit` takes them.
+    pub fn ulimit(mut self, arguments: &'static str) -> Self {
+        self.ulimit = Some(arguments);
+        self
+    }
+
     /// A fresh world with this configuration.
     pub async fn world(&self) -> Arc<World> {
         let world =
@@ -204,7 +211,11 @@ impl Setup {
     }
 
     pub(super) fn command(&self, world: &World) -> Command {
-        let mut command = world.command(["serve", &self.port.to_string()]);
+        let mut command = match self.ulimit {
+            Some(arguments) => world.shell(&format!("ulimit {arguments} && exec \"$0\" \"$@\"")),
+            None => world.command([""; 0]),
+        };
+        command.arg("serve").arg(self.port.to_string());
         match &self.socket {
             Socket::OfTheWorld => command.arg("--socket").arg(world.socket()),
             Socket::At(path) => command.arg("--socket").arg(path),

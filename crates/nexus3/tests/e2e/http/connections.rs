@@ -178,6 +178,90 @@ async fn one_connection_too_many_is_told_so() {
 }
 
 #[tokio::test]
+async fn strangers_make_room_for_those_who_show_a_token() {
+    let server = Setup::new().server(json!({"max_connections": 4})).start().await;
+    let mut known = server.http().await;
+    known.write(&server.post(VERSION).bytes()).await;
+    assert_eq!(known.response().await.status, 200);
+    let mut strangers = Vec::new();
+    for count in 0..20 {
+        let mut stranger = server.http().await;
+        // Some say nothing, some half of something, some what gets them nowhere.
+        match count % 3 {
+            0 => {}
+            1 => stranger.write(b"POST / HTTP/1.1\r\nhost: loc").await,
+            _ => {
+                stranger.write(&server.post(VERSION).bearer(None).bytes()).await;
+                assert_eq!(stranger.response().await.status, 401);
+            }
+        }
+        strangers.push(stranger);
+        assert_eq!(server.ask(server.post(VERSION)).await.status, 200);
+    }
+    // Whoever came first had to go, and nobody who is known.
+    for stranger in &mut strangers[..16] {
+        assert_eq!(stranger.rest().await, b"");
+    }
+    known.write(&server.post(VERSION).bytes()).await;
+    assert_eq!(known.response().await.status, 200);
+}
+
+#[tokio::test]
+async fn idle_agents_make_room_too() {
+    let server = Setup::new().server(json!({"max_connections": 2})).start().await;
+    server.wire().ok("create_agent", json!({"agent_id": "a"})).await;
+    let token = server.wire().ok("create_agent_token", json!({"agent_id": "a"})).await;
+    let token = token["token"].as_str().unwrap();
+    let as_agent = |body: String| server.post(body).path("/agent/a").bearer(Some(token));
+    let gate = nexus_testkit::Gate::new();
+    server.model().push(Reply::text("done").held_by(&gate));
+    let mut works = server.http().await;
+    works.write(&as_agent(request(1, "send", json!({"content": "x"}))).bytes()).await;
+    server.model().wait_for_requests(1).await;
+    let mut idles = server.http().await;
+    idles.write(&as_agent(request(1, "get_context", json!({}))).bytes()).await;
+    assert_eq!(idles.response().await.status, 200);
+    assert_eq!(server.ask(server.post(VERSION)).await.status, 200);
+    assert_eq!(idles.rest().await, b"");
+    gate.release();
+    assert_eq!(works.response().await.answer()["result"]["content"], "done");
+}
+
+#[tokio::test]
+async fn the_limit_of_open_files_is_raised() {
+    let server = Setup::new().ulimit("-S -n 200").start().await;
+    let (limit, most) = server.open_files_max();
+    assert_eq!(limit, most);
+    assert_ne!(limit, "200");
+}
+
+/// Idle strangers on both doors, where there are fewer descriptors than they would take.
+#[tokio::test]
+async fn strangers_leave_enough_descriptors_for_the_rest() {
+    let server = Setup::new().ulimit("-n 300").start().await;
+    server
+        .log()
+        .wait_for("a warning", |line| {
+            line["message"].as_str().is_some_and(|it| it.contains("only 22 of 1024 connections"))
+        })
+        .await;
+    server.model().set_default(Reply::echo());
+    let mut strangers = Vec::new();
+    let mut neighbours = Vec::new();
+    for _ in 0..200 {
+        strangers.push(server.http().await);
+        neighbours.push(server.unix().await);
+    }
+    let mut socket = server.unix().await;
+    for round in 0..3 {
+        let said = server.wire().ok("send", json!({"content": format!("{round}")})).await;
+        assert_eq!(said["content"], format!("{round}"));
+        socket.send(VERSION.as_bytes()).await;
+        assert_eq!(socket.message().await["result"]["name"], "nexus3");
+    }
+}
+
+#[tokio::test]
 async fn a_plain_send_outlives_its_client() {
     let server = Server::start().await;
     let gate = nexus_testkit::Gate::new();

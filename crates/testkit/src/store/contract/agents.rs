@@ -190,7 +190,7 @@ pub async fn a_history_is_read_by_range(place: impl Place) {
     speaking(&store, "b", &["other"]).await;
     made(store.append(lease, step(100, &["100"])).await);
     let read = async |first: u64, limit: u32| -> Vec<String> {
-        let messages = made(store.messages(lease.agent, first, limit).await);
+        let messages = made(store.messages(lease.agent, first, limit, usize::MAX).await);
         messages.iter().map(|message| message.content.clone()).collect()
     };
     assert_eq!(read(0, 2).await, ["0", "1"]);
@@ -200,8 +200,15 @@ pub async fn a_history_is_read_by_range(place: impl Place) {
     assert_eq!(read(u64::MAX, 9).await, [""; 0]);
     assert_eq!(read(3, 0).await, [""; 0]);
     assert_eq!(read(0, u32::MAX).await.len(), 101);
+    // Ten of one letter and the others of two.
+    let within =
+        async |bytes_max: usize| made(store.messages(lease.agent, 0, 99, bytes_max).await).len();
+    assert_eq!(
+        [within(1).await, within(10).await, within(11).await, within(13).await],
+        [1, 10, 11, 12]
+    );
     made(store.destroy(vec![id("a")]).await);
-    refused!(store.messages(lease.agent, 0, 9).await, StoreError::Ended);
+    refused!(store.messages(lease.agent, 0, 9, usize::MAX).await, StoreError::Ended);
 }
 
 pub async fn without_a_summary_the_window_is_all(place: impl Place) {

@@ -1,0 +1,113 @@
+//! How much of an answer is taken. A service that never ends, by mistake or by malice, must cost one call and not the
+//! memory of the server.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+
+/// What one answer may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// What a model says in one answer: its text, and its tool calls with their arguments. A million tokens.
+    pub answer_bytes_max: usize,
+    /// One event of it. Some services send an answer in a single one.
+    pub event_bytes_max: usize,
+    /// All that is sent for one answer: what is said, its envelope, pings, comments, and thoughts that are not passed
+    /// on. The longest answers there are have 128,000 tokens, and each takes up to 700 bytes of envelope.
+    pub body_bytes_max: usize,
+    /// Tool calls of one answer. Models make a handful.
+    pub calls_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            answer_bytes_max: 4 << 20,
+            event_bytes_max: 4 << 20,
+            body_bytes_max: 256 << 20,
+            calls_max: 256,
+        }
+    }
+}
+
+/// Entries that one event may list: choices, or fragments of tool calls. An empty one has two bytes on the wire and a
+/// hundred in memory.
+const LISTED_MAX: usize = 1024;
+
+/// A list of an event, which may also be null.
+pub(super) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_any(Few(PhantomData))
+}
+
+struct Few<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {LISTED_MAX} entries")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Vec<T>, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = list.next_element()? {
+            if entries.len() == LISTED_MAX {
+                return Err(de::Error::invalid_length(LISTED_MAX + 1, &self));
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+}
+
+/// How many values a JSON text holds at most. Two bytes of text can be one, and one takes some seventy in memory.
+pub fn json_values(text: &[u8]) -> usize {
+    let (mut values, mut in_string, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' | b',' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_an_event_just_under_and_just_over() {
+        #[derive(serde::Deserialize)]
+        struct Event {
+            #[serde(default, deserialize_with = "few")]
+            list: Vec<u8>,
+        }
+        let read = |text: &str| serde_json::from_str::<Event>(text).map(|event| event.list.len());
+        let of = |count: usize| format!("{{\"list\":[{}]}}", vec!["1"; count].join(","));
+        assert_eq!(read("{}").unwrap(), 0);
+        assert_eq!(read("{\"list\":null}").unwrap(), 0);
+        assert_eq!(read(&of(LISTED_MAX)).unwrap(), LISTED_MAX);
+        let error = read(&of(LISTED_MAX + 1)).unwrap_err().to_string();
+        assert!(error.contains("a list of at most 1024 entries"), "{error}");
+        assert!(read("{\"list\":{}}").is_err());
+    }
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (text, values) in [("1", 1), ("[1,2]", 3), ("{\"a,[\\\",{\":\"x\"}", 2), ("[[],[]]", 5)]
+        {
+            assert_eq!(json_values(text.as_bytes()), values, "{text}");
+        }
+    }
+}
