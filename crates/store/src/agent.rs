@@ -106,6 +106,25 @@ pub(super) fn create(
     insert(db, me, id, row)
 }
 
+/// The same beneath the agent of a key, under the name that has in this moment.
+pub(super) fn create_child(
+    db: &Connection,
+    me: &mut Owner,
+    id: &AgentId,
+    row: AgentRow,
+    parent: AgentKey,
+) -> Result<Lease, Fault> {
+    let named: Option<String> = db
+        .prepare_cached("SELECT name FROM agents WHERE id = ? AND saved = 0")?
+        .query_row([parent.0], |row| row.get(0))
+        .optional()?;
+    let Some(named) = named else {
+        let asked = row.parent.unwrap_or_else(|| id.clone());
+        return Err(StoreError::UnknownParent(asked).into());
+    };
+    insert(db, me, id, &AgentRow { parent: Some(agent_id(&named)?), ..row })
+}
+
 /// Stores a new agent, held by this process. It has said nothing yet, whatever its record counts.
 pub(super) fn insert(
     db: &Connection,

@@ -128,6 +128,18 @@ impl AgentStore for SqliteStore {
         self.writer.submit(move |db, me| agent::create(db, me, &agent.id, &row)).await
     }
 
+    async fn create_child(
+        &self,
+        agent: AgentRecord,
+        parent: AgentKey,
+    ) -> Result<Lease, StoreError> {
+        let row = AgentRow::encode(&agent)?;
+        let work = move |db: &Connection, me: &mut Owner| {
+            agent::create_child(db, me, &agent.id, row, parent)
+        };
+        self.writer.submit(work).await
+    }
+
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
         let name = id.clone();
         match self.writer.submit(move |db, me| agent::take_lease(db, me, &name)).await? {

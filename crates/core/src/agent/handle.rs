@@ -26,9 +26,6 @@ use crate::store::{Append, ApprovalStatus, Fence, Lease, Progress, Settlement, S
 /// whoever finds it full waits for a moment.
 const COMMANDS_MAX: usize = 64;
 
-/// Turns of one agent that may wait behind the one that runs. A caller that queues more has lost count.
-pub const QUEUE_MAX: usize = 256;
-
 /// A live agent. Cheap to clone. Whoever has one may find that the agent has gone; every command then says so.
 #[derive(Clone)]
 pub struct Agent(Arc<Door>);
@@ -198,15 +195,17 @@ impl Agent {
         self.look().turns.iter().map(|card| card.cancel.cancel()).count()
     }
 
-    /// Queues work behind what the agent does already.
+    /// Queues work behind what the agent does already, unless as much as `queued_max` waits.
     pub(crate) async fn enqueue(
         &self,
         id: TurnId,
         cancel: CancellationToken,
         work: Box<dyn Work>,
+        queued_max: usize,
     ) -> Result<(), EnqueueError> {
         let (reply, answer) = oneshot::channel();
-        self.command(Command::Enqueue(Box::new(Enqueue { id, cancel, work, reply }))).await;
+        let enqueue = Enqueue { id, cancel, work, queued_max, reply };
+        self.command(Command::Enqueue(Box::new(enqueue))).await;
         self.answer(answer).await.unwrap_or_else(|| Err(self.gone_error().into()))
     }
 

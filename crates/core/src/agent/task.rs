@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::handle::{EnqueueError, Finish, Gone, Hooks, QUEUE_MAX, Renamed, Shown, Skipped, Work};
+use super::handle::{EnqueueError, Finish, Gone, Hooks, Renamed, Shown, Skipped, Work};
 use super::{AgentSettings, Snapshot, TurnCard};
 use crate::account::MemoryShare;
 use crate::logs::turn_span;
@@ -35,6 +35,7 @@ pub(super) struct Enqueue {
     pub id: TurnId,
     pub cancel: CancellationToken,
     pub work: Box<dyn Work>,
+    pub queued_max: usize,
     pub reply: oneshot::Sender<Result<(), EnqueueError>>,
 }
 
@@ -165,13 +166,13 @@ impl Task {
     }
 
     fn enqueue(&mut self, enqueue: Enqueue) {
-        let Enqueue { id, cancel, work, reply } = enqueue;
+        let Enqueue { id, cancel, work, queued_max, reply } = enqueue;
         let refused = match self.shown.gone() {
             Some(gone) => Some(EnqueueError::Gone(gone.error())),
             None if self.now.turns.iter().any(|card| card.id == id) => {
                 Some(EnqueueError::Duplicate)
             }
-            None if self.queue.len() >= QUEUE_MAX => Some(EnqueueError::Full),
+            None if self.queue.len() >= queued_max => Some(EnqueueError::Full),
             None => None,
         };
         if let Some(refused) = refused {

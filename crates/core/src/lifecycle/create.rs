@@ -171,30 +171,8 @@ impl Lifecycle {
         parent: Option<Agent>,
         _room: Room,
     ) -> Result<Agent, CreateError> {
-        loop {
-            let claim = self.take_name(&name).await?;
-            let made = self.make_claimed(claim, draft.clone(), parent.as_ref()).await;
-            let (Err(CreateError::UnknownParent(named)), Some(parent)) = (&made, &parent) else {
-                return made;
-            };
-            if parent.gone().is_some() {
-                return made;
-            }
-            // It is there, so it is being renamed: the store knows its new name before the directory does. No name is
-            // held meanwhile, or two could wait for each other's.
-            drop(self.directory.claim(named).await);
-            if self.directory.name_of(parent) == *named {
-                return made;
-            }
-        }
-    }
-
-    async fn make_claimed(
-        &self,
-        claim: Claim,
-        draft: AgentRecord,
-        parent: Option<&Agent>,
-    ) -> Result<Agent, CreateError> {
+        let claim = self.take_name(name).await?;
+        let parent = parent.as_ref();
         // From the claim on, what the parent is renamed to is followed.
         let named = parent.map(|parent| self.directory.name_of(parent));
         let mut record = AgentRecord { id: claim.id().clone(), parent: named, ..draft };
@@ -219,7 +197,12 @@ impl Lifecycle {
             };
         }
         let unknown = unknown();
-        let lease = self.store.create(record.clone()).await?;
+        // By its key: while it is renamed the store knows its new name before the directory does, and another may have the
+        // old one by now.
+        let lease = match parent.and_then(|parent| parent.look().lease) {
+            Some(parent) => self.store.create_child(record.clone(), parent.agent).await?,
+            None => self.store.create(record.clone()).await?,
+        };
         // An agent is born with its first lease.
         record.born = lease.fence.0;
         let stored = StoredAgent { record, lease, window: Window::default() };
@@ -228,15 +211,15 @@ impl Lifecycle {
 
     /// Takes a name that no agent here has. Of one that lies in the store only the store knows whether it still does:
     /// another process may have ended it.
-    async fn take_name(&self, name: &Name) -> Result<Claim, CreateError> {
+    async fn take_name(&self, name: Name) -> Result<Claim, CreateError> {
         loop {
-            let id = match name {
+            let id = match &name {
                 Name::Given(id) => id.clone(),
                 Name::Random => AgentId::random(),
                 Name::Temporary => self.directory.temporary_name(),
             };
             let claim = self.directory.claim(&id).await;
-            match (self.directory.peek(&id), name) {
+            match (self.directory.peek(&id), &name) {
                 (None, _) => return Ok(claim),
                 (Some(_), Name::Given(_)) => return Err(CreateError::Exists(id)),
                 // Another caller was quicker, or chose such a name himself.

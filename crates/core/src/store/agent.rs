@@ -15,6 +15,11 @@ pub trait AgentStore: Send + Sync {
     /// a permanent parent that is not stored.
     async fn create(&self, agent: AgentRecord) -> Result<Lease, StoreError>;
 
+    /// As `create`, beneath the agent that `parent` is the key of, whatever that is called by now: the record may name it
+    /// by an older name. `UnknownParent` when it is not there any more.
+    async fn create_child(&self, agent: AgentRecord, parent: AgentKey)
+    -> Result<Lease, StoreError>;
+
     /// Takes the lease of a stored agent and reads it. `None` when there is no such agent, or it is a saved session;
     /// `HeldElsewhere` when another living process has it.
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError>;

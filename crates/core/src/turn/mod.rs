@@ -192,7 +192,8 @@ impl Turns {
         let (answer, outcome) = oneshot::channel();
         let waits =
             Waits { job: job(cancel.clone()), cancel: cancel.clone(), nested, admission, answer };
-        let queued = agent.enqueue(id.clone(), cancel.clone(), Box::new(waits)).await;
+        let queued_max = slots::queued_max(asked_by);
+        let queued = agent.enqueue(id.clone(), cancel.clone(), Box::new(waits), queued_max).await;
         queued.map_err(|error| match error {
             EnqueueError::Duplicate => TurnError::Duplicate(id.clone()),
             EnqueueError::Full => TurnError::Overloaded,

@@ -33,6 +33,18 @@ pub enum AskedBy {
 /// one person needs at once.
 const RESERVE: usize = 8;
 
+/// Turns of one agent that may wait behind the one that runs. A caller that queues more has lost count.
+const QUEUE_MAX: usize = 256;
+
+/// How many turns of one agent may wait when a further one is asked for by this one.
+pub(super) fn queued_max(asked_by: AskedBy) -> usize {
+    let limit = Limit::with_reserve(QUEUE_MAX);
+    match asked_by {
+        AskedBy::Administrator => limit.all,
+        AskedBy::Agent => limit.of_agents,
+    }
+}
+
 struct Places {
     running: Limit,
     admitted: Limit,
@@ -197,13 +209,15 @@ impl Drop for Admission {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let undelivered = {
+        let served = {
             let mut state = lock(&self.places.state);
             state.running.give_back(self.asked_by);
             self.places.serve(&mut state)
         };
-        // Not under the lock, which they take when they are given back.
-        drop(undelivered);
+        for (sender, slot) in served {
+            // Not under the lock: a slot that nobody takes any more is given back at once, to the next.
+            let _ = sender.send(slot);
+        }
     }
 }
 
@@ -212,15 +226,15 @@ impl Places {
         Slot { places: self.clone(), asked_by }
     }
 
-    /// Gives free slots to those who wait. Returns what nobody took.
-    fn serve(self: &Arc<Self>, state: &mut State) -> Vec<Slot> {
-        let mut undelivered = Vec::new();
+    /// Takes free slots for those who wait.
+    fn serve(self: &Arc<Self>, state: &mut State) -> Vec<(oneshot::Sender<Slot>, Slot)> {
+        let mut served = Vec::new();
         while let Some((asked_by, sender)) = state.next(self.running) {
             if !sender.is_closed() && state.running.take(self.running, asked_by) {
-                undelivered.extend(sender.send(self.slot(asked_by)).err());
+                served.push((sender, self.slot(asked_by)));
             }
         }
-        undelivered
+        served
     }
 }
 

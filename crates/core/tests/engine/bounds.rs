@@ -155,6 +155,36 @@ async fn what_agents_ask_for_leaves_room_for_other_trees_and_for_the_administrat
     turns.start(&one, asked_by_agent("x")).await.unwrap().wait(None).await.unwrap();
 }
 
+/// Also where all of it is asked of one agent.
+#[tokio::test]
+async fn what_agents_ask_of_one_agent_leaves_room_in_its_line() {
+    let world = World::with(|settings| {
+        settings.max_queued = 1_000;
+        settings.tree.turns_max = 1_000;
+    });
+    let agent = world.agent("a").await;
+    world.model.script([Script::Hang("")]);
+    let turns = &world.engine.turns;
+    let mut asked = vec![turns.start(&agent, asked_by_agent("x")).await.unwrap()];
+    world.model.wait_for_calls(1).await;
+    let refused = loop {
+        match turns.start(&agent, asked_by_agent("x")).await {
+            Ok(turn) => asked.push(turn),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, TurnError::Overloaded), "{refused:?}");
+    assert_eq!(asked.len(), 225);
+    for _ in 0..32 {
+        asked.push(world.start(&agent, "x").await.unwrap());
+    }
+    assert!(matches!(world.start(&agent, "x").await, Err(TurnError::Overloaded)));
+    agent.cancel_all();
+    for turn in asked {
+        assert!(turn.wait(None).await.unwrap().cancelled);
+    }
+}
+
 #[tokio::test]
 async fn the_conversations_of_a_tree_take_so_much_memory_and_no_more() {
     const MAX: usize = 100_000;

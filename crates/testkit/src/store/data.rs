@@ -86,6 +86,21 @@ impl Data {
         self.insert(me, record, Vec::new())
     }
 
+    pub(super) fn create_child(
+        &mut self,
+        me: Process,
+        record: AgentRecord,
+        parent: AgentKey,
+    ) -> Result<Lease, StoreError> {
+        match self.rows.get(&parent.0).filter(|row| !row.saved) {
+            Some(row) => {
+                let parent = Some(row.record.id.clone());
+                self.insert(me, AgentRecord { parent, ..record }, Vec::new())
+            }
+            None => Err(StoreError::UnknownParent(record.parent.unwrap_or(record.id))),
+        }
+    }
+
     fn insert(
         &mut self,
         me: Process,

@@ -216,6 +216,14 @@ impl AgentStore for MemoryStore {
         self.write("create", |data, me| data.create(me, agent)).await
     }
 
+    async fn create_child(
+        &self,
+        agent: AgentRecord,
+        parent: AgentKey,
+    ) -> Result<Lease, StoreError> {
+        self.write("create_child", move |data, me| data.create_child(me, agent, parent)).await
+    }
+
     async fn acquire(&self, id: &AgentId) -> Result<Option<StoredAgent>, StoreError> {
         let id = id.clone();
         self.write("acquire", move |data, me| data.acquire(me, &id)).await

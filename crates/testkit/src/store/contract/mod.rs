@@ -77,6 +77,7 @@ macro_rules! store_contract {
             what_was_saved_by_name_outlives_its_agent
             a_later_save_replaces_its_copy_and_no_other
             a_name_changes_in_all_that_refers_to_it
+            a_child_is_made_beneath_whoever_bears_the_key
             a_temporary_agent_is_settled_with_all_it_said
             sessions_come_by_page_the_last_changed_first
             a_session_is_deleted_saved_or_not

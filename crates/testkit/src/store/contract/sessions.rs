@@ -178,6 +178,19 @@ pub async fn a_name_changes_in_all_that_refers_to_it(place: impl Place) {
     assert!(found(store.session(&id("a")).await).saved);
 }
 
+pub async fn a_child_is_made_beneath_whoever_bears_the_key(place: impl Place) {
+    let store = place.open().await;
+    let parent = made(store.create(agent("a")).await).agent;
+    made(store.rename(&id("a"), &id("b")).await);
+    made(store.create(agent("a")).await);
+    made(store.create_child(child("k", "a"), parent).await);
+    assert_eq!(made(store.lineage(&id("k")).await)[1].id, id("b"));
+    made(store.destroy(vec![id("b")]).await);
+    let orphan = store.create_child(child("l", "b"), parent).await;
+    refused!(orphan, StoreError::UnknownParent(name) if name == id("b"));
+    assert_eq!(names(&store).await, [id("a")]);
+}
+
 pub async fn a_temporary_agent_is_settled_with_all_it_said(place: impl Place) {
     let store = place.open().await;
     let messages = vec![said("0"), said("1")];
