@@ -158,8 +158,9 @@ impl Directory {
         }
     }
 
-    /// Takes two names. In their order, so that two who want the same two do not wait for each other.
+    /// Takes two names, which differ. In their order, so that two who want the same two do not wait for each other.
     pub async fn claim_both(self: &Arc<Self>, a: &AgentId, b: &AgentId) -> (Claim, Claim) {
+        debug_assert_ne!(a, b, "a name waits for itself");
         if a < b {
             let first = self.claim(a).await;
             (first, self.claim(b).await)
@@ -169,16 +170,17 @@ impl Directory {
         }
     }
 
-    /// The name under which others find an agent; it may not know of it yet itself.
-    pub fn name_of(&self, agent: &Agent) -> AgentId {
+    /// The name under which others find an agent; it may not know of it yet itself. From then on the claim follows what
+    /// it is renamed to.
+    pub fn name_of(&self, agent: &Agent, claim: &Claim) -> AgentId {
         let live = self.read();
-        let is_it = |entry: &Entry| entry.agent.number() == agent.number();
-        let known = agent.id();
-        if live.entries.get(&known).is_some_and(is_it) {
-            return known;
-        }
-        let found = live.entries.iter().find(|(_, entry)| is_it(entry));
-        found.map_or(known, |(id, _)| id.clone())
+        claim.follow();
+        live.name_of(agent).unwrap_or_else(|| agent.id())
+    }
+
+    /// Whether others find the agent here, under whatever name.
+    pub fn has(&self, agent: &Agent) -> bool {
+        self.read().name_of(agent).is_some()
     }
 
     /// A temporary name that nobody was given, unless somebody chose it himself.
@@ -190,30 +192,28 @@ impl Directory {
         }))
     }
 
-    /// Puts an agent where others find it, unless it or its parent was ended meanwhile.
+    /// Puts an agent where others find it, unless it or its parent was ended meanwhile. `named` is what its parent was
+    /// called when the claim began to [follow](Claim::follow).
     pub fn insert(
         &self,
         claim: &Claim,
         agent: Agent,
+        named: Option<AgentId>,
         parent: Option<&Agent>,
     ) -> Result<(), Doomed> {
         let _changed = Changed(&self.version);
         let mut live = self.write();
-        // Of a parent that only left memory, another may have the name by now; the store knows, and only of its own.
-        let orphan = parent
-            .and_then(Agent::gone)
-            .is_some_and(|gone| gone == Gone::Ended || claim.id.is_temp());
+        let parent_now = parent.and_then(|parent| live.name_of(parent));
+        // Of a parent that is not here any more nobody here knows the name: another may have it by now. The store knows.
+        let orphan = parent.is_some() && parent_now.is_none();
         if orphan || claim.is_doomed() {
             return Err(Doomed);
         }
-        let parent = agent.look().parent.clone();
-        let parent = parent.map(|parent| {
-            let now = claim.renamed(parent.clone());
-            if now != parent {
-                agent.learn_parent(now.clone());
-            }
-            now
-        });
+        let parent = named.map(|named| parent_now.unwrap_or_else(|| claim.renamed(named)));
+        if let Some(parent) = parent.as_ref().filter(|it| Some(*it) != agent.look().parent.as_ref())
+        {
+            agent.learn_parent(parent.clone());
+        }
         live.put(&claim.id, Entry { agent, parent });
         Ok(())
     }
@@ -393,6 +393,16 @@ pub(crate) struct Lineage {
 }
 
 impl Live {
+    /// The name of an agent, unless it is not to be found here any more.
+    fn name_of(&self, agent: &Agent) -> Option<AgentId> {
+        let is_it = |entry: &Entry| entry.agent.number() == agent.number();
+        let known = agent.id();
+        if self.entries.get(&known).is_some_and(is_it) {
+            return Some(known);
+        }
+        self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(id, _)| id.clone())
+    }
+
     fn children(&self, id: &AgentId) -> impl Iterator<Item = &AgentId> {
         self.children.get(id).into_iter().flat_map(|children| &children.names)
     }
@@ -451,7 +461,15 @@ impl Claim {
         }
     }
 
-    /// What `id` is called now, if it was renamed since this name is in motion.
+    /// Begins anew to note what is renamed. To be called before a parent's name is read: what was renamed before is in
+    /// that name already, and a name may have been another's before.
+    pub fn follow(&self) {
+        if let Some(motion) = lock(&self.directory.in_motion).get_mut(&self.id) {
+            motion.renamed.clear();
+        }
+    }
+
+    /// What `id` is called now, if it was renamed since this claim follows.
     fn renamed(&self, id: AgentId) -> AgentId {
         let in_motion = lock(&self.directory.in_motion);
         let renamed = in_motion.get(&self.id).into_iter().flat_map(|motion| &motion.renamed);

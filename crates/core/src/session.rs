@@ -150,8 +150,8 @@ impl Sessions {
         }
         self.may_name(requester).await?;
         if id.is_temp() {
-            let (this, to) = (self.clone(), name.clone());
-            return detached(async move { this.settle(agent, to).await }).await;
+            let (this, was, to) = (self.clone(), id.clone(), name.clone());
+            return detached(async move { this.settle(agent, was, to).await }).await;
         }
         let id = agent.id();
         match self.put_copy(requester, &id, name, true).await? {
@@ -160,12 +160,16 @@ impl Sessions {
         }
     }
 
-    /// Makes a temporary agent permanent under `name`, its running turns included.
-    async fn settle(&self, agent: Agent, name: AgentId) -> Result<AgentId, SessionError> {
-        let was = agent.id();
+    /// Makes a temporary agent, found under the name `was`, permanent under `name`, its running turns included.
+    async fn settle(
+        &self,
+        agent: Agent,
+        was: AgentId,
+        name: AgentId,
+    ) -> Result<AgentId, SessionError> {
         let (from, to) = self.lifecycle.directory.claim_both(&was, &name).await;
         // Ended, or saved by another caller, since it was looked up.
-        if agent.gone().is_some() || agent.id() != was || !was.is_temp() {
+        if agent.gone().is_some() || agent.id() != was {
             return Err(AccessError::Unknown(was).into());
         }
         if let Some(parent) = agent.look().parent.clone().filter(AgentId::is_temp) {
@@ -392,6 +396,7 @@ impl Sessions {
         if model.is_some() {
             self.check_fits(&session, settings.as_ref()).await?;
         }
+        claim.follow();
         if to.is_temp() {
             let (record, messages) = self.read(&session, settings).await?.ok_or_else(unknown)?;
             let record = AgentRecord {
@@ -400,9 +405,10 @@ impl Sessions {
                 born: crate::random_number(),
                 ..record
             };
-            let account = self.lifecycle.account(&record, None).await;
+            let (account, named) =
+                (self.lifecycle.account(&record, None).await, record.parent.clone());
             let agent = self.lifecycle.start(record, account, messages, None);
-            return match self.lifecycle.directory.insert(&claim, agent.clone(), None) {
+            return match self.lifecycle.directory.insert(&claim, agent.clone(), named, None) {
                 Ok(()) => Ok(agent),
                 Err(_) => {
                     agent.end(Gone::Ended);

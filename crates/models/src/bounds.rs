@@ -10,14 +10,14 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// What a model says in one answer: its text, and its tool calls with their arguments. A million tokens.
-    pub answer_bytes_max: usize,
+    pub answer_bytes_max: u32,
     /// One event of it. Some services send an answer in a single one.
-    pub event_bytes_max: usize,
+    pub event_bytes_max: u32,
     /// All that is sent for one answer: what is said, its envelope, pings, comments, and thoughts that are not passed
     /// on. The longest answers there are have 128,000 tokens, and each takes up to 700 bytes of envelope.
-    pub body_bytes_max: usize,
+    pub body_bytes_max: u32,
     /// Tool calls of one answer. Models make a handful.
-    pub calls_max: usize,
+    pub calls_max: u32,
 }
 
 impl Default for Bounds {

@@ -50,10 +50,10 @@ impl Heard {
 
     /// Refuses what is more than an answer may be.
     fn check(&self, bounds: &Bounds) -> Result<(), ProviderError> {
-        if self.text_bytes + self.calls.bytes() > bounds.answer_bytes_max {
+        if self.text_bytes + self.calls.bytes() > bounds.answer_bytes_max as usize {
             return Err(over("the answer", bounds.answer_bytes_max));
         }
-        if self.calls.len() > bounds.calls_max {
+        if self.calls.len() > bounds.calls_max as usize {
             let most = bounds.calls_max;
             return Err(ProviderError::Broken(format!(
                 "the answer has more than {most} tool calls"
@@ -63,7 +63,7 @@ impl Heard {
     }
 }
 
-fn over(what: &str, bytes_max: usize) -> ProviderError {
+fn over(what: &str, bytes_max: u32) -> ProviderError {
     ProviderError::Broken(format!("{what} is larger than {bytes_max} bytes"))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn events<D: Decode>(
         response,
         bounds,
         body_bytes: 0,
-        sse: sse::Decoder::new(bounds.event_bytes_max),
+        sse: sse::Decoder::new(bounds.event_bytes_max as usize),
         decode,
         heard: Heard::default(),
         progress: Phase::Open,
@@ -142,7 +142,7 @@ impl<D: Decode> Reading<D> {
         match self.response.chunk().await {
             Ok(Some(bytes)) => {
                 self.body_bytes += bytes.len();
-                if self.body_bytes > self.bounds.body_bytes_max {
+                if self.body_bytes > self.bounds.body_bytes_max as usize {
                     return self.fail(over("all that was sent for it", self.bounds.body_bytes_max));
                 }
                 self.sse.push(&bytes);

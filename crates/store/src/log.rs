@@ -205,7 +205,7 @@ impl History {
                     let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
                     let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref())
                         .map_err(|fault| fault.about(format!("message {index}")))?;
-                    bytes += message.content.len() + extra.map_or(0, |extra| extra.len());
+                    bytes += message.text_bytes();
                     messages.push(Arc::new(message));
                     index += 1;
                     if bytes >= bytes_max {

@@ -173,9 +173,8 @@ impl Lifecycle {
     ) -> Result<Agent, CreateError> {
         let claim = self.take_name(name).await?;
         let parent = parent.as_ref();
-        // From the claim on, what the parent is renamed to is followed.
-        let named = parent.map(|parent| self.directory.name_of(parent));
-        let mut record = AgentRecord { id: claim.id().clone(), parent: named, ..draft };
+        let named = parent.map(|parent| self.directory.name_of(parent, &claim));
+        let mut record = AgentRecord { id: claim.id().clone(), parent: named.clone(), ..draft };
         let unknown = || match &record.parent {
             Some(parent) => CreateError::UnknownParent(parent.clone()),
             None => AccessError::Unknown(claim.id().clone()).into(),
@@ -185,13 +184,16 @@ impl Lifecycle {
             let unknown = unknown();
             let account = self.account(&record, parent).await;
             let agent = self.start(record, account, Conversation::default(), None);
-            return match self.directory.insert(&claim, agent.clone(), parent) {
+            return match self.directory.insert(&claim, agent.clone(), named, parent) {
                 Ok(()) => Ok(agent),
                 Err(_) => {
                     agent.end(Gone::Ended);
-                    // A parent that only left memory can be had again.
-                    let left = parent.and_then(Agent::gone);
-                    let left = left.filter(|gone| *gone != Gone::Ended);
+                    // A parent that only left memory, or is about to, can be had again.
+                    let leaves = |parent: &Agent| match parent.gone() {
+                        None => (!self.directory.has(parent)).then_some(Gone::Left),
+                        gone => gone.filter(|gone| *gone != Gone::Ended),
+                    };
+                    let left = parent.and_then(leaves);
                     Err(left.map_or(unknown, |gone| CreateError::Store(gone.error())))
                 }
             };

@@ -187,6 +187,7 @@ impl Lifecycle {
                 return Ok(agent);
             }
             let unknown = || AccessError::Unknown(id.clone());
+            claim.follow();
             let stored = this.store.acquire(&id).await?.ok_or_else(unknown)?;
             this.settle_in(&claim, stored, None).await.ok_or_else(unknown)
         })
@@ -202,17 +203,18 @@ impl Lifecycle {
         parent: Option<&Agent>,
     ) -> Option<Agent> {
         let StoredAgent { record, lease, window } = stored;
-        let born = record.born;
+        let (born, named) = (record.born, record.parent.clone());
         let account = self.account(&record, parent).await;
         let agent = self.start(record, account, Conversation::new(window), Some(lease));
-        if self.directory.insert(claim, agent.clone(), parent).is_ok() {
+        if self.directory.insert(claim, agent.clone(), named, parent).is_ok() {
             return Some(agent);
         }
         // Perhaps it was another of that name that ended, or its parent has a namesake by now, of whom it is a child.
+        claim.follow();
         let stored = self.store.lineage(claim.id()).await.unwrap_or_default();
-        if stored.first().is_some_and(|record| record.born == born) {
+        if let Some(record) = stored.into_iter().next().filter(|record| record.born == born) {
             claim.spare();
-            if self.directory.insert(claim, agent.clone(), None).is_ok() {
+            if self.directory.insert(claim, agent.clone(), record.parent, None).is_ok() {
                 return Some(agent);
             }
         }

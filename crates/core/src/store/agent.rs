@@ -53,7 +53,7 @@ pub trait AgentStore: Send + Sync {
     ) -> Result<Census, StoreError>;
 
     /// `limit` messages of a held agent's history from index `first` on, fewer at its end. No more follow the one with
-    /// which they have `bytes_max` together.
+    /// which they have `bytes_max` bytes of text together.
     async fn messages(
         &self,
         agent: AgentKey,
