@@ -1,7 +1,8 @@
 //! `nexus-torture`: kills the server, lets go of its calls, breaks its store and its disk, shares its home among several
-//! processes, and checks an oracle of everything that was answered. `make torture` runs it for long, `make test` a short
+//! processes, abuses it, and checks an oracle of everything that was answered. `make torture` runs it for long, `make test` a short
 //! form.
 
+mod abuse;
 mod client;
 mod commits;
 mod disk;
@@ -75,6 +76,8 @@ enum Scenario {
     Shared,
     /// A server that is paused, loses its agents and wakes up
     Paused,
+    /// A hostile agent, a hostile model and strangers, beside an honest client
+    Abuse,
 }
 
 impl Scenario {
@@ -89,6 +92,7 @@ impl Scenario {
             Self::Disk => "disk",
             Self::Shared => "shared",
             Self::Paused => "paused",
+            Self::Abuse => "abuse",
         }
     }
 }
@@ -164,6 +168,7 @@ async fn run(scenario: Scenario, cli: &Cli, seed: u64) -> anyhow::Result<Tally> 
             Scenario::Disk => disk::run(&place, seed).await,
             Scenario::Shared => processes::shared(&place, seed, rounds).await,
             Scenario::Paused => processes::paused(&place).await,
+            Scenario::Abuse => abuse::run(&place, seed, rounds, cli.kills >= THOROUGH_KILLS).await,
         };
         match outcome {
             Ok(one) => tally = tally.and(one),

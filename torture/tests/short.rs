@@ -59,6 +59,11 @@ fn a_server_that_was_paused_can_write_nothing() {
     check("paused");
 }
 
+#[test]
+fn an_honest_client_is_served_beside_hostile_ones() {
+    check("abuse");
+}
+
 /// The oracle is worth something only if it can fail.
 #[test]
 fn what_a_disk_forgot_is_missed() {

@@ -236,7 +236,10 @@ impl Directory {
             }
         }
         if !their.names.is_empty() {
-            children.insert(to.id.clone(), their);
+            // Some may be there already: the store knew the new name before, and whoever was read from it.
+            let together = children.entry(to.id.clone()).or_default();
+            together.names.extend(their.names);
+            together.temporary += their.temporary;
         }
         if let Some(entry) = live.take(&from.id) {
             if from.is_doomed() || to.is_doomed() {

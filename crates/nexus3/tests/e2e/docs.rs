@@ -29,6 +29,36 @@ fn documents() -> Vec<(PathBuf, String)> {
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
+/// What the security page promises is worth the tests that it names.
+#[test]
+fn the_tests_of_the_security_page_exist() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut sources = String::new();
+    let mut directories = ["crates", "fuzzing", "torture"].map(|name| root().join(name)).to_vec();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    for line in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let ["", promise, _, tests, ""] = cells[..] else { panic!("not a promise: {line}") };
+        if ["promise", "---"].contains(&promise) {
+            continue;
+        }
+        let named: Vec<_> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty(), "no test holds: {promise}");
+        for test in named {
+            assert!(sources.contains(&format!("fn {test}(")), "there is no test {test}");
+        }
+    }
+}
+
 /// A command line can be read by everybody on the machine, agents' commands included, and `localhost` by itself does not
 /// say whose address it is.
 #[test]

@@ -274,11 +274,17 @@ async fn a_trusted_agent_edits_tests_and_commits_a_repository() {
     assert!(tested.contains('1'), "{tested}");
     let again = tool(&wire, "a", "exec", json!({"argv": ["touch", "tested"]})).await;
     assert!(inside.join("tested").exists(), "granted for the session: {again}");
-    // The server does without huge pages; what its agents run need not.
-    let huge_pages = json!({"argv": ["grep", "THP_enabled", "/proc/self/status"]});
-    let theirs = tool(&wire, "a", "exec", huge_pages).await;
-    assert!(theirs.contains("THP_enabled:\t1"), "{theirs}");
+    // The server does without huge pages; what its agents run need not. A command cannot see that of itself.
     assert_eq!(server.status("THP_enabled:"), "0");
+    let waits = "echo $$ > pid.new; mv pid.new pid; while [ ! -e seen ]; do sleep 0.01; done";
+    let look = async {
+        eventually("the command runs", async || inside.join("pid").exists()).await;
+        let pid = fs::read_to_string(inside.join("pid")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap();
+        fs::write(inside.join("seen"), "").unwrap();
+        assert!(status.contains("THP_enabled:\t1"), "{status}");
+    };
+    tokio::join!(tool(&wire, "a", "exec", json!({"argv": ["sh", "-c", waits]})), look);
     allow("git", json!({"args": ["add", "note.txt"]})).await;
     let committed =
         tool(&wire, "a", "git", json!({"args": ["commit", "-q", "-m", "Say goodbye"]})).await;
