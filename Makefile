@@ -53,7 +53,7 @@ check:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/arrows
 	cargo run --locked -q -p nexus-licences -- --check
-	@[ -x $(DENY) ] || cargo install cargo-deny --version 0.20.2 --locked --no-default-features --debug --root target/tools
+	@[ -x $(DENY) ] || cargo install cargo-deny --version 0.20.2 --locked --no-default-features --debug --root $(CURDIR)/target/tools
 	$(DENY) check licenses bans sources
 
 # Writes docs/rpc.md from the method table.
