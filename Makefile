@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build llama-cpp test test-llama-cpp check docs third-party bench torture
+.PHONY: run build llama-cpp vendors test test-llama-cpp check docs third-party bench torture
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -29,12 +29,22 @@ has-llama-cpp:
 		exit 1; \
 	fi
 
+# The vendors' own clients, for the tests that ask them. Installed again when the list of them changes.
+VENDORS = target/vendors
+VENDORS_LIST = crates/testkit/vendors/requirements.txt
+vendors: $(VENDORS)/installed
+
+$(VENDORS)/installed: $(VENDORS_LIST)
+	python3 -m venv --clear $(VENDORS)
+	$(VENDORS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test:
+test: vendors
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	cargo test --locked --workspace
+	NEXUS3_VENDORS=required cargo test --locked --workspace
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.
 test-llama-cpp: has-llama-cpp

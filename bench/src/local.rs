@@ -9,7 +9,9 @@ use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use nexus_core::message::{Message, Meta, Role};
-use nexus_core::provider::{ModelCall, Provider as _, ProviderEvent, Usage};
+use nexus_core::model::ModelInfo;
+use nexus_core::provider::{ModelCall, Provider as _, ProviderEvent};
+use nexus_core::usage::Usage;
 use nexus_local::{Backend, Local};
 
 use crate::Bench;
@@ -272,7 +274,7 @@ struct Answer {
 
 impl Answer {
     fn read_per_second(&self) -> f64 {
-        (self.usage.input - self.usage.cached) as f64 / self.first_word.as_secs_f64()
+        (self.usage.input - self.usage.cache_read) as f64 / self.first_word.as_secs_f64()
     }
 
     fn written_per_second(&self) -> f64 {
@@ -284,14 +286,11 @@ async fn ask(local: &Local, said: &[(Role, &str)], tokens: u32) -> anyhow::Resul
     let message =
         |&(role, text): &(Role, &str)| Arc::new(Message::new(role, text, Meta::default()));
     let call = ModelCall {
-        model_id: MODEL.into(),
-        reasoning: false,
-        system: "".into(),
-        tools: Arc::from([]),
-        messages: said.iter().map(message).collect(),
-        volatile: None,
         max_tokens: Some(tokens),
-        schema: None,
+        ..ModelCall::of(
+            Arc::new(ModelInfo::undescribed("local", "local", MODEL)),
+            said.iter().map(message),
+        )
     };
     let started = Instant::now();
     let mut events = local.stream(call).await?;
@@ -302,11 +301,12 @@ async fn ask(local: &Local, said: &[(Role, &str)], tokens: u32) -> anyhow::Resul
                 first_word.get_or_insert_with(|| started.elapsed());
                 text.push_str(&piece);
             }
-            ProviderEvent::Done(usage) => {
+            ProviderEvent::Done(answer) => {
+                let usage = answer.usage;
                 let first_word = first_word.unwrap_or_else(|| started.elapsed());
                 return Ok(Answer { text, first_word, total: started.elapsed(), usage });
             }
-            ProviderEvent::ToolCall(_) => {}
+            ProviderEvent::Reasoning(_) | ProviderEvent::Usage(_) => {}
         }
     }
     bail!("the answer has no end")

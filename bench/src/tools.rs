@@ -69,7 +69,8 @@ impl Workshop {
             announce: Arc::new(|_| {}),
             colleagues: self.wired.engine.colleagues.clone(),
         };
-        tool.run(call).await.map_err(|failure| anyhow!("{name}: {failure}"))
+        let output = tool.run(call).await.map_err(|failure| anyhow!("{name}: {failure}"))?;
+        Ok(output.text)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `nexus-licences`: writes THIRD-PARTY.md, the licences of every crate that is compiled into the program, from what
-//! cargo says of them and the files that lie beside their code. With `--check` it fails when the file is out of date.
+//! cargo says of them and the files that lie beside their code, and those of data that others gathered. With `--check` it
+//! fails when the file is out of date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,6 +13,12 @@ use serde::Deserialize;
 
 const PROGRAM: &str = "nexus3";
 const FILE: &str = "THIRD-PARTY.md";
+
+/// What else is in the program and not ours: what it is, and where the text of its licence lies.
+const DATA: [(&str, &str); 1] = [(
+    "the table of models, made from litellm's: MIT",
+    "crates/models/src/catalogue/LICENSE-litellm",
+)];
 
 /// How a file is named whose text goes with the code.
 const NAMES: [&str; 6] = ["license", "licence", "copying", "notice", "unlicense", "copyright"];
@@ -116,8 +123,12 @@ fn document(metadata: &Metadata) -> anyhow::Result<String> {
             texts.entry(text).or_default().push(format!("{title}: {expression}"));
         }
     }
+    for (title, file) in DATA {
+        let text = fs::read_to_string(file).with_context(|| file.to_owned())?;
+        texts.entry(tidy(&text)).or_default().push(title.to_owned());
+    }
     let mut out = format!(
-        "# What is in the program\n\nThe crates that are compiled into `{PROGRAM}` for Linux, and their licences. \
+        "# What is in the program\n\nThe crates and the data that are compiled into `{PROGRAM}` for Linux, and their licences. \
          Written by `make third-party`; `make check` fails when it is out of date.\n\n"
     );
     section(&mut out, &format!("Used under {CHOSEN}"), &chosen);
@@ -185,11 +196,14 @@ fn files(manifest: &Path) -> anyhow::Result<Vec<(String, String)>> {
         let name = entry.file_name().to_string_lossy().to_lowercase();
         if NAMES.iter().any(|start| name.starts_with(start)) && entry.file_type()?.is_file() {
             let text = String::from_utf8_lossy(&fs::read(entry.path())?).into_owned();
-            // Line ends and the space around them differ between packages that mean the same.
-            let lines: Vec<_> = text.trim().lines().map(str::trim_end).collect();
-            found.push((name, lines.join("\n")));
+            found.push((name, tidy(&text)));
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Line ends and the space around them differ between packages that mean the same.
+fn tidy(text: &str) -> String {
+    text.trim().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

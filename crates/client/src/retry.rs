@@ -51,12 +51,11 @@ where
 /// again is no use (no provider) or the call was under way (a lease that was lost). A limit of the model's provider
 /// (`upstream`) is met in the middle of a turn, so that call did run.
 fn has_not_run(error: &CallError) -> bool {
-    match error {
-        CallError::Connect(_) => true,
-        CallError::Rpc(error) if error.code == UNAVAILABLE => error.retry_after_ms().is_some(),
-        CallError::Rpc(error) if error.code == RATE_LIMITED => {
-            error.data.as_ref().is_none_or(|data| data["scope"] != "upstream")
-        }
+    let CallError::Rpc(error) = error else { return matches!(error, CallError::Connect(_)) };
+    let of_server = || error.data.as_ref().is_none_or(|data| data["scope"] != "upstream");
+    match error.code {
+        UNAVAILABLE => error.retry_after_ms().is_some() && of_server(),
+        RATE_LIMITED => of_server(),
         _ => false,
     }
 }
@@ -142,6 +141,7 @@ mod tests {
             || CallError::Rpc(RpcError::unavailable("No provider", "", &[])),
             || CallError::Rpc(RpcError::authentication_failed()),
             || CallError::Rpc(RpcError::rate_limited("", "upstream", 5)),
+            || CallError::Rpc(RpcError::overloaded("", 5).with("scope", "upstream".into())),
         ] {
             assert_eq!(check(None, error).await.0, 1);
         }

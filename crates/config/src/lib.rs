@@ -1,16 +1,22 @@
 //! The configuration: JSON files in layers, checked key by key, made into plain values.
 //!
 //! `schema` says which keys there are, `value` what each may hold, `layers` finds and merges the files, `trust` keeps
-//! the list of directories whose files may set everything, `presets` and `providers` check what spans several keys,
-//! and `models` turns the providers into something that can be called. `docs/configuration.md` lists every key.
+//! the list of directories whose files may set everything, `presets`, `providers`, `service` and `entries` check what
+//! spans several keys, and `models` turns the providers into something that can be called: `figures` says what is known of
+//! a model, `list` what models there are. `docs/configuration.md` lists every key.
 
+mod entries;
+mod figures;
 pub mod files;
 mod layers;
+mod list;
 mod models;
 mod presets;
 pub mod prompts;
 mod providers;
+pub mod said;
 mod schema;
+mod service;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -23,7 +29,10 @@ use std::time::Duration;
 
 use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
+use nexus_core::model::{Inputs, Reasoning};
 use nexus_core::permission::Preset;
+use nexus_core::usage::Prices;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
@@ -50,6 +59,7 @@ pub struct Config {
     pub commands: Commands,
     pub compaction: Compaction,
     pub context: Context,
+    pub images: Images,
     pub server: Server,
 }
 
@@ -68,7 +78,7 @@ pub struct ProviderEntry {
 #[derive(Clone, Debug)]
 pub enum Backend {
     /// Everything but the key, which is looked up when it is needed.
-    Service(ProviderSettings),
+    Service(Box<ProviderSettings>),
     /// Models that run in this process; a model's id is its name among the installed ones, or its path.
     Local,
 }
@@ -78,8 +88,44 @@ pub struct ModelEntry {
     pub alias: String,
     /// The provider's own name for the model.
     pub id: String,
-    pub context_window: u32,
-    pub reasoning: bool,
+    pub context_window: Option<u32>,
+    /// The most tokens of one answer.
+    pub max_output_tokens: Option<u32>,
+    pub reasoning: Reasoning,
+    pub inputs: Option<Inputs>,
+    pub prices: Option<Prices>,
+    /// Names of models that take its place for a step, all of which are there.
+    pub fallback: Vec<String>,
+    pub fallback_on_refusal: bool,
+    pub extra_body: Map<String, Value>,
+}
+
+impl ModelEntry {
+    /// A model of which only the name is said.
+    pub fn named(id: impl Into<String>) -> Self {
+        let id = id.into();
+        Self {
+            alias: id.clone(),
+            id,
+            context_window: None,
+            max_output_tokens: None,
+            reasoning: Reasoning::Off,
+            inputs: None,
+            prices: None,
+            fallback: Vec::new(),
+            fallback_on_refusal: false,
+            extra_body: Map::new(),
+        }
+    }
+}
+
+/// What is taken of images, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// The longest side in pixels; larger ones are made smaller.
+    pub side_max: u32,
+    /// Whether an image may be an address, which its provider then fetches.
+    pub allow_urls: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -221,6 +267,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         commands: commands(section(file.commands)),
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,
+        images: images(&section(file.images)),
         server: server(section(file.server), user_home)?,
     })
 }
@@ -246,6 +293,16 @@ fn compaction(written: schema::Compaction) -> Result<Compaction, Fault> {
         return Err(Fault::new(&["compaction", "recent_preserve_ratio"], reason));
     }
     Ok(compaction)
+}
+
+/// What services bring larger images to, so that more only costs more.
+const IMAGE_SIDE: u32 = 1568;
+
+fn images(written: &schema::Images) -> Images {
+    Images {
+        side_max: written.max_side.map_or(IMAGE_SIDE, |it| it.0),
+        allow_urls: written.allow_urls.unwrap_or(false),
+    }
 }
 
 /// Names tried in each directory; every one costs a look at the disk when a prompt is built.

@@ -1,15 +1,19 @@
 //! The models a configuration names, ready to be called.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use nexus_core::provider::{Model, ModelError, Models, Provider};
-
-use super::providers::{CONTEXT_WINDOW, LOCAL_CONTEXT_WINDOW};
-use super::{Backend, Config, ModelEntry, ProviderEntry};
+use nexus_core::listing::{Learned, ModelPage, ModelQuery};
+use nexus_core::model::ModelInfo;
+use nexus_core::provider::{Model, ModelError, Models, Pauses, Provider};
+use nexus_models::catalogue::said::Said;
 use nexus_models::ollama::Ollama;
-use nexus_models::{self as providers, Kind, ProviderSettings};
+use nexus_models::{self as providers, BuildError, Kind, ProviderSettings, Wire};
+
+use super::{Backend, Config, ModelEntry, ProviderEntry, figures, list};
 
 /// Where environment variables are looked up.
 pub type Env = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -22,7 +26,21 @@ pub struct ModelCatalog {
     env: Env,
     local: Option<BuiltIn>,
     origin: Origin,
+    said: Said,
+    learned: Option<Arc<dyn Learned>>,
+    pauses: Option<Arc<dyn Pauses>>,
+    /// What was found by a name, so that most look-ups find it at once. A name that means nothing is looked up again.
+    found: RwLock<HashMap<String, Found>>,
 }
+
+/// A model, and the window that was learned of it by then.
+struct Found {
+    model: Model,
+    learned: Option<u32>,
+}
+
+/// Names that are kept. Callers make names up; the configuration has fewer.
+const FOUND_MAX: usize = 1024;
 
 /// Where the first provider comes from.
 enum Origin {
@@ -59,16 +77,17 @@ pub struct BuiltIn {
 /// Name and file of the model that runs here unless another is named.
 pub const BUILT_IN: (&str, &str) = ("smollm2-135m", "SmolLM2-135M-Instruct.Q4_1");
 
-struct Service {
-    entry: ProviderEntry,
+pub(super) struct Service {
+    pub entry: ProviderEntry,
     built: OnceLock<Arc<dyn Provider>>,
 }
 
 /// Looked for, in this order, when no provider is configured: kind, variable of the key, variable of the address.
-const IMPLICIT: [(Kind, &str, Option<&str>); 3] = [
+const IMPLICIT: [(Kind, &str, Option<&str>); 4] = [
     (Kind::Anthropic, "ANTHROPIC_API_KEY", Some("ANTHROPIC_BASE_URL")),
     (Kind::OpenAi, "OPENAI_API_KEY", Some("OPENAI_BASE_URL")),
     (Kind::OpenRouter, "OPENROUTER_API_KEY", None),
+    (Kind::Gemini, "GEMINI_API_KEY", None),
 ];
 
 impl ModelCatalog {
@@ -87,7 +106,87 @@ impl ModelCatalog {
         }
         let services =
             entries.into_iter().map(|entry| Service { entry, built: OnceLock::new() }).collect();
-        Self { default_model: config.default_model.clone(), services, env, local, origin }
+        let found = RwLock::default();
+        let default_model = config.default_model.clone();
+        Self {
+            default_model,
+            services,
+            env,
+            local,
+            origin,
+            said: Said::default(),
+            learned: None,
+            pauses: None,
+            found,
+        }
+    }
+
+    /// The same with what services said of their models.
+    pub fn with_said(self, said: Said) -> Self {
+        Self { said, ..self }
+    }
+
+    /// The same with a memory of the windows that providers enforce.
+    pub fn with_learned(self, learned: Arc<dyn Learned>) -> Self {
+        Self { learned: Some(learned), ..self }
+    }
+
+    /// The same with a memory of when providers want to be left alone, which other processes share.
+    pub fn with_pauses(self, pauses: Arc<dyn Pauses>) -> Self {
+        Self { pauses: Some(pauses), ..self }
+    }
+
+    /// The providers there are, with the models that were named or found.
+    pub fn providers(&self) -> impl Iterator<Item = &ProviderEntry> {
+        self.services.iter().map(|service| &service.entry)
+    }
+
+    /// The settings of a provider that is a service, with its key.
+    pub fn settings(&self, entry: &ProviderEntry) -> Option<ProviderSettings> {
+        let Backend::Service(settings) = &entry.backend else { return None };
+        let api_key = entry.key_env.as_deref().and_then(|variable| value_of(&self.env, variable));
+        let key_variable = entry.key_env.clone();
+        let pauses = self.pauses.clone();
+        let settings = ProviderSettings { api_key, key_variable, pauses, ..(**settings).clone() };
+        // A server of one's own on plain HTTP is not shown a key that nobody said it wants.
+        let in_the_clear = || matches!(providers::build(&settings), Err(BuildError::PlainHttp));
+        Some(match !entry.key_required && in_the_clear() {
+            true => ProviderSettings { api_key: None, ..settings },
+            false => settings,
+        })
+    }
+
+    /// Whether a provider can be called as far as its key is concerned.
+    pub(super) fn has_key(&self, entry: &ProviderEntry) -> bool {
+        let is_set = |variable: &str| value_of(&self.env, variable).is_some();
+        !entry.key_required || entry.key_env.as_deref().is_none_or(is_set)
+    }
+
+    pub(super) fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// What was found by this name before, unless a window was learned since.
+    fn found(&self, name: &str) -> Option<Model> {
+        let all = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = all.get(name)?;
+        let model = &found.model;
+        (self.learned(&model.provider_name, &model.id) == found.learned).then(|| model.clone())
+    }
+
+    fn learned(&self, provider: &str, id: &str) -> Option<u32> {
+        self.learned.as_ref()?.window(provider, id)
+    }
+
+    /// What is known of a model that is asked for by `name`.
+    pub(super) fn figures(
+        &self,
+        name: &str,
+        provider: &ProviderEntry,
+        model: &ModelEntry,
+    ) -> (figures::Figures, Option<u32>) {
+        let learned = self.learned(&provider.name, &model.id);
+        (figures::gather(name, provider, model, &self.said, learned), learned)
     }
 
     /// One or a few lines for the start of the program: which model answers when none is named and why, or what to
@@ -99,7 +198,7 @@ impl ModelCatalog {
             Origin::Ollama => "because an Ollama answers here".into(),
             Origin::BuiltIn => "built in, because no key is set and no Ollama answers".into(),
         };
-        match self.resolve(None) {
+        match self.resolve(None).map(|model| model.info) {
             Ok(model) if model.alias == model.id => {
                 format!("model {} of {}, {why}", model.id, model.provider_name)
             }
@@ -118,11 +217,17 @@ impl ModelCatalog {
         };
         format!(
             "no model is configured: agents cannot answer yet.\n{pull}\
-             Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start again,\n\
+             Set ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY or GEMINI_API_KEY and start again,\n\
              or name a provider in {}, for example a local Ollama:\n\
              {{\"providers\": {{\"ollama\": {{\"models\": {{\"llama3.2\": {{}}}}}}}}}}",
             home.join("config.json").display()
         )
+    }
+
+    /// How many names are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.found.read().map_or(usize::MAX, |found| found.len())
     }
 
     #[cfg(test)]
@@ -134,9 +239,9 @@ impl ModelCatalog {
     }
 
     /// The name of the model that answers when none is named.
-    fn default_name(&self) -> Result<String, ModelError> {
+    pub(super) fn default_name(&self) -> Result<Cow<'_, str>, ModelError> {
         if let Some(name) = &self.default_model {
-            return Ok(name.clone());
+            return Ok(name.into());
         }
         let missing =
             self.local.as_ref().is_some_and(|local| !local.installed.load(Ordering::Relaxed));
@@ -144,12 +249,15 @@ impl ModelCatalog {
             return Err(ModelError::NoneConfigured);
         }
         let (service, model) = self.all().next().ok_or_else(|| self.without_models())?;
-        let twins = self.all().filter(|(_, other)| other.alias == model.alias).count();
-        Ok(if twins == 1 {
-            model.alias.clone()
-        } else {
-            format!("{}/{}", service.entry.name, model.alias)
+        Ok(match self.has_twin(&model.alias) {
+            false => (&model.alias).into(),
+            true => format!("{}/{}", service.entry.name, model.alias).into(),
         })
+    }
+
+    /// Whether several providers have a model of this name.
+    pub(super) fn has_twin(&self, alias: &str) -> bool {
+        self.all().filter(|(_, model)| model.alias == alias).nth(1).is_some()
     }
 
     /// What is missing where no model was named anywhere.
@@ -163,10 +271,10 @@ impl ModelCatalog {
         ModelError::Unusable { name: "default".into(), reason }
     }
 
-    fn find(&self, name: &str) -> Result<(&Service, ModelEntry), ModelError> {
+    pub(super) fn find(&self, name: &str) -> Result<(&Service, Cow<'_, ModelEntry>), ModelError> {
         let matches: Vec<_> = self.all().filter(|(_, model)| model.alias == name).collect();
         match matches.as_slice() {
-            [(service, model)] => return Ok((service, (*model).clone())),
+            [(service, model)] => return Ok((service, Cow::Borrowed(*model))),
             [] => {}
             several => {
                 let names: Vec<_> =
@@ -187,12 +295,12 @@ impl ModelCatalog {
             Some(service) => {
                 let ProviderEntry { models, backend, .. } = &service.entry;
                 match models.iter().find(|model| model.alias == rest) {
-                    Some(model) => Ok((service, model.clone())),
+                    Some(model) => Ok((service, Cow::Borrowed(model))),
                     // Whoever may call the server names models; the files it opens are named by its owner.
                     None if matches!(backend, Backend::Local) && rest.contains('/') => {
                         Err(path_of_caller(name, provider))
                     }
-                    None => Ok((service, undescribed(rest, backend))),
+                    None => Ok((service, Cow::Owned(ModelEntry::named(rest)))),
                 }
             }
             None if self.services.is_empty() => Err(ModelError::NoneConfigured),
@@ -200,7 +308,7 @@ impl ModelCatalog {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (&Service, &ModelEntry)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Service, &ModelEntry)> {
         self.services
             .iter()
             .flat_map(|service| service.entry.models.iter().map(move |model| (service, model)))
@@ -219,20 +327,17 @@ impl ModelCatalog {
         }
         let unusable = |reason: String| ModelError::Unusable { name: name.into(), reason };
         let entry = &service.entry;
-        let Backend::Service(settings) = &entry.backend else {
+        let Some(settings) = self.settings(entry) else {
             let local = self.local.as_ref();
             let built_in = local.ok_or_else(|| unusable("no model can run here".into()))?;
             return Ok(built_in.provider.clone());
         };
-        let api_key = entry.key_env.as_deref().and_then(|variable| value_of(&self.env, variable));
-        if let (None, true, Some(variable)) = (&api_key, entry.key_required, &entry.key_env) {
+        if let (false, Some(variable)) = (self.has_key(entry), &entry.key_env) {
             return Err(unusable(format!(
                 "the environment variable {variable} (key of {}) is not set",
                 entry.name
             )));
         }
-        let key_variable = entry.key_env.clone();
-        let settings = ProviderSettings { api_key, key_variable, ..settings.clone() };
         let built = providers::build(&settings).map_err(|error| unusable(error.to_string()))?;
         Ok(service.built.get_or_init(|| built).clone())
     }
@@ -252,19 +357,32 @@ const KNOWN_MAX: usize = 20;
 impl Models for ModelCatalog {
     fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError> {
         let name = match name {
-            Some(name) => name.to_string(),
+            Some(name) => name.into(),
             None => self.default_name()?,
         };
-        let (service, model) = self.find(&name)?;
-        Ok(Model {
-            provider: self.provider(service, &name)?,
-            alias: name,
-            provider_name: service.entry.name.clone(),
-            id: model.id,
-            context_window: model.context_window,
-            reasoning: model.reasoning,
-            brief: matches!(service.entry.backend, Backend::Local),
-        })
+        if let Some(model) = self.found(&name) {
+            return Ok(model);
+        }
+        let (service, entry) = self.find(&name)?;
+        let provider = self.provider(service, &name)?;
+        let (figures, learned) = self.figures(&name, &service.entry, &entry);
+        let model = Model { info: Arc::new(figures.info), provider };
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        if found.len() < FOUND_MAX || found.contains_key(&*name) {
+            found.insert(name.into_owned(), Found { model: model.clone(), learned });
+        }
+        Ok(model)
+    }
+
+    fn learn_window(&self, model: &ModelInfo, window: u32) {
+        tracing::warn!(model = model.id, window, "the provider takes less than the model's window");
+        if let Some(learned) = &self.learned {
+            learned.learn(&model.provider_name, &model.id, window);
+        }
+    }
+
+    fn list(&self, query: &ModelQuery) -> Result<ModelPage, ModelError> {
+        list::page(self, query)
     }
 }
 
@@ -279,8 +397,8 @@ fn found(
     }
     if let Some(Ollama { base_url, model }) = ollama() {
         let settings = ProviderSettings { base_url, ..ProviderSettings::new(Kind::Ollama) };
-        let backend = Backend::Service(settings);
-        let models = vec![undescribed(&model, &backend)];
+        let backend = Backend::Service(Box::new(settings));
+        let models = vec![ModelEntry::named(model)];
         return Some((keyless("ollama", backend, models), Origin::Ollama));
     }
     let models = usual_model(&Backend::Local).into_iter().collect();
@@ -295,12 +413,16 @@ fn implicit(env: &Env) -> Option<(ProviderEntry, &'static str)> {
     let (kind, key, address) =
         IMPLICIT.into_iter().find(|(_, key, _)| value_of(env, key).is_some())?;
     let mut settings = ProviderSettings::new(kind);
-    let models = usual_model(&Backend::Service(settings.clone())).into_iter().collect();
-    if let Some(url) = address.and_then(|variable| value_of(env, variable)) {
+    let own_address = address.and_then(|variable| value_of(env, variable));
+    if let Some(url) = &own_address {
+        settings.wire = Wire::usual(kind, url);
+    }
+    let models = usual_of(&settings).into_iter().collect();
+    if let Some(url) = own_address {
         settings.base_url = if kind == Kind::Anthropic { with_version(&url) } else { url };
     }
     let (name, key_env) = (kind.name().to_string(), Some(key.to_string()));
-    let backend = Backend::Service(settings);
+    let backend = Backend::Service(Box::new(settings));
     Some((ProviderEntry { name, backend, key_env, key_required: true, models }, key))
 }
 
@@ -317,31 +439,28 @@ fn value_of(env: &Env, variable: &str) -> Option<String> {
 
 /// The model of a provider for which none was named: a middle one that is good at using tools. A server at an
 /// address of one's own has models that only its owner knows.
-fn usual_model(backend: &Backend) -> Option<ModelEntry> {
-    let settings = match backend {
-        Backend::Service(settings) => settings,
+pub(super) fn usual_model(backend: &Backend) -> Option<ModelEntry> {
+    match backend {
+        Backend::Service(settings) => usual_of(settings),
         Backend::Local => {
             let (alias, id) = BUILT_IN;
-            return Some(ModelEntry { alias: alias.into(), ..undescribed(id, backend) });
+            Some(ModelEntry { alias: alias.into(), ..ModelEntry::named(id) })
         }
-    };
-    let own_address = settings.kind.default_base_url() != Some(settings.base_url.as_str());
-    let (id, context_window, reasoning) = match settings.kind {
-        Kind::Azure => (settings.deployment.as_deref()?, CONTEXT_WINDOW, false),
-        _ if own_address => return None,
-        Kind::Anthropic => ("claude-sonnet-5-5", 1_000_000, false),
-        // Newer ones take tools over another interface only, not over chat completions.
-        Kind::OpenAi => ("gpt-5.2", 400_000, true),
-        Kind::OpenRouter => ("openrouter/auto", CONTEXT_WINDOW, false),
-        Kind::Ollama => return None,
-    };
-    Some(ModelEntry { context_window, reasoning, ..undescribed(id, backend) })
+    }
 }
 
-fn undescribed(id: &str, backend: &Backend) -> ModelEntry {
-    let context_window = match backend {
-        Backend::Service(_) => CONTEXT_WINDOW,
-        Backend::Local => LOCAL_CONTEXT_WINDOW,
+fn usual_of(settings: &ProviderSettings) -> Option<ModelEntry> {
+    let own_address = settings.kind.default_base_url() != Some(settings.base_url.as_str());
+    let id = match settings.kind {
+        Kind::Azure => settings.deployment.as_deref()?,
+        _ if own_address => return None,
+        Kind::Anthropic => "claude-sonnet-5-5",
+        Kind::OpenAi if settings.wire == Wire::Responses => "gpt-6.1-sol",
+        // Newer ones take no tools over chat completions.
+        Kind::OpenAi => "gpt-5.2",
+        Kind::OpenRouter => "openrouter/auto",
+        Kind::Gemini => "gemini-3.8-flash",
+        Kind::Ollama => return None,
     };
-    ModelEntry { alias: id.into(), id: id.into(), context_window, reasoning: false }
+    Some(ModelEntry::named(id))
 }

@@ -1,7 +1,9 @@
 //! The configuration file as it is written: every key it may hold, its type and its range. Nothing here has a
 //! default; a key that is absent (or null) stays `None` so that layers can be told apart.
 
-use super::value::{Choice, FileName, Object, Ratio, Seconds, Table, Text, Whole};
+use super::value::{
+    Choice, Dollars, FileName, Json, Object, Ratio, Seconds, Switch, Table, Text, Whole,
+};
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,6 +18,7 @@ pub(super) struct File {
     pub commands: Option<Object<Commands>>,
     pub compaction: Option<Object<Compaction>>,
     pub context: Option<Object<Context>>,
+    pub images: Option<Object<Images>>,
     pub server: Option<Object<Server>>,
 }
 
@@ -28,6 +31,7 @@ pub(super) const UNTRUSTED_KEYS: [&str; 5] =
 #[serde(deny_unknown_fields)]
 pub(super) struct Provider {
     pub r#type: Option<Text>,
+    pub wire: Option<Text>,
     pub path: Option<Text>,
     pub api_key_env: Option<Text>,
     pub base_url: Option<Text>,
@@ -36,9 +40,21 @@ pub(super) struct Provider {
     pub api_version: Option<Text>,
     pub deployment: Option<Text>,
     pub request_timeout: Option<Seconds<100, 3_600_000>>,
+    pub first_event_timeout: Option<Seconds<100, 3_600_000>>,
+    pub idle_timeout: Option<Seconds<100, 3_600_000>>,
+    pub queue_timeout: Option<Seconds<100, 3_600_000>>,
+    pub max_concurrent_calls: Option<Whole<1, 1024>>,
+    pub requests_per_minute: Option<Whole<1, 1_000_000>>,
+    pub tokens_per_minute: Option<Whole<1, 4_000_000_000>>,
     pub max_retries: Option<Whole<0, 10>>,
     pub retry_backoff: Option<Seconds<10, 60_000>>,
     pub prompt_caching: Option<bool>,
+    pub cache_ttl: Option<Choice<Ttls>>,
+    pub keep_alive: Option<Text>,
+    pub routing: Option<Json>,
+    pub ca_file: Option<Text>,
+    pub proxy: Option<Text>,
+    pub insecure_http: Option<bool>,
     pub models: Option<Table<Object<Model>>>,
 }
 
@@ -47,7 +63,31 @@ pub(super) struct Provider {
 pub(super) struct Model {
     pub id: Option<Text>,
     pub context_window: Option<Whole<1024, 10_000_000>>,
-    pub reasoning: Option<bool>,
+    pub max_output_tokens: Option<Whole<16, 10_000_000>>,
+    pub reasoning: Option<Switch<Reasoning>>,
+    pub input: Option<Vec<Choice<Inputs>>>,
+    pub price: Option<Object<Price>>,
+    pub fallback: Option<Vec<Text>>,
+    pub fallback_on_refusal: Option<bool>,
+    pub extra_body: Option<Json>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reasoning {
+    pub effort: Option<Choice<Efforts>>,
+    /// Less than a thousand is no room to think in, and refused by services.
+    pub budget_tokens: Option<Whole<1024, 1_000_000>>,
+    pub display: Option<Choice<Displays>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Price {
+    pub input: Option<Dollars>,
+    pub output: Option<Dollars>,
+    pub cache_read: Option<Dollars>,
+    pub cache_write: Option<Dollars>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -101,6 +141,14 @@ pub(super) struct Context {
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct Images {
+    /// More than 2,000 pixels are refused by a service as soon as a conversation holds many images.
+    pub max_side: Option<Whole<64, 2000>>,
+    pub allow_urls: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Server {
     pub host: Option<Choice<Loopback>>,
     pub port: Option<Whole<0, 65_535>>,
@@ -130,6 +178,39 @@ pub(super) struct Approvals;
 
 impl super::value::Choices for Approvals {
     const ALL: &'static [&'static str] = &["deny", "ask"];
+}
+
+/// How long a provider keeps what it has cached.
+#[derive(Debug)]
+pub(super) struct Ttls;
+
+impl super::value::Choices for Ttls {
+    const ALL: &'static [&'static str] = &["5m", "1h"];
+}
+
+/// How hard a model is to think.
+#[derive(Debug)]
+pub(super) struct Efforts;
+
+impl super::value::Choices for Efforts {
+    const ALL: &'static [&'static str] =
+        &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+}
+
+/// Whether what a model thinks appears on streams.
+#[derive(Debug)]
+pub(super) struct Displays;
+
+impl super::value::Choices for Displays {
+    const ALL: &'static [&'static str] = &["stream", "none"];
+}
+
+/// What a model takes.
+#[derive(Debug)]
+pub(super) struct Inputs;
+
+impl super::value::Choices for Inputs {
+    const ALL: &'static [&'static str] = &["text", "image", "pdf"];
 }
 
 /// The names the server binds to; another host is refused, because the server is for this machine only.

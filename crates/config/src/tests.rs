@@ -2,8 +2,11 @@
 
 mod any;
 mod docs;
+mod entries;
+mod figures;
 mod models;
 mod presets;
+mod service;
 mod trust;
 
 use std::error::Error as _;
@@ -96,6 +99,7 @@ fn without_files_everything_has_its_default() {
     assert_eq!(config.compaction, compaction);
     let names = ["NEXUS.md", "AGENTS.md", "CLAUDE.md", "README.md"].map(String::from).to_vec();
     assert_eq!(config.context, Context { ancestor_depth: 2, instruction_files: names });
+    assert_eq!(config.images, Images { side_max: 1568, allow_urls: false });
     let server = Server {
         host: "localhost".into(),
         port: 8765,
@@ -184,7 +188,8 @@ fn an_error_names_the_file_and_the_key() {
     check_error(json!({"server": {"prot": 1}}), UNKNOWN_SERVER);
     check_error(
         json!({"providers": {"x": {"models": {"m": {"window": 1}}}}}),
-        "providers.x.models.m.window: unknown field `window`, expected one of `id`, `context_window`, `reasoning`",
+        "providers.x.models.m.window: unknown field `window`, expected one of `id`, `context_window`, `max_output_tokens`, \
+         `reasoning`, `input`, `price`, `fallback`, `fallback_on_refusal`, `extra_body`",
     );
     check_error(json!({"sever": null}), UNKNOWN_TOP);
     check_error(
@@ -216,7 +221,7 @@ fn an_error_names_the_file_and_the_key() {
 
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `commands`, \
-    `compaction`, `context`, `server`";
+    `compaction`, `context`, `images`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
     `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
@@ -229,7 +234,13 @@ fn every_number_has_its_range() {
         ("max_concurrent_tools", 1, 256),
         ("max_calls_per_step", 1, 10_000),
         ("providers.openai.max_retries", 0, 10),
+        ("providers.openai.max_concurrent_calls", 1, 1024),
+        ("providers.openai.requests_per_minute", 1, 1_000_000),
+        ("providers.openai.tokens_per_minute", 1, 4_000_000_000),
         ("providers.openai.models.m.context_window", 1024, 10_000_000),
+        ("providers.openai.models.m.max_output_tokens", 16, 10_000_000),
+        ("providers.openai.models.m.reasoning.budget_tokens", 1024, 1_000_000),
+        ("images.max_side", 64, 2000),
         ("context.ancestor_depth", 0, 10),
         ("server.port", 0, 65_535),
         ("server.max_concurrent", 1, 4096),
@@ -259,6 +270,9 @@ fn every_number_has_its_range() {
     }
     let parts = [
         ("providers.openai.request_timeout", 0.1, 3600.0, "a number of seconds"),
+        ("providers.openai.first_event_timeout", 0.1, 3600.0, "a number of seconds"),
+        ("providers.openai.idle_timeout", 0.1, 3600.0, "a number of seconds"),
+        ("providers.openai.queue_timeout", 0.1, 3600.0, "a number of seconds"),
         ("providers.openai.retry_backoff", 0.01, 60.0, "a number of seconds"),
         ("server.request_read_timeout", 0.1, 600.0, "a number of seconds"),
         ("server.socket_idle_timeout", 0.1, 86_400.0, "a number of seconds"),

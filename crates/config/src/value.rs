@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde_json::{Map, Value};
 
 /// A whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +19,24 @@ pub(super) struct Seconds<const MIN_MS: u32, const MAX_MS: u32>(pub Duration);
 /// A part of a whole, from `MIN` to `MAX` hundredths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio<const MIN: u32, const MAX: u32>(pub f64);
+
+/// Dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Dollars(pub f64);
+
+/// A thousand times what the dearest model costs.
+const DOLLARS_MAX: f64 = 1_000_000.0;
+
+/// Any object, which means something only to whoever it is sent to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Json(pub Map<String, Value>);
+
+/// A choice between yes and no, or an object that says more.
+#[derive(Debug)]
+pub(super) enum Switch<T> {
+    Plain(bool),
+    Options(T),
+}
 
 /// A text of one line that is not empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +102,17 @@ impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Ratio<MIN, MAX> {
         let expected = format!("a number from {min} to {max}");
         let number = deserializer.deserialize_any(NumberVisitor { expected: &expected })?;
         if !(min..=max).contains(&number) {
+            return Err(out_of_range(number, &expected));
+        }
+        Ok(Self(number))
+    }
+}
+
+impl<'de> Deserialize<'de> for Dollars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = format!("a number of dollars from 0 to {DOLLARS_MAX}");
+        let number = deserializer.deserialize_any(NumberVisitor { expected: &expected })?;
+        if !(0.0..=DOLLARS_MAX).contains(&number) {
             return Err(out_of_range(number, &expected));
         }
         Ok(Self(number))
@@ -180,6 +210,37 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Object(members) = Object::<Map<String, Value>>::deserialize(deserializer)?;
+        Ok(Self(members))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Switch<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SwitchVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for SwitchVisitor<T> {
+            type Value = Switch<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or an object")
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+                Ok(Switch::Plain(value))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Switch::Options)
+            }
+        }
+
+        deserializer.deserialize_any(SwitchVisitor(PhantomData))
     }
 }
 

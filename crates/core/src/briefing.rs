@@ -1,53 +1,124 @@
-//! What a model is told before the conversation: the system prompt and the tools.
+//! What a model is told before the conversation: made anew, or as the epoch began with it.
 
 use std::sync::Arc;
 
 use crate::agent::Snapshot;
+use crate::brief::{Brief, BriefSource};
+use crate::conversation::Conversation;
 use crate::kin::Kin;
+use crate::list::List;
+use crate::message::{Part, Role, SharedMessage};
+use crate::model::ModelInfo;
 use crate::on_thread;
 use crate::prompt::{Prompt, Prompts};
-use crate::provider::ToolSpec;
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 use crate::tool::Toolbox;
+
+/// With this begins what a model is told of instructions that have changed since the conversation began.
+const CHANGED: &str = "The instructions have changed. They are now:\n\n";
 
 pub(crate) struct Briefing {
     pub prompts: Arc<dyn Prompts>,
     pub toolbox: Arc<Toolbox>,
     pub kin: Arc<Kin>,
+    pub store: Arc<dyn Store>,
 }
 
+/// What the calls of a turn begin with.
 #[derive(Clone)]
-pub(crate) struct Briefed {
-    pub system: Arc<str>,
-    pub tools: Arc<[ToolSpec]>,
-    /// Of both: never fewer than their tokens.
-    pub bytes: usize,
+pub(crate) struct Epoch {
+    pub brief: Arc<Brief>,
+    /// Instructions that the model has not been told of yet.
+    pub news: Option<String>,
 }
 
 impl Briefing {
-    /// A model that wants it brief hears only what somebody set for this agent.
-    pub async fn of(&self, agent: &Snapshot, brief: bool) -> Result<Briefed, StoreError> {
-        if brief {
-            let system: Arc<str> =
-                agent.settings.system_prompt.as_deref().unwrap_or_default().into();
-            return Ok(Briefed { bytes: system.len(), system, tools: Arc::from([]) });
-        }
-        let rights = self.kin.rights(agent).await?;
-        let offer = self.toolbox.offer(&rights.effective);
-        let system = self.prompt(agent).await.text;
-        Ok(Briefed { bytes: system.len() + offer.bytes, system, tools: offer.tools.clone() })
+    /// What the agent's model would be told if the conversation began now. A model that wants it brief hears only what
+    /// somebody set for this agent.
+    pub async fn of(&self, agent: &Snapshot, brief: bool) -> Result<Arc<Brief>, StoreError> {
+        let (system, tools, source) = if brief {
+            let system = agent.settings.system_prompt.as_deref().unwrap_or_default().into();
+            (system, Arc::from([]), BriefSource::Own)
+        } else {
+            let rights = self.kin.rights(agent).await?;
+            let tools = self.toolbox.offer(&rights.effective).tools.clone();
+            let source = match &agent.settings.system_prompt {
+                Some(_) => BriefSource::Own,
+                None => BriefSource::Directory(agent.settings.cwd.clone()),
+            };
+            (self.prompt(agent).await.text, tools, source)
+        };
+        // Most turns begin as the last one did, and then nothing has to be digested.
+        let same = |known: &&Arc<Brief>| {
+            let tools = Arc::ptr_eq(&known.tools, &tools) || known.tools == tools;
+            tools && known.system == system && known.source == source
+        };
+        let known = agent.brief.as_ref().filter(same).cloned();
+        Ok(known.unwrap_or_else(|| Arc::new(Brief::new(system, tools, source))))
     }
 
-    /// The agent's system prompt: its own, or the layers of its directory, read once.
+    /// What the next turn of the agent begins with. An epoch goes on with the words it began with; what a file says by
+    /// now is told as news.
+    pub async fn epoch(&self, agent: &Snapshot, model: &ModelInfo) -> Result<Epoch, StoreError> {
+        let fresh = self.of(agent, model.brief).await?;
+        let begun = agent.conversation.last_made(&model.provider_name, model.wire);
+        let Some(begun) = begun.filter(|begun| begun.briefing != fresh.digest) else {
+            return Ok(Epoch { brief: fresh, news: None });
+        };
+        let known = match &agent.brief {
+            Some(known) if known.digest == begun.briefing => Some(known.clone()),
+            _ => self.store.briefing(begun.briefing).await?.map(Arc::new),
+        };
+        let goes_on = |known: &Arc<Brief>| {
+            let told = matches!(known.source, BriefSource::Directory(_));
+            known.tools == fresh.tools
+                && known.source == fresh.source
+                && (told || known.system == fresh.system)
+        };
+        Ok(match known.filter(goes_on) {
+            Some(known) => {
+                let told = last_told(&agent.conversation);
+                let told = told.as_deref().unwrap_or(&known.system);
+                let news = (told != &*fresh.system).then(|| format!("{CHANGED}{}", fresh.system));
+                Epoch { brief: known, news }
+            }
+            None => Epoch { brief: fresh, news: None },
+        })
+    }
+
+    /// The agent's system prompt: its own, or the layers of its directory.
     pub async fn prompt(&self, agent: &Snapshot) -> Prompt {
         if let Some(text) = &agent.settings.system_prompt {
             return Prompt { text: text.as_str().into(), source: None };
         }
-        if let Some(prompt) = agent.prompt.get() {
-            return prompt.clone();
+        let place = agent.prompt.clone();
+        if let Some(prompt) = place.fresh() {
+            return prompt;
         }
-        let (known, prompts) = (agent.prompt.clone(), self.prompts.clone());
-        let cwd = agent.settings.cwd.clone();
-        on_thread(move || known.get_or_init(|| prompts.load(&cwd)).clone()).await
+        let (prompts, cwd) = (self.prompts.clone(), agent.settings.cwd.clone());
+        on_thread(move || place.put(prompts.load(&cwd))).await
     }
+}
+
+/// How many of the messages belong to earlier epochs of the model's service, by their briefs.
+pub(crate) fn earlier(messages: &List<SharedMessage>, model: &ModelInfo, brief: &Brief) -> usize {
+    let foreign = |message: &SharedMessage| {
+        message.meta.made.as_ref().is_some_and(|made| {
+            made.briefing != brief.digest
+                && made.origin.provider == model.provider_name
+                && made.origin.wire == model.wire
+        })
+    };
+    let back = messages.iter().rev().position(foreign);
+    back.map_or(0, |back| messages.len() - back)
+}
+
+/// The instructions that the model was told last, if they ever changed in this epoch.
+fn last_told(conversation: &Conversation) -> Option<String> {
+    let context = conversation.context();
+    let said = context.from(conversation.kept()).rev().filter(|it| it.role == Role::User);
+    said.flat_map(|message| message.parts.iter()).find_map(|part| match part {
+        Part::Context(text) => text.strip_prefix(CHANGED).map(str::to_owned),
+        _ => None,
+    })
 }

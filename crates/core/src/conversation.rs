@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::list::List;
-use crate::message::{Message, Meta, Role, SharedMessage};
+use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, StopReason};
 use crate::name::TurnId;
 use crate::store::Window;
 
@@ -20,9 +20,13 @@ pub struct Conversation {
     history: List<SharedMessage>,
     /// What models see, up to the calls of the last step.
     context: List<SharedMessage>,
+    /// How many messages of the context were said before the last summary was made, itself included.
+    kept: usize,
     /// The results of the last step, while nothing was said after it.
     results: Option<Arc<Results>>,
     context_bytes: usize,
+    /// Of what stands beside the text of the context.
+    attached_bytes: u64,
     memory_bytes: usize,
 }
 
@@ -122,11 +126,7 @@ impl Conversation {
     /// The turn that the conversation ends in the middle of, if it does: cut off by a restart, a cancel, its iteration limit
     /// or a provider that failed. A turn that runs looks the same.
     pub fn unfinished(&self) -> Option<Unfinished> {
-        let last = self.last_said()?;
-        let finished = last.role == Role::Assistant && !last.meta.interrupted;
-        if finished && last.tool_calls.is_empty() {
-            return None;
-        }
+        let last = self.last_said().filter(|last| !ends_turn(last))?;
         Some(Unfinished { turn: last.meta.turn.clone()?, open_calls: self.open_calls() })
     }
 
@@ -144,13 +144,31 @@ impl Conversation {
         self.context_bytes
     }
 
+    /// Bytes of the attachments that a request with the context has.
+    pub fn attached_bytes(&self) -> u64 {
+        self.attached_bytes
+    }
+
     /// About how much memory the messages take that are kept in it.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
+    /// How the last answer of this service was made, since the last summary.
+    pub fn last_made(&self, provider: &str, wire: &str) -> Option<Arc<Made>> {
+        let mut said = self.context.from(self.kept).rev().filter_map(|it| it.meta.made.as_ref());
+        said.find(|it| it.origin.provider == provider && it.origin.wire == wire).cloned()
+    }
+
+    /// How many messages of the context were said before the last summary was made, itself included: models have seen
+    /// them behind other words.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Where in the history a message of the context stands. Searched from the end: callers ask for recent ones.
     pub fn history_index(&self, message: &SharedMessage) -> Option<u64> {
+        let message = message.whole.as_ref().unwrap_or(message);
         let back =
             self.history.iter().rev().position(|candidate| Arc::ptr_eq(candidate, message))?;
         Some(self.len() - 1 - back as u64)
@@ -174,9 +192,9 @@ impl Conversation {
 
     /// Ids of the tool calls in the last step that have no result.
     fn open_calls(&self) -> Vec<String> {
-        let calls = self.context.last().map_or(&[][..], |message| &message.tool_calls);
+        let calls = self.context.last().into_iter().flat_map(|message| message.calls());
         let found = self.results.iter().flat_map(|results| &results.found);
-        let open = calls.iter().zip(found).filter(|(_, result)| result.is_none());
+        let open = calls.zip(found).filter(|(_, result)| result.is_none());
         open.map(|(call, _)| call.id.clone()).collect()
     }
 
@@ -185,7 +203,7 @@ impl Conversation {
     fn show(&mut self, message: &SharedMessage) {
         match message.role {
             Role::Tool => {
-                self.context_bytes += message.text_bytes();
+                self.count(message);
                 match &mut self.results {
                     Some(results) => Arc::make_mut(results).take(message),
                     None => self.context.push(message.clone()),
@@ -194,8 +212,9 @@ impl Conversation {
             }
             Role::User => {
                 self.end_step();
+                self.drop_refused(message);
                 while let Some(unanswered) = self.pop_if(|last| last.role == Role::User) {
-                    self.context_bytes = self.context_bytes.saturating_sub(unanswered.text_bytes());
+                    self.uncount(&unanswered);
                 }
             }
             // Only a turn that was resumed says on what it had not said to the end.
@@ -206,19 +225,31 @@ impl Conversation {
             }
             Role::Summary => {}
         }
-        self.context_bytes += message.text_bytes();
+        self.count(message);
         self.context.push(message.clone());
+    }
+
+    /// Counts a message that is shown.
+    fn count(&mut self, message: &Message) {
+        self.context_bytes += message.text_bytes();
+        self.attached_bytes += message.attached_bytes();
+    }
+
+    /// Counts one no more that is taken away.
+    fn uncount(&mut self, message: &Message) {
+        self.context_bytes = self.context_bytes.saturating_sub(message.text_bytes());
+        self.attached_bytes = self.attached_bytes.saturating_sub(message.attached_bytes());
     }
 
     /// Moves the results of the last step into the context. Calls without one get a word in its place.
     fn end_step(&mut self) {
         let Some(results) = self.results.take() else { return };
-        let calls = self.context.last().cloned();
-        let calls = calls.as_ref().map_or(&[][..], |message| &message.tool_calls);
-        for (call, found) in calls.iter().zip(&results.found) {
+        let asked = self.context.last().cloned();
+        let calls = asked.iter().flat_map(|message| message.calls());
+        for (call, found) in calls.zip(&results.found) {
             let result = found.clone().unwrap_or_else(|| {
                 let stand_in = Message::tool_result(&call.id, INTERRUPTED_CALL, Meta::default());
-                self.context_bytes += stand_in.text_bytes();
+                self.count(&stand_in);
                 Arc::new(stand_in)
             });
             self.context.push(result);
@@ -231,7 +262,24 @@ impl Conversation {
         if let Some(partial) =
             self.pop_if(|last| last.role == Role::Assistant && last.meta.interrupted)
         {
-            self.context_bytes = self.context_bytes.saturating_sub(partial.text_bytes());
+            self.uncount(&partial);
+        }
+    }
+
+    /// Takes away the turn that a provider refused to answer, when the next begins: shown again, it would be refused
+    /// again.
+    fn drop_refused(&mut self, next: &Message) {
+        let refused = |last: &SharedMessage| {
+            last.meta.made.as_ref().is_some_and(|made| made.stop.reason.is_refused())
+        };
+        let Some(last) = self.context.last().filter(|last| refused(last)).cloned() else { return };
+        if last.meta.turn == next.meta.turn {
+            return;
+        }
+        while let Some(gone) =
+            self.pop_if(|it| it.meta.turn == last.meta.turn && it.role != Role::Summary)
+        {
+            self.uncount(&gone);
         }
     }
 
@@ -243,43 +291,90 @@ impl Conversation {
     }
 
     /// From a summary on, the context is the summary and what came after the part it stands for. One made in the middle
-    /// of a turn may stand for all there is: then what the turn is about follows it in the user's own words.
+    /// of a turn may stand for all there is: then what the turn is about follows it in the user's own words. That an
+    /// answer is to go on is said again only if it has not gone on yet.
     fn restart_context(&mut self, summary: &SharedMessage) {
         let covers = summary.meta.covers.map_or(self.len(), |covers| covers as u64);
         let covers = covers.min(self.len());
-        let within_turn = self.last_said().is_some_and(|last| last.role == Role::Tool);
+        let last = self.last_said().cloned();
+        let within_turn =
+            covers == self.len() && last.as_ref().is_some_and(|last| !ends_turn(last));
+        let is_last = |it: &SharedMessage| last.as_ref().is_some_and(|last| Arc::ptr_eq(it, last));
         let history = self.history.clone();
         let asked = history.iter().rev().find(|it| it.role == Role::User);
-        let asked = asked.filter(|_| covers == self.len() && within_turn);
+        let asked = asked.filter(|it| within_turn && (it.has_words() || is_last(it)));
         self.context = List::default();
         self.results = None;
         self.context.push(summary.clone());
         self.context_bytes = summary.text_bytes();
+        self.attached_bytes = 0;
         if let Some(asked) = asked {
-            self.show(asked);
+            self.show(&shortened(asked));
         }
         let kept = usize::try_from(covers.saturating_sub(self.first)).unwrap_or(usize::MAX);
         for message in history.from(kept).filter(|message| message.role != Role::Summary) {
-            self.show(message);
+            self.show(&shortened(message));
         }
+        self.kept = self.context.len();
     }
+}
+
+/// Whether a message is an answer to which nothing is missing.
+pub(crate) fn ends_turn(message: &Message) -> bool {
+    let waits = message.meta.made.as_ref().is_some_and(|it| it.stop.reason == StopReason::Pause);
+    let whole = message.role == Role::Assistant && !message.meta.interrupted;
+    whole && !waits && !message.has_calls()
+}
+
+/// Bytes of a tool's result that are shown on after a summary: about a thousand tokens.
+const OLD_RESULT_BYTES_MAX: usize = 4_000;
+
+/// A message as it is shown after a summary: without what the model thought, which is bound to words that are gone, with
+/// a word for each picture and document, and with the beginning of what a tool returned.
+fn shortened(message: &SharedMessage) -> SharedMessage {
+    let long = |text: &str| message.role == Role::Tool && text.len() > OLD_RESULT_BYTES_MAX;
+    let changes = |part: &Part| match part {
+        Part::Thought(_) | Part::Attachment(_) => true,
+        Part::Text(text) => long(text),
+        Part::Context(_) | Part::Call(_) => false,
+    };
+    if !message.parts.iter().any(changes) {
+        return message.clone();
+    }
+    let shorten = |part: &Part| match part {
+        Part::Thought(_) => None,
+        Part::Attachment(attachment) => {
+            Some(Part::Context(format!("[{}: shown earlier.]", attachment.words())))
+        }
+        Part::Text(text) if long(text) => {
+            let end = text.floor_char_boundary(OLD_RESULT_BYTES_MAX);
+            let rest = text.len() - end;
+            Some(Part::Text(format!("{}\n[{rest} more bytes: shown earlier.]", &text[..end])))
+        }
+        part => Some(part.clone()),
+    };
+    let parts = message.parts.iter().filter_map(shorten).collect();
+    let mut short = Message::of_parts(message.role, parts, message.meta.clone());
+    short.tool_call_id = message.tool_call_id.clone();
+    short.whole = Some(message.clone());
+    Arc::new(short)
 }
 
 impl Results {
     /// Room for the results of the calls in `message`; `None` when it makes none.
     fn of(message: &Message) -> Option<Self> {
-        if message.tool_calls.is_empty() {
+        if !message.has_calls() {
             return None;
         }
         let mut calls = Calls { ids: HashMap::new(), places: Vec::new() };
-        for (place, call) in message.tool_calls.iter().enumerate() {
+        for (place, call) in message.calls().enumerate() {
             let number = *calls.ids.entry(call.id.clone()).or_insert(calls.places.len());
             match calls.places.get_mut(number) {
                 Some(places) => places.push(place),
                 None => calls.places.push(vec![place]),
             }
         }
-        let found = vec![None; message.tool_calls.len()];
+        let found = vec![None; message.calls().count()];
         let answered = vec![0; calls.places.len()];
         Some(Self { calls: Arc::new(calls), found, answered, strays: Vec::new() })
     }
@@ -323,8 +418,8 @@ mod tests {
     }
 
     /// Builds a conversation from words (`u1` user, `a1` assistant, `c1,2` assistant that calls tools 1 and 2, `t1`
-    /// result of call 1, `i1` assistant cut off, `s3` summary of the first 3) and compares the context, written the
-    /// same way.
+    /// result of call 1, `i1` assistant cut off, `g` a word of ours to go on, `s3` summary of the first 3) and compares the
+    /// context, written the same way.
     fn check(history: &str, context: &str) {
         let conversation = conversation(history);
         assert_eq!(super::tests::context(&conversation), context, "{history}");
@@ -337,13 +432,12 @@ mod tests {
         let meta = Meta { turn: Some(TurnId::Number(1)), ..Meta::default() };
         Arc::new(match kind {
             "u" => Message::new(Role::User, rest, meta),
+            "g" => Message::of_parts(Role::User, vec![Part::Context("on".into())], meta),
             "a" => Message::new(Role::Assistant, rest, meta),
             "i" => Message::new(Role::Assistant, rest, Meta { interrupted: true, ..meta }),
             "c" => {
-                let call =
-                    |id: &str| ToolCall { id: id.into(), name: "n".into(), arguments: json!({}) };
-                Message::new(Role::Assistant, "", meta)
-                    .with_tool_calls(rest.split(',').map(call).collect())
+                let call = |id: &str| Part::Call(ToolCall::new(id, "n", json!({})));
+                Message::of_parts(Role::Assistant, rest.split(',').map(call).collect(), meta)
             }
             "t" => Message::tool_result(rest, "done", meta),
             _ => Message::new(Role::Summary, "sum", Meta { covers: rest.parse().ok(), ..meta }),
@@ -351,13 +445,15 @@ mod tests {
     }
 
     fn word(message: &Message) -> String {
-        let ids: Vec<_> = message.tool_calls.iter().map(|call| call.id.as_str()).collect();
+        let ids: Vec<_> = message.calls().map(|call| call.id.as_str()).collect();
+        let text = message.text();
         match message.role {
-            Role::User => format!("u{}", message.content),
-            Role::Assistant if message.meta.interrupted => format!("i{}", message.content),
-            Role::Assistant if ids.is_empty() => format!("a{}", message.content),
+            Role::User if !message.has_words() => "g".into(),
+            Role::User => format!("u{text}"),
+            Role::Assistant if message.meta.interrupted => format!("i{text}"),
+            Role::Assistant if ids.is_empty() => format!("a{text}"),
             Role::Assistant => format!("c{}", ids.join(",")),
-            Role::Tool if message.content == INTERRUPTED_CALL => {
+            Role::Tool if text == INTERRUPTED_CALL => {
                 format!("x{}", message.tool_call_id.as_deref().unwrap())
             }
             Role::Tool => format!("t{}", message.tool_call_id.as_deref().unwrap()),
@@ -419,6 +515,7 @@ mod tests {
         check_unfinished("u1 c1,2 t2", "1", "u1 c1,2 t1 t2");
         check_unfinished("u1 c1 t1", "", "u1 c1 t1");
         check_unfinished("u1 a1 u2 c1 s2", "1", "s u2 c1 t1");
+        check_unfinished("u1 a1 u2 c1 s4", "", "s u2");
     }
 
     #[test]
@@ -434,11 +531,19 @@ mod tests {
         check("u1 a1 u2 c1 t1 s5 a2 u3", "s u2 a2 u3");
         check("u1 c1 t1 s3 c2 t2 s6", "s u1");
         check("u1 a1 u2 c1 t1 s2", "s u2 c1 t1");
+        // Nothing was said to it yet.
+        check("u1 a1 u2 s3", "s u2");
+        check("u1 a1 u2 s3 u3", "s u3");
+        check("u1 a1 u2 i2 s4", "s u2");
+        check("u1 a1 u2 c1 s4", "s u2");
+        // To go on is said to a model that has not.
+        check("u1 a1 g s3", "s g");
+        check("u1 a1 g c1 t1 s5", "s");
     }
 
     proptest! {
         #[test]
-        fn any_history_gives_a_valid_context(words in prop::collection::vec("u|a|i|c[12](,3)?|t[123]|s[0-9]", 0..20)) {
+        fn any_history_gives_a_valid_context(words in prop::collection::vec("u0|a|g|i|c[12](,3)?|t[123]|s[0-9]", 0..20)) {
             let history = words.iter().map(|word| message(word)).collect();
             let conversation = Conversation::new(Window { first: 0, messages: history });
             let next = conversation.context_with(&message("unext"));
@@ -450,7 +555,7 @@ mod tests {
             let mut open = std::collections::BTreeSet::new();
             for message in next {
                 prop_assert!(open.is_empty() || message.role == Role::Tool, "a call without its result");
-                open.extend(message.tool_calls.iter().map(|call| call.id.clone()));
+                open.extend(message.calls().map(|call| call.id.clone()));
                 message.tool_call_id.as_ref().map(|id| open.remove(id));
             }
         }
@@ -475,6 +580,8 @@ mod tests {
         trimmed("u1 a1 u2 a2 s4 u3 a3 u4 a4 s9 u5", 7);
         trimmed("u1 c1 t1 s3 c2 t2 s6", 0);
         trimmed("u1 a1 u2 c1 t1 s5 a2 u3", 2);
+        trimmed("u1 a1 u2 s3", 2);
+        trimmed("u1 a1 g s3 a2", 2);
     }
 
     #[test]
@@ -515,8 +622,8 @@ mod tests {
         conversation.trim();
         assert_eq!(conversation.memory_bytes(), counted(&conversation));
         assert!(conversation.memory_bytes() < before);
-        let call = ToolCall { id: "1".into(), name: "n".into(), arguments: json!([[], [], []]) };
-        let calls = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+        let call = Part::Call(ToolCall::new("1", "n", json!([[], [], []])));
+        let calls = Message::of_parts(Role::Assistant, vec![call], Meta::default());
         assert!(calls.memory_bytes() > 3 * size_of::<serde_json::Value>());
     }
 

@@ -92,7 +92,7 @@ impl Delegation {
         let wait = self.waits.begin(from.number(), agent.number());
         let _wait = wait.ok_or_else(|| DelegateError::Circle(to.clone()))?;
         let input = TurnInput {
-            content,
+            content: content.into(),
             source: Some("agent".into()),
             source_agent: Some(from.id()),
             asked_by: AskedBy::Agent,

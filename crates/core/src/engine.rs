@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::account::Bounds;
 use crate::agent::{Agent, Hooks};
 use crate::approval::{ApprovalMode, Approvals};
+use crate::attach::{Attacher, Intake};
 use crate::authority::{Action, Denied, Requester};
 use crate::briefing::Briefing;
 use crate::compact::{CompactionSettings, Compactor};
@@ -28,6 +29,7 @@ use crate::provider::Models;
 use crate::rights::Permits;
 use crate::session::Sessions;
 use crate::settings::Tuning;
+use crate::spending::Spending;
 use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
 use crate::tool::{Colleagues, Toolbox};
@@ -44,8 +46,12 @@ pub struct Engine {
     /// Directories, prompts and models.
     pub tuning: Arc<Tuning>,
     pub sessions: Arc<Sessions>,
+    /// What model calls used.
+    pub spending: Arc<Spending>,
     pub approvals: Arc<Approvals>,
     pub gate: Arc<Gate>,
+    /// Making something of what comes with messages.
+    pub attacher: Attacher,
     pub compactor: Arc<Compactor>,
     pub turns: Arc<Turns>,
     /// What holds commands within their agent's permissions, in words.
@@ -65,6 +71,7 @@ pub struct Parts {
     pub logs: Arc<dyn AgentLogs>,
     pub counter: Arc<dyn TokenCounter>,
     pub toolbox: Toolbox,
+    pub intake: Arc<dyn Intake>,
 }
 
 pub struct Settings {
@@ -91,6 +98,8 @@ pub struct Settings {
     /// What each command may take, in words.
     pub limits: String,
     pub compaction: CompactionSettings,
+    /// Whether addresses of images are handed to providers.
+    pub allow_urls: bool,
     /// Turns that run at once.
     pub max_concurrent: usize,
     /// Turns that may wait beside those that run.
@@ -109,7 +118,7 @@ pub struct HistoryPage {
 impl Engine {
     /// Wires the parts. Nothing is read before it is asked for.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
-        let Parts { store, models, prompts, logs, counter, toolbox } = parts;
+        let Parts { store, models, prompts, logs, counter, toolbox, intake } = parts;
         let toolbox = Arc::new(toolbox);
         let directory = Arc::new(Directory::new(settings.tree));
         let network = settings.network;
@@ -118,6 +127,11 @@ impl Engine {
             store: store.clone(),
             network,
             protected: settings.protected.clone(),
+        });
+        let spending = Arc::new(Spending {
+            directory: directory.clone(),
+            kin: kin.clone(),
+            store: store.clone(),
         });
         // Weakly: the directory has the agents, and would be kept by their tasks.
         let lost = Arc::downgrade(&directory);
@@ -134,6 +148,7 @@ impl Engine {
             },
             directory: directory.clone(),
             kin: kin.clone(),
+            spending: spending.clone(),
             store: store.clone(),
             models: models.clone(),
             rules: Rules {
@@ -145,13 +160,15 @@ impl Engine {
             },
             released: AtomicU64::new(0),
         });
-        let briefing = Arc::new(Briefing { prompts, toolbox: toolbox.clone(), kin: kin.clone() });
-        let compactor = Arc::new(Compactor {
-            models: models.clone(),
-            counter,
-            briefing: briefing.clone(),
-            settings: settings.compaction,
+        let briefing = Arc::new(Briefing {
+            prompts,
+            toolbox: toolbox.clone(),
+            kin: kin.clone(),
+            store: store.clone(),
         });
+        let compactor =
+            Compactor::new(models.clone(), counter, briefing.clone(), settings.compaction);
+        let compactor = Arc::new(compactor);
         let approvals = Arc::new(Approvals {
             store: store.clone(),
             kin: kin.clone(),
@@ -166,6 +183,12 @@ impl Engine {
             commands_confined: settings.commands_confined,
             colleagues: OnceLock::new(),
         });
+        let attacher = Attacher {
+            gate: gate.clone(),
+            models: models.clone(),
+            intake,
+            allow_urls: settings.allow_urls,
+        };
         let turns = Arc::new(Turns {
             directory,
             models: models.clone(),
@@ -206,8 +229,10 @@ impl Engine {
             agents,
             tuning,
             sessions,
+            spending,
             approvals,
             gate,
+            attacher,
             compactor,
             turns,
             sandbox: settings.sandbox,

@@ -1,13 +1,20 @@
 //! What happens in a turn, and what it comes to.
 
-use crate::message::ToolCall;
-use crate::provider::Usage;
+use crate::message::{Stop, ToolCall};
+use crate::provider::Waiting;
 use crate::store::ApprovalRecord;
+use crate::usage::{Bill, Usage};
 
 /// Something that happened in a turn.
 #[derive(Debug)]
 pub enum TurnEvent<'a> {
     Text(&'a str),
+    /// A piece of what the model thinks.
+    Reasoning(&'a str),
+    /// It has thought, about so many tokens where its provider counts them.
+    ReasoningEnd {
+        tokens: Option<u64>,
+    },
     ToolCall(&'a ToolCall),
     /// `refused_by` names the rule of the gate that refused the call.
     ToolResult {
@@ -16,6 +23,15 @@ pub enum TurnEvent<'a> {
         refused_by: Option<&'static str>,
     },
     ApprovalRequested(&'a ApprovalRecord),
+    /// The model's provider lets the turn wait.
+    Waiting(&'a Waiting),
+    /// Another model takes over.
+    Fallback {
+        from: &'a str,
+        to: &'a str,
+        reason: &'a str,
+    },
+    /// What one step used.
     Usage(Usage),
 }
 
@@ -32,4 +48,11 @@ pub struct TurnOutcome {
     pub content: String,
     pub cancelled: bool,
     pub halted_at_iteration_limit: bool,
+    pub stop: Stop,
+    /// All that the turn used.
+    pub bill: Bill,
+    /// The model that answered last.
+    pub model: String,
+    /// How often a model was asked and its answer kept.
+    pub steps: u32,
 }

@@ -1,15 +1,20 @@
 //! What the core asks of a model service.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::list::List;
-use crate::message::{SharedMessage, ToolCall};
+use crate::listing::{ModelPage, ModelQuery};
+use crate::message::{Origin, Part, SharedMessage, Stop};
+use crate::model::{ModelInfo, Reasoning};
+use crate::usage::{Cost, Usage};
 
 /// A service that runs models. One implementation is one file in the adapters.
 #[async_trait]
@@ -21,26 +26,69 @@ pub trait Provider: Send + Sync {
 
 pub type EventStream = BoxStream<'static, Result<ProviderEvent, ProviderError>>;
 
-/// Everything one model call sees. The stable parts come first so that providers can cache the prefix.
+/// Everything one model call sees. Within an epoch each call begins with all of the one before it, so that providers can
+/// read the prefix from their caches and take their own signed thoughts back.
 #[derive(Clone)]
 pub struct ModelCall {
-    /// The provider's own name for the model.
-    pub model_id: String,
-    pub reasoning: bool,
+    pub model: Arc<ModelInfo>,
+    pub reasoning: Reasoning,
     pub system: Arc<str>,
     pub tools: Arc<[ToolSpec]>,
     /// The conversation, valid as it stands: no unanswered user message but the last, every tool call answered.
     pub messages: List<SharedMessage>,
-    /// What changes from turn to turn (the time). Belongs directly before the last user message, after the cached prefix.
-    pub volatile: Option<String>,
-    /// Upper bound on generated tokens, where the caller wants one.
+    /// How many of `messages`, from the first, belong to earlier epochs: thoughts in them are bound to what was said
+    /// before them then, and stay out.
+    pub earlier: usize,
+    /// Upper bound on generated tokens; `None` where nobody knows the model's own.
     pub max_tokens: Option<u32>,
     /// JSON Schema that the answer's text must satisfy, where the caller wants one.
     pub schema: Option<Arc<Value>>,
+    pub asker: Asker,
+}
+
+/// On whose behalf a model is called: who shares what a provider gives, and who goes first.
+#[derive(Clone, Default)]
+pub struct Asker {
+    /// The agent at the root of the tree.
+    pub root: Arc<str>,
+    pub agent: Arc<str>,
+    /// Stays the same for as long as a conversation and its copies do: 32 hex digits.
+    pub conversation: Arc<str>,
+    pub urgency: Urgency,
+    /// Told when the call has to wait before it is sent.
+    pub waiting: Option<Arc<dyn Fn(Waiting) + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody watches the answer come.
+    Watched,
+    #[default]
+    Usual,
+    /// Housekeeping, such as a summary.
+    Background,
+}
+
+/// That a call waits, why, and for how long if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// `rate_limit`, `overloaded`, `full`.
+    pub reason: &'static str,
+    pub wait: Option<Duration>,
+}
+
+/// Until when providers want to be left alone, kept where every process of this home sees it. A lane is all that is sent
+/// to one provider with one key; its name tells neither.
+pub trait Pauses: Send + Sync {
+    /// The latest pause of this lane. Asked with every call, so it answers from memory.
+    fn until(&self, lane: &str) -> Option<Timestamp>;
+
+    /// Nobody is to ask this lane's provider before `until`. Returns at once.
+    fn pause(&self, lane: &str, until: Timestamp);
 }
 
 /// A tool as the model is told of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
@@ -64,23 +112,27 @@ impl ToolSpec {
 pub enum ProviderEvent {
     /// A piece of the answer's text, never empty.
     Text(String),
-    /// A complete tool call.
-    ToolCall(ToolCall),
+    /// A piece of what the model thinks, never empty.
+    Reasoning(String),
+    /// What was counted so far. Replaces what was said before.
+    Usage(Usage),
     /// The last event of a call that went well.
-    Done(Usage),
+    Done(Box<Answer>),
 }
 
-/// Tokens as the provider reports them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub input: u64,
-    pub output: u64,
-    /// Part of `input` that came from the provider's cache.
-    pub cached: u64,
+/// What a model call came to. The text in it is what was streamed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// In the order in which the model made them. A call that is not whole is marked so.
+    pub parts: Vec<Part>,
+    pub stop: Stop,
+    pub usage: Usage,
+    /// What the provider itself says it costs.
+    pub cost: Option<Cost>,
 }
 
 /// A model call that failed, after retries. The text is for people and holds no key.
-#[derive(Debug, Clone, Error)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum ProviderError {
     #[error("the provider refused the credentials ({0})")]
     Credentials(String),
@@ -88,32 +140,104 @@ pub enum ProviderError {
     RateLimited { message: String, retry_after: Option<Duration> },
     #[error("the provider refused the request ({0})")]
     Rejected(String),
+    /// The conversation is longer than the model's window, which the provider may have named.
+    #[error("the conversation is too long for the model ({message})")]
+    TooLong { message: String, window: Option<u32> },
+    /// Thoughts of an earlier answer were refused, or missed.
+    #[error("the provider refused what the model had thought before ({0})")]
+    Thoughts(String),
     #[error("the provider is not available ({0})")]
     Unavailable(String),
+    /// It failed again and again a moment ago, and is not asked until it had some rest.
+    #[error("the provider is not asked for now ({message})")]
+    Resting { message: String, retry_after: Duration },
+    /// The call waited for its turn longer than it is allowed to.
+    #[error("the provider had no room for the call in time ({0})")]
+    Crowded(String),
     #[error("the provider broke off ({0})")]
     Broken(String),
     #[error("the provider did not answer in time")]
     Timeout,
 }
 
+impl ModelCall {
+    /// A call that says only this.
+    pub fn of(model: Arc<ModelInfo>, messages: impl IntoIterator<Item = SharedMessage>) -> Self {
+        Self {
+            reasoning: model.reasoning,
+            model,
+            system: "".into(),
+            tools: Arc::default(),
+            messages: messages.into_iter().collect(),
+            earlier: 0,
+            max_tokens: None,
+            schema: None,
+            asker: Asker::default(),
+        }
+    }
+}
+
+impl ProviderError {
+    /// Whether another model may take over: what is wrong with the request or the key must be seen.
+    pub fn may_fall_back(&self) -> bool {
+        match self {
+            Self::RateLimited { .. }
+            | Self::Unavailable(_)
+            | Self::Resting { .. }
+            | Self::Crowded(_)
+            | Self::Timeout => true,
+            Self::Credentials(_)
+            | Self::Rejected(_)
+            | Self::TooLong { .. }
+            | Self::Thoughts(_)
+            | Self::Broken(_) => false,
+        }
+    }
+}
+
 /// The models a server can use, by alias.
 pub trait Models: Send + Sync {
     /// The model `name` means (`alias`, or `provider/id`); the default one without a name.
     fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError>;
+
+    /// Keeps in mind that a provider takes no more than so many tokens for this model.
+    fn learn_window(&self, model: &ModelInfo, window: u32);
+
+    /// What can be asked for, and where each figure of it comes from.
+    fn list(&self, _: &ModelQuery) -> Result<ModelPage, ModelError> {
+        Ok(ModelPage::default())
+    }
 }
 
 /// One model of one provider.
 #[derive(Clone)]
 pub struct Model {
-    /// The name it is asked for by: what `list_agents` shows and what is stored with an agent.
-    pub alias: String,
-    pub provider_name: String,
-    pub id: String,
-    pub context_window: u32,
-    pub reasoning: bool,
-    /// Too small for tools and long instructions: it is told only what somebody set for the agent.
-    pub brief: bool,
+    pub info: Arc<ModelInfo>,
     pub provider: Arc<dyn Provider>,
+}
+
+impl Model {
+    /// Who answers when it is asked.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            provider: self.provider_name.clone(),
+            wire: self.wire.to_owned(),
+            model: self.id.clone(),
+        }
+    }
+
+    /// Whether both are one model of one service, by whatever name.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.provider_name == other.provider_name
+    }
+}
+
+impl Deref for Model {
+    type Target = ModelInfo;
+
+    fn deref(&self) -> &ModelInfo {
+        &self.info
+    }
 }
 
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -122,6 +246,8 @@ pub enum ModelError {
     NoneConfigured,
     #[error("unknown model: {name} (known: {known})")]
     Unknown { name: String, known: String },
+    #[error("unknown provider: {name} (known: {known})")]
+    UnknownProvider { name: String, known: String },
     #[error("model {name} cannot be used: {reason}")]
     Unusable { name: String, reason: String },
 }

@@ -11,6 +11,7 @@ use crate::authority::{Denied, Requester};
 use crate::briefing::Briefing;
 use crate::compact::Compactor;
 use crate::lifecycle::Lifecycle;
+use crate::model::Reasoning;
 use crate::on_thread;
 use crate::paths::{self, PathError};
 use crate::permission::{Exceeds, Level, Permissions, Reach};
@@ -109,11 +110,17 @@ impl Tuning {
 
     /// Gives the agent another model, from its next turn on. One whose window is too small for what the conversation
     /// has come to is refused.
-    pub async fn set_model(&self, agent: &Agent, name: String) -> Result<Model, SettingsError> {
+    pub async fn set_model(
+        &self,
+        agent: &Agent,
+        name: String,
+        reasoning: Option<Reasoning>,
+    ) -> Result<Model, SettingsError> {
         let model = self.models.resolve(Some(&name))?;
         self.check_window(&agent.snapshot(), &model).await?;
         let change = agent.change(move |settings, _| {
             settings.model = Some(name);
+            settings.reasoning = reasoning;
             Ok::<_, SettingsError>(())
         });
         change.await?;

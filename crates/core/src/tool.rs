@@ -15,6 +15,7 @@ use crate::authority::Action;
 use crate::events::TurnOutcome;
 use crate::lifecycle::AgentSpec;
 use crate::lock;
+use crate::message::Attachment;
 use crate::name::AgentId;
 use crate::permission::{Level, Permissions, ToolClass};
 use crate::provider::ToolSpec;
@@ -34,7 +35,21 @@ pub trait Tool: Send + Sync {
     ///
     /// When `cancel` says so it ends by itself, with all that it started, and returns what it came to; after
     /// [`ENDING_MAX`] it is dropped.
-    async fn run(&self, call: Invocation) -> Result<String, String>;
+    async fn run(&self, call: Invocation) -> Result<ToolOutput, String>;
+}
+
+/// What a tool hands to the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolOutput {
+    pub text: String,
+    /// What the text cannot say: images, for models that can see them.
+    pub attachments: Vec<Attachment>,
+}
+
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Self { text, attachments: Vec::new() }
+    }
 }
 
 /// How long a tool that was told to end may take for it: longer than a command that has to be killed, and whose output

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 
-use nexus_core::provider::{ProviderError, ProviderEvent, Usage};
+use nexus_core::message::{Part, StopReason};
+use nexus_core::provider::{self, ProviderError, ProviderEvent};
+use nexus_core::usage::{Cost, Usage};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::Fault;
@@ -275,6 +277,9 @@ struct Answer {
     tokens_max: usize,
     sampler: Sampler,
     decoder: Decoder,
+    text: String,
+    /// Why it is over, once it is.
+    stop: StopReason,
     events: UnboundedSender<Result<ProviderEvent, ProviderError>>,
 }
 
@@ -288,6 +293,8 @@ impl Answer {
             tokens_max: request.tokens_max,
             sampler: Sampler::new(sampling),
             decoder: Decoder::default(),
+            text: String::new(),
+            stop: StopReason::EndTurn,
             events: request.events,
         }
     }
@@ -311,12 +318,21 @@ impl Answer {
             Ok(false) => false,
             Ok(true) => {
                 let rest = self.decoder.finish();
-                self.say(ProviderEvent::Text(rest));
+                self.say(rest);
                 self.note(loaded);
-                let (input, output) =
-                    (self.prompt as u64, (self.tokens.len() - self.prompt) as u64);
-                let usage = Usage { input, output, cached: self.cached.unwrap_or(0) as u64 };
-                let _ = self.events.send(Ok(ProviderEvent::Done(usage)));
+                let usage = Usage {
+                    input: self.prompt as u64,
+                    cache_read: self.cached.unwrap_or(0) as u64,
+                    output: (self.tokens.len() - self.prompt) as u64,
+                    ..Usage::default()
+                };
+                let answer = provider::Answer {
+                    parts: vec![Part::Text(std::mem::take(&mut self.text))],
+                    stop: self.stop.into(),
+                    usage,
+                    cost: Some(Cost::default()),
+                };
+                let _ = self.events.send(Ok(ProviderEvent::Done(Box::new(answer))));
                 true
             }
             Err(reason) => {
@@ -360,9 +376,15 @@ impl Answer {
         }
         self.tokens.push(token);
         let text = self.decoder.push(loaded.vocabulary.bytes(token));
-        self.say(ProviderEvent::Text(text));
+        self.say(text);
         match &mut self.grammar {
-            None => Ok(written + 1 >= self.tokens_max || self.tokens.len() >= window),
+            None => {
+                let full = written + 1 >= self.tokens_max || self.tokens.len() >= window;
+                if full {
+                    self.stop = StopReason::MaxTokens;
+                }
+                Ok(full)
+            }
             Some(grammar) => {
                 let whole = grammar.accept(token)?;
                 if !whole && self.tokens.len() >= hard_max {
@@ -377,10 +399,11 @@ impl Answer {
         }
     }
 
-    fn say(&self, event: ProviderEvent) {
-        if event != ProviderEvent::Text(String::new()) {
+    fn say(&mut self, text: String) {
+        if !text.is_empty() {
+            self.text.push_str(&text);
             // Whoever hung up is let go at the next step.
-            let _ = self.events.send(Ok(event));
+            let _ = self.events.send(Ok(ProviderEvent::Text(text)));
         }
     }
 }

@@ -76,7 +76,7 @@ impl Local {
 #[async_trait]
 impl Provider for Local {
     async fn stream(&self, call: ModelCall) -> Result<EventStream, ProviderError> {
-        let path = self.file(&call.model_id);
+        let path = self.file(&call.model.id);
         let engine = self.engine(&path).await?;
         let (events, stream) = mpsc::unbounded_channel();
         let loaded = engine.loaded.clone();
@@ -138,11 +138,14 @@ fn request(
         .map_err(ProviderError::Rejected)?;
     let room = loaded.window.checked_sub(prompt.len()).filter(|room| *room > 0);
     let Some(room) = room else {
-        return Err(ProviderError::Rejected(format!(
-            "the prompt has {} tokens and the window of the local model is {}",
-            prompt.len(),
-            loaded.window
-        )));
+        return Err(ProviderError::TooLong {
+            message: format!(
+                "the prompt has {} tokens and the window of the local model is {}",
+                prompt.len(),
+                loaded.window
+            ),
+            window: u32::try_from(loaded.window).ok(),
+        });
     };
     let grammar = call.schema.as_deref().map(|schema| loaded.grammar(schema)).transpose();
     let grammar = grammar.map_err(|error| {

@@ -3,7 +3,7 @@
 use std::io;
 
 use minijinja::{Environment, ErrorKind, context};
-use nexus_core::message::{Message, Role};
+use nexus_core::message::{self, Message, Role};
 use nexus_core::provider::ModelCall;
 
 use crate::Fault;
@@ -155,8 +155,8 @@ fn mark(at: usize) -> String {
     format!("\u{e000}{at}\u{e001}")
 }
 
-/// The conversation as a model without tools is told of it: roles it knows, in turns. The time is left out: it would
-/// change what stands before every message, and with it throw away all that the model remembers of them.
+/// The conversation as a model without tools is told of it: roles it knows, in turns. The time is left out: it is
+/// too small to make use of it.
 fn said(call: &ModelCall) -> Vec<(&'static str, String)> {
     let mut said: Vec<(&'static str, String)> = Vec::new();
     if !call.system.is_empty() {
@@ -176,7 +176,16 @@ fn said(call: &ModelCall) -> Vec<(&'static str, String)> {
 }
 
 fn spoken(message: &Message) -> Option<(&'static str, String)> {
-    let text = message.content.trim();
+    let mut said = message.text();
+    for attachment in message.attachments() {
+        let words = format!("{said}\n[{}: you cannot look at it.]", attachment.words());
+        said = words.into();
+    }
+    let text = match (message.role, said.trim()) {
+        // Where nobody said anything, what stands around it is the message: that an answer is to go on.
+        (Role::User, "") => message.parts.iter().find_map(around).unwrap_or_default(),
+        (_, text) => text,
+    };
     let (role, text) = match message.role {
         Role::User => ("user", text.to_owned()),
         Role::Assistant => ("assistant", text.to_owned()),
@@ -184,6 +193,13 @@ fn spoken(message: &Message) -> Option<(&'static str, String)> {
         Role::Summary => ("user", format!("Summary of what was said before:\n{text}")),
     };
     (!text.is_empty()).then_some((role, text))
+}
+
+fn around(part: &message::Part) -> Option<&str> {
+    match part {
+        message::Part::Context(text) => Some(text),
+        _ => None,
+    }
 }
 
 fn python_method(

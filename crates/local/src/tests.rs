@@ -10,7 +10,9 @@ use candle_core::{Device, Tensor};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use nexus_core::message::{Message, Meta, Role};
-use nexus_core::provider::{ModelCall, Provider as _, ProviderError, ProviderEvent, Usage};
+use nexus_core::model::ModelInfo;
+use nexus_core::provider::{ModelCall, Provider as _, ProviderError, ProviderEvent};
+use nexus_core::usage::Usage;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -119,27 +121,22 @@ impl Bench {
         while let Some(event) = events.next().await {
             match event? {
                 ProviderEvent::Text(piece) => text.push_str(&piece),
-                ProviderEvent::Done(usage) => return Ok((text, usage)),
-                ProviderEvent::ToolCall(call) => panic!("{call:?}"),
+                ProviderEvent::Done(answer) => return Ok((text, answer.usage)),
+                other => panic!("{other:?}"),
             }
         }
         Err(ProviderError::Broken("no end".into()))
     }
 }
 
+fn model(id: &str) -> Arc<ModelInfo> {
+    Arc::new(ModelInfo::undescribed("local", "local", id))
+}
+
 fn call(said: &[(Role, &str)]) -> ModelCall {
     let message =
         |&(role, text): &(Role, &str)| Arc::new(Message::new(role, text, Meta::default()));
-    ModelCall {
-        model_id: "random".into(),
-        reasoning: false,
-        system: "".into(),
-        tools: Arc::from([]),
-        messages: said.iter().map(message).collect(),
-        volatile: None,
-        max_tokens: Some(24),
-        schema: None,
-    }
+    ModelCall { max_tokens: Some(24), ..ModelCall::of(model("random"), said.iter().map(message)) }
 }
 
 #[tokio::test]
@@ -147,11 +144,11 @@ async fn an_answer_is_counted_and_comes_out_the_same_again() {
     let bench = Bench::new();
     let (text, usage) = bench.ask(call(&[(Role::User, "hello")])).await.unwrap();
     // <|im_start|> u s e r \n he l l o <|im_end|> \n <|im_start|> a s s i s t a n t \n
-    assert_eq!((usage.input, usage.cached), (23, 0));
+    assert_eq!((usage.input, usage.cache_read), (23, 0));
     assert!(usage.output <= 24);
     let (again, second) = bench.ask(call(&[(Role::User, "hello")])).await.unwrap();
     assert_eq!(again, text);
-    assert_eq!((second.input, second.output, second.cached), (23, usage.output, 22));
+    assert_eq!((second.input, second.output, second.cache_read), (23, usage.output, 22));
 }
 
 #[tokio::test]
@@ -160,7 +157,7 @@ async fn a_second_turn_does_not_pay_for_the_first() {
     let (_, first) = bench.ask(call(&[(Role::User, "one")])).await.unwrap();
     let turns = [(Role::User, "one"), (Role::Assistant, "x"), (Role::User, "two")];
     let (_, second) = bench.ask(call(&turns)).await.unwrap();
-    assert!(second.cached + 2 >= first.input, "{first:?} {second:?}");
+    assert!(second.cache_read + 2 >= first.input, "{first:?} {second:?}");
 }
 
 /// Forty times "he" can be cut into forty tokens or eighty, and is cut by random weights into something between.
@@ -176,7 +173,7 @@ async fn a_second_turn_does_not_pay_for_the_answer_either() {
     assert!(read.len() < first.output as usize, "{first:?} {}", read.len());
     let turns = [(Role::User, "laugh"), (Role::Assistant, &answer), (Role::User, "on")];
     let (_, second) = bench.ask(call(&turns)).await.unwrap();
-    assert!(second.cached + 1 >= first.input + first.output, "{first:?} {second:?} {answer:?}");
+    assert!(second.cache_read + 1 >= first.input + first.output, "{first:?} {second:?} {answer:?}");
 }
 
 #[tokio::test]
@@ -205,7 +202,7 @@ async fn who_hangs_up_is_let_go_and_what_was_read_is_kept() {
         tokio::task::yield_now().await;
     }
     let (_, usage) = bench.ask(call(&[(Role::User, "hello")])).await.unwrap();
-    assert_eq!(usage.cached, 22);
+    assert_eq!(usage.cache_read, 22);
 }
 
 #[tokio::test]
@@ -286,7 +283,8 @@ async fn a_prompt_longer_than_the_window_is_refused_with_both_numbers() {
     assert_eq!((usage.input as usize, usage.output <= 1), (WINDOW - 1, true));
     let refused = bench.ask(call(&[(Role::User, &format!("{fits}x"))])).await.unwrap_err();
     let expected = "the prompt has 512 tokens and the window of the local model is 512";
-    assert!(matches!(&refused, ProviderError::Rejected(why) if why == expected), "{refused}");
+    let ProviderError::TooLong { message, window } = &refused else { panic!("{refused}") };
+    assert_eq!((&**message, *window), (expected, Some(512)));
 }
 
 #[tokio::test]
@@ -297,7 +295,7 @@ async fn every_format_of_weights_is_read() {
     {
         write_model(&bench.file("other.gguf"), "llama", format);
         let local = Local::new(bench.directory.path().into());
-        let asked = ModelCall { model_id: "other".into(), ..call(&[(Role::User, "hello")]) };
+        let asked = ModelCall { model: model("other"), ..call(&[(Role::User, "hello")]) };
         let mut events = local.stream(asked).await.unwrap();
         assert!(events.next().await.unwrap().is_ok(), "{format:?}");
     }
@@ -312,7 +310,7 @@ async fn files_that_are_no_models_are_refused_and_the_others_go_on() {
             std::fs::write(bench.file(name), bytes).unwrap();
         }
         let asked = ModelCall {
-            model_id: bench.file(name).display().to_string(),
+            model: model(&bench.file(name).display().to_string()),
             ..call(&[(Role::User, "hello")])
         };
         bench.ask(asked).await.unwrap_err().to_string()

@@ -1,10 +1,13 @@
 //! Tool calls, gathered from the fragments in which models send them.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use nexus_core::message::ToolCall;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::bounds::json_values;
 
@@ -81,24 +84,128 @@ impl Calls {
         self.bytes
     }
 
-    /// The complete calls, in the order in which they began.
-    pub fn take(&mut self) -> impl Iterator<Item = ToolCall> {
-        std::mem::take(&mut self.begun).into_iter().map(ToolCall::from)
+    /// The calls, in the order in which they began.
+    pub fn take(&mut self, ending: Ending) -> impl Iterator<Item = ToolCall> {
+        let mut ids = HashSet::new();
+        std::mem::take(&mut self.begun).into_iter().map(move |call| {
+            let mut call = call.end(ending);
+            // Results are told apart by the ids of their calls.
+            while !ids.insert(call.id.clone()) {
+                call.id = made_up_id();
+            }
+            call
+        })
     }
 }
 
-impl From<Partial> for ToolCall {
-    fn from(call: Partial) -> Self {
-        let id = if call.id.is_empty() { format!("call_{:016x}", random()) } else { call.id };
-        // A model that writes broken JSON is told so by the core, which needs to see what it wrote.
-        let arguments = match call.arguments.trim() {
-            "" => Value::Object(serde_json::Map::new()),
-            text if json_values(text.as_bytes()) > ARGUMENT_VALUES_MAX => {
-                Value::String(call.arguments)
-            }
-            text => serde_json::from_str(text).unwrap_or(Value::String(call.arguments)),
+/// How the answer ended that calls belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Whole,
+    /// The model would have said more.
+    Cut,
+}
+
+/// What a call is called whose name never came: some name is needed to tell the model that there is no such tool.
+const NAMELESS: &str = "nameless";
+
+impl Partial {
+    fn end(self, ending: Ending) -> ToolCall {
+        let id = if self.id.is_empty() { made_up_id() } else { self.id };
+        let name = if self.name.is_empty() { NAMELESS.to_owned() } else { self.name };
+        let (arguments, cut) = match parse(&self.arguments, ending) {
+            Parsed::Whole(arguments) => (arguments, None),
+            // A model that writes broken JSON is told so by the core, which needs to see what it wrote.
+            Parsed::Broken => (Value::String(self.arguments), None),
+            Parsed::Cut => (Value::Object(Map::new()), Some(self.arguments.len() as u64)),
         };
-        Self { id, name: call.name, arguments }
+        ToolCall { id, name, arguments, cut }
+    }
+}
+
+enum Parsed {
+    Whole(Value),
+    Broken,
+    Cut,
+}
+
+/// Reads arguments. What ends inside JSON was cut, whatever the service says of its end; ends are never invented.
+fn parse(text: &str, ending: Ending) -> Parsed {
+    let text = text.trim();
+    if text.is_empty() {
+        return match ending {
+            Ending::Whole => Parsed::Whole(Value::Object(Map::new())),
+            Ending::Cut => Parsed::Cut,
+        };
+    }
+    if json_values(text.as_bytes()) > ARGUMENT_VALUES_MAX {
+        return Parsed::Broken;
+    }
+    let read = |text: &str| serde_json::from_str::<Value>(text);
+    match read(text).or_else(|_| read(&mended(text))) {
+        Ok(arguments) => Parsed::Whole(arguments),
+        Err(error) if error.is_eof() => Parsed::Cut,
+        Err(_) => Parsed::Broken,
+    }
+}
+
+/// The text with control characters inside of its strings escaped, and backslashes that escape nothing doubled.
+fn mended(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut letters = text.chars().peekable();
+    let mut in_string = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => {
+                in_string = !in_string;
+                out.push('"');
+            }
+            '\\' if in_string => match letters.peek() {
+                Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't' | 'u') => {
+                    out.push('\\');
+                    out.extend(letters.next());
+                }
+                _ => out.push_str("\\\\"),
+            },
+            control if in_string && control < ' ' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(control)));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn made_up_id() -> String {
+    format!("call_{:016x}", random())
+}
+
+/// Which ids of calls a service takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdForm {
+    Any,
+    /// At most 64 letters, digits, `_` and `-`.
+    Plain,
+    /// Nine letters and digits.
+    Nine,
+}
+
+impl IdForm {
+    /// An id as the service takes it: as it came, or a hash that is always the same.
+    pub fn of(self, id: &str) -> Cow<'_, str> {
+        let plain = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-');
+        let (fits, length) = match self {
+            Self::Any => (true, 0),
+            Self::Plain => (!id.is_empty() && id.len() <= 64 && id.bytes().all(plain), 22),
+            Self::Nine => (id.len() == 9 && id.bytes().all(|it| it.is_ascii_alphanumeric()), 9),
+        };
+        if fits {
+            return Cow::Borrowed(id);
+        }
+        const LETTERS: &[u8; 62] =
+            b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        let hash = Sha256::digest(id);
+        hash.iter().take(length).map(|byte| char::from(LETTERS[usize::from(*byte) % 62])).collect()
     }
 }
 
@@ -137,7 +244,8 @@ mod tests {
         for (index, id, name, arguments) in fragments {
             calls.add(*index, some(id), some(name), arguments);
         }
-        let found: Vec<_> = calls.take().map(|call| (call.id, call.name, call.arguments)).collect();
+        let calls = calls.take(Ending::Whole);
+        let found: Vec<_> = calls.map(|call| (call.id, call.name, call.arguments)).collect();
         let expected: Vec<_> = expected
             .iter()
             .map(|(id, name, value)| ((*id).to_owned(), (*name).to_owned(), value.clone()))
@@ -175,7 +283,7 @@ mod tests {
     #[test]
     fn arguments_are_json_or_the_words_themselves() {
         check(&[(Some(0), "a", "f", "")], &[("a", "f", json!({}))]);
-        check(&[(Some(0), "a", "f", "{\"x\":")], &[("a", "f", json!("{\"x\":"))]);
+        check(&[(Some(0), "a", "f", "{\"x\"!}")], &[("a", "f", json!("{\"x\"!}"))]);
         let sent = |value: &Value| serde_json::to_value(Arguments(value)).unwrap();
         assert_eq!(sent(&json!({"x": 1})), json!({"x": 1}));
         assert_eq!(sent(&json!("{\"x\":")), json!({"invalid_arguments": "{\"x\":"}));
@@ -187,7 +295,7 @@ mod tests {
         let parsed = |text: &str| {
             let mut calls = Calls::default();
             calls.add(Some(0), None, Some("f".to_owned()), text);
-            calls.take().next().unwrap().arguments
+            calls.take(Ending::Whole).next().unwrap().arguments
         };
         assert!(parsed(&of(ARGUMENT_VALUES_MAX)).is_array());
         let over = of(ARGUMENT_VALUES_MAX + 1);
@@ -201,7 +309,72 @@ mod tests {
         let mut calls = Calls::default();
         calls.add(Some(0), None, Some("f".to_owned()), "{}");
         calls.add(Some(1), None, Some("f".to_owned()), "{}");
-        let ids: Vec<_> = calls.take().map(|call| call.id).collect();
+        let ids: Vec<_> = calls.take(Ending::Whole).map(|call| call.id).collect();
         assert!(ids[0].starts_with("call_") && ids[0] != ids[1], "{ids:?}");
+    }
+
+    /// What becomes of arguments: `whole`, `broken` or how many bytes came before they were cut.
+    #[track_caller]
+    fn check_end(arguments: &str, ending: Ending, expected: &str) {
+        let mut calls = Calls::default();
+        calls.add(Some(0), None, Some("f".to_owned()), arguments);
+        let call = calls.take(ending).next().unwrap();
+        let found = match (call.cut, &call.arguments) {
+            (Some(bytes), _) => bytes.to_string(),
+            (None, Value::String(_)) => "broken".to_owned(),
+            (None, _) => "whole".to_owned(),
+        };
+        assert_eq!(found, expected, "{arguments} {ending:?}");
+    }
+
+    #[test]
+    fn a_call_is_cut_when_its_arguments_end_inside_json() {
+        use Ending::{Cut, Whole};
+        for ending in [Whole, Cut] {
+            check_end("{\"path\":\"a", ending, "10");
+            check_end("{\"path\":", ending, "8");
+            check_end("{", ending, "1");
+            check_end("{\"a\":1}", ending, "whole");
+            check_end("{\"a\" 1}", ending, "broken");
+            check_end("{\"a\":1}}", ending, "broken");
+        }
+        check_end("", Whole, "whole");
+        check_end("", Cut, "0");
+    }
+
+    #[test]
+    fn slips_of_the_pen_are_mended_and_nothing_else() {
+        let parsed = |text: &str| {
+            let mut calls = Calls::default();
+            calls.add(Some(0), None, Some("f".to_owned()), text);
+            calls.take(Ending::Whole).next().unwrap().arguments
+        };
+        assert_eq!(parsed("{\"a\": \"x\ny\tz\"}"), json!({"a": "x\ny\tz"}));
+        assert_eq!(parsed(r#"{"a": "\d+ \\ \" \u00e9"}"#), json!({"a": "\\d+ \\ \" \u{e9}"}));
+        assert_eq!(parsed(r#"{'a': 1}"#), json!("{'a': 1}"));
+    }
+
+    #[test]
+    fn two_calls_of_one_id_get_two() {
+        let mut calls = Calls::default();
+        calls.add(Some(0), Some("a".into()), Some("f".into()), "{}");
+        calls.add(Some(1), Some("a".into()), Some("g".into()), "{}");
+        let ids: Vec<_> = calls.take(Ending::Whole).map(|call| call.id).collect();
+        assert_eq!(ids[0], "a");
+        assert_ne!(ids[1], "a");
+    }
+
+    #[test]
+    fn ids_have_the_form_that_a_service_takes() {
+        assert_eq!(IdForm::Any.of("a b"), "a b");
+        assert_eq!(IdForm::Plain.of("toolu_01-x"), "toolu_01-x");
+        assert_eq!(IdForm::Plain.of(&"x".repeat(64)), "x".repeat(64));
+        for odd in ["", "functions.read:0", &"x".repeat(65)] {
+            let id = IdForm::Plain.of(odd);
+            assert_eq!((id.len(), &id), (22, &IdForm::Plain.of(odd)), "{odd}");
+            assert!(id.bytes().all(|it| it.is_ascii_alphanumeric()), "{id}");
+        }
+        assert_eq!(IdForm::Nine.of("abcDEF123"), "abcDEF123");
+        assert_eq!(IdForm::Nine.of("call_1").len(), 9);
     }
 }

@@ -1,35 +1,314 @@
-//! What goes wrong with a provider, in the core's words.
+//! What goes wrong with a provider, in the core's words, and what is to be done about it.
+
+mod report;
+mod too_long;
+pub(super) mod wait;
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use nexus_core::provider::ProviderError;
+use nexus_core::visible;
+use reqwest::header::{HeaderMap, HeaderName, LOCATION};
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
 use super::redact::Secrets;
+use report::Report;
 
 /// One attempt that failed.
+#[derive(Debug)]
 pub(super) struct Failure {
     pub error: ProviderError,
+    /// Whether the same request may go well later.
     pub retryable: bool,
+    /// How long the provider wants to be left alone.
     pub retry_after: Option<Duration>,
+    /// The service as a whole may be down: enough of these in a row, and it is left to rest.
+    pub counts_for_breaker: bool,
+    /// There is too much for the provider: it has to be asked less.
+    pub is_overload: bool,
+    /// What the provider calls the request, for whoever asks it about one.
+    pub request_id: Option<String>,
+}
+
+/// Headers by which providers name a request.
+static REQUEST_IDS: [HeaderName; 5] = [
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("request-id"),
+    HeaderName::from_static("x-amzn-requestid"),
+    HeaderName::from_static("x-goog-request-id"),
+    HeaderName::from_static("cf-ray"),
+];
+
+static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// What a refusal that names no status is taken for, by words among its codes; the first counts.
+const STATUSES: [(&str, u16); 26] = [
+    ("authentication", 401),
+    ("unauthenticated", 401),
+    ("invalid_api_key", 401),
+    ("permission", 403),
+    ("insufficient_quota", 429),
+    ("billing", 402),
+    ("quota", 429),
+    ("rate_limit", 429),
+    ("resource_exhausted", 429),
+    ("throttl", 429),
+    ("too_many_requests", 429),
+    ("overloaded", 529),
+    ("slow_down", 529),
+    ("timeout", 504),
+    ("deadline_exceeded", 504),
+    ("unavailable", 503),
+    ("server_error", 500),
+    ("api_error", 500),
+    ("internal", 500),
+    ("invalid_", 400),
+    ("validation", 400),
+    ("_policy", 400),
+    ("failed_precondition", 400),
+    ("not_found", 404),
+    ("too_large", 413),
+    ("exceeded", 400),
+];
+
+/// Codes of a limit that does not pass while somebody waits: money, or the rest of the day.
+const LASTING_CODES: [&str; 4] = ["insufficient_quota", "billing", "spend_limit", "perday"];
+
+/// Words of one, in small letters.
+const LASTING_WORDS: [&str; 8] = [
+    "billing hard limit",
+    "spend limit",
+    "spending limit",
+    "credit balance",
+    "insufficient balance",
+    "per day",
+    "daily limit",
+    // More than a minute's worth in a single request.
+    "must be reduced in order to run",
+];
+
+/// Said of every limit of some services, and then a wait stands beside it; else of money.
+const LASTING_WITHOUT_WAIT: &str = "exceeded your current quota";
+
+/// What says that the thoughts sent back were not taken, or missed; small letters, without backticks.
+const OF_THOUGHTS: [&[&str]; 5] = [
+    &["invalid signature in thinking block"],
+    &["invalid_encrypted_content"],
+    &["thought_signature"],
+    &["thought signature"],
+    &["reasoning_content", "must be passed back"],
+];
+
+/// The provider answered with something else than a stream.
+pub(super) fn refused(
+    status: StatusCode,
+    headers: &HeaderMap,
+    page: &str,
+    secrets: &Secrets,
+) -> Failure {
+    let report = Report::of_page(page);
+    let code = status.as_u16();
+    let said = if status.is_redirection() {
+        format!("{code}: {}", redirected(headers))
+    } else if status.is_success() && (report.status.is_none() && report.codes.trim().is_empty()) {
+        format!("{code}: not an event stream; is the base_url right?")
+    } else if report.message.is_empty() {
+        status.to_string()
+    } else {
+        format!("{code}: {}", secrets.message(&report.message))
+    };
+    let meaning = if status.is_success() { report_status(&report) } else { Some(code) };
+    // One service refuses what is too long without a word.
+    let wordless = matches!(code, 400 | 413) && page.trim().is_empty();
+    let mut failure = understood(meaning.unwrap_or(400), said, &report, wordless, secrets);
+    if let Some(wait) = wait::of_headers(headers) {
+        failure.wait_for(wait);
+    }
+    let same_again =
+        matches!(failure.error, ProviderError::TooLong { .. } | ProviderError::Thoughts(_));
+    match wait::value(headers, &SHOULD_RETRY) {
+        Some("false") => failure.retryable = false,
+        Some("true") => failure.retryable = !same_again && !is_lasting(&report),
+        _ => {}
+    }
+    failure.request_id = request_id(headers);
+    failure
+}
+
+/// The provider sent an error in the middle of a stream: the event, or the error object in it.
+pub(super) fn in_stream(error: &Value, secrets: &Secrets) -> Failure {
+    let report = Report::of(error);
+    let said = secrets.message(&report.message);
+    match report_status(&report) {
+        Some(status) => understood(status, said, &report, false, secrets),
+        // What is known by its words alone.
+        None if too_long::says(&report.codes, &report.message) || of_thoughts(&report) => {
+            understood(400, said, &report, false, secrets)
+        }
+        None => Failure { retryable: true, ..Failure::of(ProviderError::Broken(said)) },
+    }
 }
 
 /// The request did not get an answer at all.
 pub(super) fn not_sent(error: reqwest::Error) -> Failure {
-    let error = if error.is_connect() {
-        let origin = error.url().map_or_else(String::new, |url| format!(" to {}", origin(url)));
-        let cause = cause(&error);
-        ProviderError::Unavailable(format!(
+    let refused_certificate = certificate(&error);
+    let down = |error| Failure { retryable: true, counts_for_breaker: true, ..Failure::of(error) };
+    let origin = || error.url().map_or_else(String::new, |url| format!(" to {}", origin(url)));
+    if let Some(why) = refused_certificate {
+        // It will be the same certificate in a moment.
+        let (origin, why) = (origin(), visible::line(&why).into_owned());
+        return Failure::of(ProviderError::Unavailable(format!(
+            "no trust in the connection{origin}: {why}; ca_file names further certificates to trust"
+        )));
+    }
+    if error.is_connect() {
+        let (origin, cause) = (origin(), cause(&error));
+        return down(ProviderError::Unavailable(format!(
             "cannot connect{origin}: {cause}; is it running, and is its base_url right?"
-        ))
-    } else if error.is_timeout() {
-        ProviderError::Timeout
-    } else {
-        ProviderError::Unavailable(cause(&error))
+        )));
+    }
+    if error.is_timeout() {
+        return silent();
+    }
+    down(ProviderError::Unavailable(cause(&error)))
+}
+
+/// Nothing came for too long.
+pub(super) fn silent() -> Failure {
+    Failure { retryable: true, counts_for_breaker: true, ..Failure::of(ProviderError::Timeout) }
+}
+
+/// Reading the answer failed after it had begun.
+pub(super) fn broken(error: &reqwest::Error) -> Failure {
+    if error.is_timeout() { silent() } else { ProviderError::Broken(cause(error)).into() }
+}
+
+/// One that says nothing about the service as a whole.
+impl From<ProviderError> for Failure {
+    fn from(error: ProviderError) -> Self {
+        Self::of(error)
+    }
+}
+
+impl Failure {
+    fn of(error: ProviderError) -> Self {
+        Self {
+            error,
+            retryable: false,
+            retry_after: None,
+            counts_for_breaker: false,
+            is_overload: false,
+            request_id: None,
+        }
+    }
+
+    /// What the provider said of it, or what can be said for it.
+    pub fn reason(&self) -> String {
+        match &self.error {
+            ProviderError::Unavailable(said) | ProviderError::Broken(said) => said.clone(),
+            error => error.to_string(),
+        }
+    }
+
+    fn wait_for(&mut self, wait: Duration) {
+        self.retry_after = Some(wait);
+        if let ProviderError::RateLimited { retry_after, .. } = &mut self.error {
+            *retry_after = Some(wait);
+        }
+    }
+}
+
+/// What an error of this status means.
+fn understood(
+    status: u16,
+    said: String,
+    report: &Report,
+    wordless: bool,
+    secrets: &Secrets,
+) -> Failure {
+    let codes = &report.codes;
+    let overloaded = ["overloaded", "slow_down"].iter().any(|word| codes.contains(word));
+    let lasting = is_lasting(report);
+    let wait = report.wait.or_else(|| wait::of_text(&report.message));
+
+    let mut failure = match status {
+        _ if codes.contains("api_key_invalid") => credentials(said, secrets),
+        401 | 403 => credentials(said, secrets),
+        _ if of_thoughts(report) => Failure::of(ProviderError::Thoughts(said)),
+        // Codes are certain; words of a limit that time lifts are not looked at for a length.
+        _ if wordless
+            || status == 413
+            || !matches!(status, 429 | 503 | 529) && is_too_long(report) =>
+        {
+            let window = report.window.or_else(|| too_long::window(&report.message));
+            Failure::of(ProviderError::TooLong { message: said, window })
+        }
+        429 => Failure {
+            retryable: !lasting,
+            is_overload: !lasting,
+            ..Failure::of(ProviderError::RateLimited { message: said, retry_after: None })
+        },
+        408 | 409 => Failure { retryable: true, ..Failure::of(ProviderError::Unavailable(said)) },
+        500..=599 => Failure {
+            retryable: matches!(status, 500 | 502..=504 | 520..=524 | 529),
+            counts_for_breaker: true,
+            is_overload: matches!(status, 503 | 529) || overloaded,
+            ..Failure::of(ProviderError::Unavailable(said))
+        },
+        _ if overloaded => Failure {
+            retryable: true,
+            is_overload: true,
+            ..Failure::of(ProviderError::Unavailable(said))
+        },
+        _ => Failure::of(ProviderError::Rejected(said)),
     };
-    Failure { error, retryable: true, retry_after: None }
+    if let Some(wait) = wait {
+        failure.wait_for(wait);
+    }
+    failure
+}
+
+fn credentials(said: String, secrets: &Secrets) -> Failure {
+    Failure::of(ProviderError::Credentials(said + secrets.key_hint()))
+}
+
+fn report_status(report: &Report) -> Option<u16> {
+    let by_word = || STATUSES.iter().find(|(word, _)| report.codes.contains(word));
+    report.status.or_else(|| by_word().map(|(_, status)| *status))
+}
+
+fn is_too_long(report: &Report) -> bool {
+    too_long::says(&report.codes, &report.message)
+}
+
+fn is_lasting(report: &Report) -> bool {
+    let message = report.message.to_lowercase();
+    let wait = report.wait.or_else(|| wait::of_text(&message));
+    LASTING_CODES.iter().any(|code| report.codes.contains(code))
+        || LASTING_WORDS.iter().any(|words| message.contains(words))
+        || message.contains(LASTING_WITHOUT_WAIT) && wait.is_none()
+}
+
+fn of_thoughts(report: &Report) -> bool {
+    let message = report.message.to_lowercase().replace('`', "");
+    OF_THOUGHTS.iter().any(|pieces| {
+        pieces.iter().all(|piece| message.contains(piece) || report.codes.contains(piece))
+    })
+}
+
+/// Where it was sent on to. It is not followed: that would carry the key to wherever it points.
+fn redirected(headers: &HeaderMap) -> String {
+    let place = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    match place.and_then(|place| Url::parse(place).ok()) {
+        Some(url) => format!(
+            "it redirects to {}, which is not followed; is the base_url right?",
+            visible::line(&origin(&url))
+        ),
+        None => "it redirects, which is not followed; is the base_url right?".to_owned(),
+    }
 }
 
 /// Where a request went, without what stands behind the host.
@@ -37,64 +316,9 @@ fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// The provider answered with something else than a stream.
-pub(super) fn refused(
-    status: StatusCode,
-    retry_after: Option<Duration>,
-    page: &str,
-    secrets: &Secrets,
-) -> Failure {
-    let report = Report::parse(page);
-    let said = match &report {
-        Some(report) => format!("{}: {}", status.as_u16(), secrets.message(&report.message)),
-        None if status.is_success() => {
-            format!("{}: not an event stream; is the base_url right?", status.as_u16())
-        }
-        None => status.to_string(),
-    };
-    // A quota that is used up stays so however long one waits.
-    let lasting = report.is_some_and(|report| report.code.contains("insufficient_quota"));
-    let (error, retryable) = match status.as_u16() {
-        401 | 403 => (ProviderError::Credentials(said + secrets.key_hint()), false),
-        429 => (ProviderError::RateLimited { message: said, retry_after }, !lasting),
-        408 | 500 | 502 | 503 | 504 | 529 => (ProviderError::Unavailable(said), true),
-        501..=599 => (ProviderError::Unavailable(said), false),
-        _ => (ProviderError::Rejected(said), false),
-    };
-    Failure { error, retryable, retry_after }
-}
-
-/// The provider sent its error object in the middle of a stream.
-pub(super) fn in_stream(error: &Value, secrets: &Secrets) -> ProviderError {
-    let report = Report::of(error);
-    let message = secrets.message(&report.message);
-    let is = |words: &[&str]| words.iter().any(|word| report.code.contains(word));
-    if is(&["authentication", "permission", "401", "403"]) {
-        ProviderError::Credentials(message + secrets.key_hint())
-    } else if is(&["rate_limit", "429", "insufficient_quota"]) {
-        ProviderError::RateLimited { message, retry_after: None }
-    } else if is(&["invalid_request", "not_found", "too_large", "400", "404", "413", "422"]) {
-        ProviderError::Rejected(message)
-    } else if is(&[
-        "overloaded",
-        "server_error",
-        "api_error",
-        "unavailable",
-        "500",
-        "502",
-        "503",
-        "504",
-        "529",
-    ]) {
-        ProviderError::Unavailable(message)
-    } else {
-        ProviderError::Broken(message)
-    }
-}
-
-/// Reading the answer failed after it had begun.
-pub(super) fn broken(error: &reqwest::Error) -> ProviderError {
-    if error.is_timeout() { ProviderError::Timeout } else { ProviderError::Broken(cause(error)) }
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let value = REQUEST_IDS.iter().find_map(|name| wait::value(headers, name))?;
+    Some(visible::line(value).into_owned())
 }
 
 /// The innermost reason, which is the one that tells something ("Connection refused"); the outer ones repeat the URL.
@@ -110,114 +334,21 @@ pub(super) fn cause(error: &reqwest::Error) -> String {
     }
 }
 
-/// A provider's error object: `{"error": {"message", "type", "code"}}`, or `{"error": "…"}` as some servers have it.
-struct Report {
-    /// Type and code together; which of the two tells more differs from service to service.
-    code: String,
-    message: String,
-}
-
-impl Report {
-    fn parse(page: &str) -> Option<Self> {
-        let page: Value = serde_json::from_str(page).ok()?;
-        match page.get("error") {
-            Some(error) => Some(Self::of(error)),
-            None => page.get("message").map(|_| Self::of(&page)),
+/// Why the other side's certificate was not taken, if that is what failed.
+fn certificate(error: &reqwest::Error) -> Option<String> {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(found @ rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+            return Some(found.to_string());
         }
-    }
-
-    fn of(error: &Value) -> Self {
-        let text = |value: &Value| match value {
-            Value::String(text) => text.clone(),
-            Value::Null => String::new(),
-            other => other.to_string(),
+        // An input error holds its reason without naming it as its source.
+        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => error.source(),
         };
-        match error {
-            Value::Object(fields) => {
-                let field = |name| fields.get(name).map(text).unwrap_or_default();
-                Self {
-                    code: format!("{} {}", field("type"), field("code")),
-                    message: field("message"),
-                }
-            }
-            other => Self { code: String::new(), message: text(other) },
-        }
     }
+    None
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::{Kind, ProviderSettings};
-    use super::*;
-
-    fn secrets() -> Secrets {
-        Secrets::of(&ProviderSettings::new(Kind::OpenAi))
-    }
-
-    #[track_caller]
-    fn check_status(status: u16, page: &str, retryable: bool, expected: &str) {
-        let failure = refused(StatusCode::from_u16(status).unwrap(), None, page, &secrets());
-        assert_eq!(
-            (failure.error.to_string().as_str(), failure.retryable),
-            (expected, retryable),
-            "{status}"
-        );
-    }
-
-    #[test]
-    fn statuses_have_meanings() {
-        let page = r#"{"error":{"message":"no","type":"t","code":null}}"#;
-        check_status(400, page, false, "the provider refused the request (400: no)");
-        check_status(401, page, false, "the provider refused the credentials (401: no)");
-        check_status(403, page, false, "the provider refused the credentials (403: no)");
-        check_status(
-            404,
-            r#"{"error":"no model"}"#,
-            false,
-            "the provider refused the request (404: no model)",
-        );
-        check_status(
-            413,
-            "<html>",
-            false,
-            "the provider refused the request (413 Payload Too Large)",
-        );
-        check_status(429, page, true, "the provider's rate limit was hit (429: no)");
-        check_status(500, "", true, "the provider is not available (500 Internal Server Error)");
-        check_status(501, "", false, "the provider is not available (501 Not Implemented)");
-        check_status(529, page, true, "the provider is not available (529: no)");
-        check_status(302, "", false, "the provider refused the request (302 Found)");
-        check_status(
-            200,
-            "<html>",
-            false,
-            "the provider refused the request (200: not an event stream; is the base_url right?)",
-        );
-        let quota = r#"{"error":{"message":"pay","type":"insufficient_quota"}}"#;
-        check_status(429, quota, false, "the provider's rate limit was hit (429: pay)");
-    }
-
-    #[test]
-    fn errors_in_a_stream_have_meanings() {
-        let text = |error: Value| in_stream(&error, &secrets()).to_string();
-        assert_eq!(
-            text(json!({"type": "overloaded_error", "message": "busy"})),
-            "the provider is not available (busy)"
-        );
-        assert_eq!(
-            text(json!({"code": 429, "message": "slow"})),
-            "the provider's rate limit was hit (slow)"
-        );
-        assert_eq!(
-            text(json!({"type": "authentication_error", "message": "who"})),
-            "the provider refused the credentials (who)"
-        );
-        assert_eq!(
-            text(json!({"type": "invalid_request_error", "message": "x"})),
-            "the provider refused the request (x)"
-        );
-        assert_eq!(text(json!("odd")), "the provider broke off (odd)");
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
 //! Writes request bodies. A body is mostly the texts of a conversation, sent anew with every call, and serde_json looks
 //! at a text byte by byte: with 2,000 messages that alone would take longer than the rest of a turn.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 /// Bytes looked at together; the compiler turns the comparison of a block into a few vector instructions.
@@ -41,6 +43,18 @@ impl Json {
         self.0.push(b'"');
     }
 
+    /// Bytes as a text of base64, with `before` in front of it.
+    pub fn base64(&mut self, before: &[&str], bytes: &[u8]) {
+        self.0.push(b'"');
+        before.iter().for_each(|text| self.raw(text));
+        let start = self.0.len();
+        self.0.resize(start + bytes.len().div_ceil(3) * 4, 0);
+        // There is room for all of it.
+        let written = STANDARD.encode_slice(bytes, &mut self.0[start..]).unwrap_or_default();
+        self.0.truncate(start + written);
+        self.0.push(b'"');
+    }
+
     /// `[…]` with what `write` makes of each item.
     pub fn list<T>(
         &mut self,
@@ -55,6 +69,11 @@ impl Json {
         }
         self.raw(if before == "[" { "[]" } else { "]" });
         Ok(())
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub fn into_bytes(self) -> Vec<u8> {
@@ -102,6 +121,14 @@ mod tests {
         assert_eq!([list(&[]), list(&[1]), list(&[1, 2])], ["[]", "[1]", "[1,2]"]);
         let open = Json::open_object(&serde_json::json!({"a": 1}), 0).unwrap();
         assert_eq!(open.into_bytes(), b"{\"a\":1");
+    }
+
+    #[test]
+    fn bytes_are_written_whole() {
+        for (bytes, expected) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v")] {
+            let written = written(|json| json.base64(&["data:", "x,"], bytes.as_bytes()));
+            assert_eq!(written, format!("\"data:x,{expected}\""));
+        }
     }
 
     proptest! {

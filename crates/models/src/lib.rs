@@ -1,36 +1,45 @@
 //! Model services over HTTP: what one is told apart by, and how one is made.
 //!
-//! [`openai`] and [`anthropic`] each are one wire format behind the core's `Provider` trait: they write a request body
-//! and read events. What both need stands beside them: [`json`] writes the body, [`http`] sends and retries, [`errors`] names what
-//! fails, [`stream`] drives the reading, [`calls`] gathers tool calls, [`bounds`] says when it is enough, [`redact`] keeps
-//! keys to themselves.
+//! Each of [`wires`] is one wire format behind the core's `Provider` trait: it writes a request body and reads events.
+//! What all need stands beside them: [`json`] writes the body, [`http`] sends it, [`lane`] says when that may be and
+//! [`attempts`] how often, [`errors`] names what fails, [`stream`] drives the reading, [`silence`] says when nothing more
+//! is waited for, [`lines`] and `nexus_sse` find the events, [`heard`] puts the answer together, [`calls`] gathers tool
+//! calls, [`bounds`] says when it is enough, [`redact`] keeps keys to themselves.
 //! [`ollama`] finds out whether one runs here.
 
-mod anthropic;
+pub mod ask;
+mod attempts;
 mod bounds;
 mod calls;
+pub mod catalogue;
 mod errors;
+mod heard;
 mod http;
 mod json;
+mod lane;
+mod lines;
 pub mod ollama;
-mod openai;
 mod redact;
+mod silence;
 mod stream;
 #[cfg(test)]
 mod tests;
 pub mod tokenizer;
+mod wire;
+mod wires;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nexus_core::list::List;
-use nexus_core::message::{Message, Role, SharedMessage};
-use nexus_core::provider::{ModelCall, Provider, ProviderError};
+use nexus_core::provider::{Pauses, Provider};
 use reqwest::Url;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use bounds::{Bounds, json_values};
+pub use wire::{CacheTtl, Wire};
 
 /// Makes a provider. Nothing is sent and no TLS is set up before the first call.
 pub fn build(settings: &ProviderSettings) -> Result<Arc<dyn Provider>, BuildError> {
@@ -38,12 +47,15 @@ pub fn build(settings: &ProviderSettings) -> Result<Arc<dyn Provider>, BuildErro
         return Err(BuildError::Unsupported { setting: "deployment", kind: settings.kind.name() });
     }
     let base = base_url(settings)?;
-    match settings.kind {
-        Kind::Anthropic => Ok(Arc::new(anthropic::Anthropic::new(settings, base)?)),
-        Kind::OpenAi | Kind::OpenRouter | Kind::Azure | Kind::Ollama => {
-            Ok(Arc::new(openai::OpenAi::new(settings, base)?))
+    Ok(match settings.wire {
+        Wire::Messages => Arc::new(wires::messages::Messages::new(settings, base)?),
+        Wire::Chat => Arc::new(wires::chat::Chat::new(settings, base)?),
+        Wire::Responses => Arc::new(wires::responses::Responses::new(settings, &base)?),
+        Wire::GenerateContent => {
+            Arc::new(wires::generate_content::GenerateContent::new(settings, base)?)
         }
-    }
+        Wire::Ollama => Arc::new(wires::ollama::Ollama::new(settings, &base)?),
+    })
 }
 
 /// Why settings do not make a provider. Holds no key and no header value.
@@ -59,6 +71,13 @@ pub enum BuildError {
     Header(String),
     #[error("the api_version cannot be sent")]
     ApiVersion,
+    #[error(
+        "the base_url begins with http:// and is not on this machine, so anybody on the way could read the key; \
+         use https://, or set insecure_http to true"
+    )]
+    PlainHttp,
+    #[error("the proxy is not usable: {0}")]
+    Proxy(String),
     #[error("{setting} has no meaning for a provider of type {kind}")]
     Unsupported { setting: &'static str, kind: &'static str },
 }
@@ -72,6 +91,8 @@ pub enum Kind {
     Azure,
     Ollama,
     Anthropic,
+    /// Google's own service for developers.
+    Gemini,
 }
 
 /// How the key is sent.
@@ -83,6 +104,8 @@ pub enum AuthMethod {
     ApiKey,
     /// `x-api-key: …`
     XApiKey,
+    /// `x-goog-api-key: …`
+    XGoogApiKey,
     None,
 }
 
@@ -98,8 +121,8 @@ struct Defaults {
 
 impl Kind {
     /// In the order in which a key in the environment is looked for.
-    pub const ALL: [Self; 5] =
-        [Self::OpenAi, Self::Anthropic, Self::OpenRouter, Self::Azure, Self::Ollama];
+    pub const ALL: [Self; 6] =
+        [Self::OpenAi, Self::Anthropic, Self::OpenRouter, Self::Azure, Self::Ollama, Self::Gemini];
 
     /// The kind of this name, as written in the configuration.
     pub fn parse(name: &str) -> Option<Self> {
@@ -161,12 +184,20 @@ impl Kind {
                 key_env: Some("ANTHROPIC_API_KEY"),
                 auth_method: AuthMethod::XApiKey,
             },
+            Self::Gemini => Defaults {
+                name: "gemini",
+                base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
+                path: "/v1beta",
+                key_env: Some("GEMINI_API_KEY"),
+                auth_method: AuthMethod::XGoogApiKey,
+            },
         }
     }
 }
 
 impl AuthMethod {
-    pub const ALL: [Self; 4] = [Self::Bearer, Self::ApiKey, Self::XApiKey, Self::None];
+    pub const ALL: [Self; 5] =
+        [Self::Bearer, Self::ApiKey, Self::XApiKey, Self::XGoogApiKey, Self::None];
 
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
@@ -177,6 +208,7 @@ impl AuthMethod {
             Self::Bearer => "bearer",
             Self::ApiKey => "api-key",
             Self::XApiKey => "x-api-key",
+            Self::XGoogApiKey => "x-goog-api-key",
             Self::None => "none",
         }
     }
@@ -186,6 +218,7 @@ impl AuthMethod {
 #[derive(Clone)]
 pub struct ProviderSettings {
     pub kind: Kind,
+    pub wire: Wire,
     /// Without a path it gets the kind's usual one, so that `http://localhost:11434` is enough. Empty means the
     /// kind's default.
     pub base_url: String,
@@ -199,14 +232,40 @@ pub struct ProviderSettings {
     pub api_version: Option<String>,
     /// Azure only: the deployment to call; without it the model's id names it.
     pub deployment: Option<String>,
-    /// The longest silence: until the answer begins, and between any two pieces of it.
-    pub request_timeout: Duration,
+    /// Calls that are under way at a time.
+    pub max_concurrent_calls: u32,
+    /// Calls that are sent in a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Tokens that are sent in a minute, as far as they can be told before.
+    pub tokens_per_minute: Option<u32>,
+    /// How long a call waits for its turn.
+    pub queue_timeout: Duration,
+    /// Time to set a connection up. Shorter than the time to answer: a host that is not there will not be there later.
+    pub connect_timeout: Duration,
+    /// The longest silence until the first event of an answer.
+    pub first_event_timeout: Duration,
+    /// The longest silence between two pieces of it.
+    pub idle_timeout: Duration,
+    /// Certificates in PEM that are trusted beside those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Taken instead of the one that the environment names; neither is for this machine.
+    pub proxy: Option<String>,
+    /// Sends the key though everybody on the way can read it.
+    pub insecure_http: bool,
+    /// What other processes are told of a provider that wants to be left alone, and where they tell it.
+    pub pauses: Option<Arc<dyn Pauses>>,
     /// Further attempts after the first.
     pub max_retries: u32,
     /// Wait before the first retry; doubled for each further one, with up to as much again added at random.
     pub retry_backoff: Duration,
     /// Marks the stable prefix for the provider's cache, where the wire format knows such marks.
     pub prompt_caching: bool,
+    /// For how long the marks ask it to be kept.
+    pub cache_ttl: CacheTtl,
+    /// Ollama only: how long it keeps a model in memory after a call, as it writes times itself.
+    pub keep_alive: Option<String>,
+    /// OpenRouter only: its `provider` object.
+    pub routing: Option<Map<String, Value>>,
     /// How much of an answer is taken.
     pub bounds: Bounds,
 }
@@ -215,6 +274,7 @@ impl ProviderSettings {
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
+            wire: Wire::usual(kind, kind.default_base_url().unwrap_or_default()),
             base_url: kind.default_base_url().unwrap_or_default().to_owned(),
             api_key: None,
             key_variable: None,
@@ -222,10 +282,24 @@ impl ProviderSettings {
             extra_headers: Vec::new(),
             api_version: None,
             deployment: None,
-            request_timeout: Duration::from_secs(120),
+            max_concurrent_calls: if kind == Kind::Ollama { 1 } else { 16 },
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            queue_timeout: Duration::from_secs(120),
+            connect_timeout: Duration::from_secs(10),
+            // One on this machine first reads its weights.
+            first_event_timeout: Duration::from_secs(if kind == Kind::Ollama { 900 } else { 300 }),
+            idle_timeout: Duration::from_secs(120),
+            ca_file: None,
+            proxy: None,
+            insecure_http: false,
+            pauses: None,
             max_retries: 3,
             retry_backoff: Duration::from_millis(500),
             prompt_caching: true,
+            cache_ttl: CacheTtl::default(),
+            keep_alive: None,
+            routing: None,
             bounds: Bounds::default(),
         }
     }
@@ -238,7 +312,9 @@ impl fmt::Debug for ProviderSettings {
             .field("kind", &self.kind)
             .field("has_api_key", &self.api_key.is_some())
             .field("auth_method", &self.auth_method)
-            .field("request_timeout", &self.request_timeout)
+            .field("max_concurrent_calls", &self.max_concurrent_calls)
+            .field("first_event_timeout", &self.first_event_timeout)
+            .field("idle_timeout", &self.idle_timeout)
             .field("max_retries", &self.max_retries)
             .finish_non_exhaustive()
     }
@@ -276,40 +352,4 @@ fn endpoint(base: &Url, segments: &[&str]) -> Url {
         path.pop_if_empty().extend(segments);
     }
     url
-}
-
-/// The messages a model is shown. A message that says nothing (an answer cut short before its first word) is refused
-/// by some services and useless to all.
-fn visible(messages: &List<SharedMessage>) -> Vec<&Message> {
-    messages
-        .iter()
-        .map(|message| &**message)
-        .filter(|message| {
-            message.role == Role::Tool
-                || !message.content.is_empty()
-                || !message.tool_calls.is_empty()
-        })
-        .collect()
-}
-
-/// Roughly the bytes a request takes, so that a body is written without being moved.
-fn bytes_estimate(call: &ModelCall, messages: &[&Message]) -> usize {
-    const HEAD_BYTES: usize = 1024;
-    const PER_MESSAGE_BYTES: usize = 96;
-    const PER_TOOL_BYTES: usize = 96;
-    let bytes = |text: &str| text.len() + text.len() / 16;
-    let messages: usize =
-        messages.iter().map(|message| bytes(&message.content) + PER_MESSAGE_BYTES).sum();
-    let tools: usize = call.tools.iter().map(|tool| tool.text_bytes() + PER_TOOL_BYTES).sum();
-    HEAD_BYTES + bytes(&call.system) + tools + messages
-}
-
-/// A body that cannot be written. Only arguments or a tool's schema could do that, and none made from JSON does.
-fn unwritable(error: serde_json::Error) -> ProviderError {
-    ProviderError::Rejected(format!("the request could not be written: {error}"))
-}
-
-/// Where the last user message stands: what changes from turn to turn goes directly before it.
-fn last_user(messages: &[&Message]) -> Option<usize> {
-    messages.iter().rposition(|message| message.role == Role::User)
 }

@@ -1,6 +1,8 @@
 //! Keeps keys out of what people read.
 
 use nexus_core::redact::{REDACTED, redact_from};
+use nexus_core::visible;
+use reqwest::Url;
 
 use super::ProviderSettings;
 
@@ -23,8 +25,10 @@ pub(super) struct Secrets {
 impl Secrets {
     pub fn of(settings: &ProviderSettings) -> Self {
         let headers = settings.extra_headers.iter().map(|(_, value)| value);
-        let values = settings.api_key.iter().chain(headers);
-        let values = values.filter(|value| value.len() >= SECRET_BYTES_MIN).cloned().collect();
+        let proxy = settings.proxy.as_deref().and_then(|text| Url::parse(text).ok());
+        let proxy = proxy.and_then(|url| url.password().map(str::to_owned));
+        let values = settings.api_key.iter().chain(headers).cloned().chain(proxy);
+        let values = values.filter(|value| value.len() >= SECRET_BYTES_MIN).collect();
         let key_hint = match (&settings.key_variable, &settings.api_key) {
             (Some(variable), Some(_)) => {
                 format!("; the key is that of {variable}: mend it there and start again")
@@ -47,15 +51,16 @@ impl Secrets {
         self.values.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REDACTED))
     }
 
-    /// A provider's own words, fit for an error message: one line, bounded, and without anything that looks like a
-    /// key, whole or masked by the provider.
+    /// A provider's own words, fit for an error message: one line, bounded, with nothing that would steer a terminal,
+    /// and without anything that looks like a key, whole or masked by the provider.
     pub fn message(&self, text: &str) -> String {
         let text = redact_from(&self.redact(text), KEY_CHARS_MIN);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        match text.char_indices().nth(MESSAGE_CHARS_MAX) {
+        let shown = match text.char_indices().nth(MESSAGE_CHARS_MAX) {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text,
-        }
+        };
+        visible::line(&shown).into_owned()
     }
 }
 
@@ -71,6 +76,7 @@ mod tests {
                 ("x-team".to_owned(), "team-secret".to_owned()),
                 ("x".to_owned(), "a".to_owned()),
             ],
+            proxy: Some("http://me:word-to-pass@proxy".to_owned()),
             ..ProviderSettings::new(Kind::OpenAi)
         })
     }
@@ -81,6 +87,7 @@ mod tests {
             secrets().message("bad key 'key-of-mine' for team-secret"),
             "bad key '[redacted]' for [redacted]"
         );
+        assert_eq!(secrets().message("407 for me:word-to-pass"), "407 for me:[redacted]");
         assert_eq!(
             secrets().message("Incorrect: 'sk-abc***xyz'. See"),
             "Incorrect: '[redacted]'. See"
@@ -96,5 +103,6 @@ mod tests {
         );
         let long = secrets().message(&"é".repeat(MESSAGE_CHARS_MAX + 1));
         assert_eq!(long, format!("{}…", "é".repeat(MESSAGE_CHARS_MAX)));
+        assert_eq!(secrets().message("a \u{1b}[2J"), r"a \u{1b}[2J");
     }
 }

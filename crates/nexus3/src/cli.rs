@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exec::Approve;
 use crate::model::ModelArgs;
+use crate::models::ModelsArgs;
 use crate::rpc::RpcArgs;
 use crate::session::SessionArgs;
 
@@ -42,6 +43,11 @@ pub enum Command {
     Session(SessionArgs),
     /// Manage the weights of models that run in this program
     Model(ModelArgs),
+    /// List the models that agents can have, and what is known of them
+    ///
+    /// Needs no server: it reads the configuration and the table of models that is in the program. What a running server
+    /// has learned of windows since is in its method list_models.
+    Models(ModelsArgs),
     /// Check the store without changing it, and say what can be saved of a damaged one
     ///
     /// Exit code 0 when the store is whole or what can be read of it was written, 1 when it is damaged.

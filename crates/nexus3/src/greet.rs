@@ -41,7 +41,7 @@ pub async fn equip(wired: &Wired, models: &Path, signals: &mut Signals) -> bool 
 /// that was not answered is still a server.
 pub async fn greet(wired: &Wired) {
     if let Ok(model) = wired.engine.models.resolve(None) {
-        let (alias, provider) = (model.alias, model.provider_name);
+        let (alias, provider) = (model.alias.clone(), model.provider_name.clone());
         // Where nobody reads it the turn ends with the first word, and says so to nobody.
         let _ = say(format!("You to {alias} ({provider}): {GREETING}\n"));
     }
@@ -92,8 +92,8 @@ impl Printer {
             }
             Some(STREAM_EVENT) => {
                 let event: StreamEvent = serde_json::from_str(params)?;
-                if let Event::Usage { output_tokens, .. } = event.event {
-                    self.output_tokens += output_tokens;
+                if let Event::Usage(usage) = event.event {
+                    self.output_tokens += usage.output;
                 }
             }
             _ => {}

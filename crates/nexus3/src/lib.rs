@@ -11,6 +11,7 @@ mod home;
 mod input;
 mod logging;
 mod model;
+mod models;
 mod output;
 mod port;
 mod rpc;
@@ -66,6 +67,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
+        Some(Command::Models(args)) => on_runtime(models::run(args)),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Schema(args)) => schema(&args),
         Some(Command::Trust(args)) => trust(&args),

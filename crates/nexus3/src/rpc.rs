@@ -33,6 +33,7 @@ use nexus_protocol::settings::{GetAgentSummaries, GetAgentSummariesParams};
 use nexus_protocol::turn::{
     Cancel, CancelParams, RequestId, ResumeTurn, ResumeTurnParams, Send as SendMessage, SendParams,
 };
+use nexus_protocol::usage::{GetUsage, GetUsageParams, UsageBy};
 use serde_json::{Map, Value, json};
 
 use crate::input::read_all;
@@ -101,9 +102,21 @@ async fn execute<W: Write>(
             let params = CreateAgentTokenParams { agent_id: id };
             ask::<CreateAgentToken>(server, &Target::Server, params).await?
         }
-        RpcCommand::Messages { id, offset, limit } => {
-            let params = GetMessagesParams { offset, limit: limit.and_then(Bounded::new) };
+        RpcCommand::Messages { id, offset, limit, reasoning } => {
+            let limit = limit.and_then(Bounded::new);
+            let include_reasoning = reasoning.then_some(true);
+            let params = GetMessagesParams { offset, limit, include_reasoning };
             ask::<GetMessages>(server, &agent(id), params).await?
+        }
+        RpcCommand::Usage { id, tree, by, since } => {
+            let by = by.map(|by| match by.as_str() {
+                "model" => UsageBy::Model,
+                "day" => UsageBy::Day,
+                _ => UsageBy::Agent,
+            });
+            let tree = tree.then_some(true);
+            let params = GetUsageParams { agent_id: id, tree, by, since };
+            ask::<GetUsage>(server, &Target::Server, params).await?
         }
         RpcCommand::Compact { id, if_needed, timeout } => {
             let client = client(server, timeout.map(Duration::from_secs))?;

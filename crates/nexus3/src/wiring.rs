@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nexus_config::prompts::PromptFiles;
-use nexus_config::{BuiltIn, Config, Fallbacks, ModelCatalog};
+use nexus_config::{BuiltIn, Config, Fallbacks, ModelCatalog, said};
 use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
@@ -20,7 +20,7 @@ use nexus_models::tokenizer::Tokenizer;
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::{Dispatcher, Services};
-use nexus_store::{OpenError, SqliteStore};
+use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
 
@@ -95,18 +95,22 @@ pub async fn wire_on(
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
     let weights = Weights::of_built_in(home)?;
-    let catalog = Arc::new(catalog_with(&weights, home, config)?);
+    let store = Arc::new(store);
+    let remembered = Remembered::load(store.clone()).await?;
+    let catalog = catalog_with(&weights, home, config)?.with_learned(remembered.clone());
+    let catalog = Arc::new(catalog.with_pauses(remembered));
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
     let mut protected = protected(home);
     protected.extend(logs.agents_dir);
     let parts = Parts {
-        store: Arc::new(store),
+        store,
         models: catalog.clone(),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs: logs.agents,
         counter: Arc::new(Tokenizer),
+        intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         toolbox: toolbox(&protected, config, launcher),
     };
     let strength = sandbox::strength();
@@ -130,6 +134,7 @@ pub async fn wire_on(
             trigger_threshold: config.compaction.trigger_threshold,
             recent_preserve_ratio: config.compaction.recent_preserve_ratio,
         },
+        allow_urls: config.images.allow_urls,
         max_concurrent: config.server.max_concurrent,
         max_queued: config.server.max_queued,
         tree: config.server.tree,
@@ -164,7 +169,7 @@ fn catalog_with(weights: &Weights, home: &Path, config: &Config) -> anyhow::Resu
     let env = |name: &str| std::env::var(name).ok();
     let ollama = || ollama::find(env("OLLAMA_HOST").as_deref());
     let fallbacks = Fallbacks { ollama: &ollama, built_in: Some(built_in) };
-    Ok(ModelCatalog::new(config, Arc::new(env), fallbacks))
+    Ok(ModelCatalog::new(config, Arc::new(env), fallbacks).with_said(said::read(home)))
 }
 
 /// Whether the built-in model's weights are on disk, as of the last look: to find a model must not touch the disk.
@@ -234,7 +239,7 @@ fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -
     let text = |text: OsString| text.into_string().ok();
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-    let files = nexus_tools::file_tools(&launcher).into_iter();
+    let files = nexus_tools::file_tools(&launcher, config.images.side_max).into_iter();
     let commands = CommandSettings {
         launcher,
         strength: sandbox::strength(),

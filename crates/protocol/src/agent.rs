@@ -7,6 +7,7 @@ use crate::method;
 use crate::params::{Bounded, NoParams, NonBlank};
 use crate::shared::Shared;
 use crate::turn::RequestId;
+use crate::usage::{ReasoningChoice, UsageTotals};
 
 method! {
     /// Makes an agent. It is on disk when this answers, unless its name starts with `.` (temporary).
@@ -54,6 +55,9 @@ pub struct CreateAgentParams {
     pub allowed_write_paths: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// What is asked of the model's thinking; as the configuration has it when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<ReasoningChoice>,
     /// Replaces the layered system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
@@ -142,6 +146,8 @@ pub struct AgentEntry {
     pub write_paths: Option<Vec<String>>,
     /// `idle`, `running`, or `stored` (on disk, not in memory).
     pub status: String,
+    /// What its model calls used.
+    pub usage: UsageTotals,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::method;
 use crate::params::{Bounded, NoParams};
 use crate::turn::RequestId;
+use crate::usage::Usage;
 
 method! {
     /// Counts the tokens of the agent's context.
@@ -73,6 +74,9 @@ pub struct GetMessagesParams {
     /// Most messages to return, 200 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bounded<1, 2000>>,
+    /// Show what the model thought, too; false when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_reasoning: Option<bool>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -90,12 +94,40 @@ pub struct MessageEntry {
     /// `user`, `assistant`, `tool`, or `system` (a summary).
     pub role: String,
     pub content: String,
+    /// In a message in which nobody said anything: what the server told the model, as that it is to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// What the model thought, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCallEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// What stands beside the text, without its bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<AttachmentEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<MessageMeta>,
+}
+
+/// An image or a document of a message.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AttachmentEntry {
+    /// `image` or `file`.
+    pub r#type: String,
+    pub mime_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// In bytes, as models get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Of these bytes, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// In place of size and hash, where the model's service fetches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -103,6 +135,9 @@ pub struct ToolCallEntry {
     pub id: String,
     pub name: String,
     pub arguments: Value,
+    /// True when the answer ended in the middle of it; it was not run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -121,6 +156,24 @@ pub struct MessageMeta {
     /// On a summary: how many messages, from the first, it stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers: Option<u64>,
+    /// On what a model said: how it came to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<MadeEntry>,
+}
+
+/// How a model made a message.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MadeEntry {
+    pub provider: String,
+    /// The provider's own name for the model.
+    pub model: String,
+    /// As `send` says it.
+    pub stop_reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_details: Option<Value>,
+    pub usage: Usage,
+    /// Null where the price is not known.
+    pub cost_usd: Option<f64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

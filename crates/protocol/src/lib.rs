@@ -3,10 +3,12 @@
 
 pub mod agent;
 pub mod api;
+pub mod content;
 pub mod conversation;
 pub mod envelope;
 pub mod error;
 pub mod method;
+pub mod model;
 pub mod params;
 pub mod permission;
 pub mod server;
@@ -15,6 +17,7 @@ pub mod settings;
 pub mod shared;
 pub mod stream;
 pub mod turn;
+pub mod usage;
 
 pub use api::{AgentScopedApi, Api, CallError, Target};
 pub use envelope::{Id, Incoming, Request};

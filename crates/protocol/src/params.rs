@@ -252,6 +252,12 @@ impl Walk<'_> {
             Value::String(text) if schema["pattern"] == NON_BLANK_PATTERN && is_blank(text) => {
                 Some(bad(path, BLANK.into()))
             }
+            Value::String(text) => {
+                let words: Vec<&str> =
+                    schema["enum"].as_array()?.iter().filter_map(Value::as_str).collect();
+                let known = words.contains(&text.as_str());
+                (!known).then(|| bad(path, format!("must be one of {}", words.join(", "))))
+            }
             _ => None,
         }
     }
@@ -342,8 +348,14 @@ mod tests {
     #[test]
     fn the_message_names_the_parameter() {
         check::<SendParams>("{}", "Missing required parameter: content @/content");
-        check::<SendParams>(r#"{"content":5}"#, "content must be string, got: integer @/content");
-        check::<SendParams>(r#"{"content":null}"#, "content must be string, got: null @/content");
+        check::<SendParams>(
+            r#"{"content":5}"#,
+            "content must be string or array, got: integer @/content",
+        );
+        check::<SendParams>(
+            r#"{"content":null}"#,
+            "content must be string or array, got: null @/content",
+        );
         check::<SendParams>(r#"{"contnt":"x"}"#, "Unknown parameter: contnt @/contnt");
         check::<SendParams>(r#"{"content":"x","a/b":1}"#, "Unknown parameter: a/b @/a~1b");
         check::<SendParams>(
@@ -366,6 +378,26 @@ mod tests {
         check::<SendParams>(r#"{"content":""}"#, "content must not be blank @/content");
         check::<SendParams>(r#"{"content":" \n\u00a0"}"#, "content must not be blank @/content");
         check::<SendParams>(r#"{"content":" ."}"#, "ok");
+        check::<SendParams>(
+            r#"{"content":["x"]}"#,
+            "content.0 must be object, got: string @/content/0",
+        );
+        check::<SendParams>(
+            r#"{"content":[{"text":"x"}]}"#,
+            "Missing required parameter: type @/content/0/type",
+        );
+        check::<SendParams>(
+            r#"{"content":[{"type":"text","text":"x"},{"type":"audio"}]}"#,
+            "content.1.type must be one of text, image, file, resource, resource_link @/content/1/type",
+        );
+        check::<SendParams>(
+            r#"{"content":[{"type":"image","pth":"x"}]}"#,
+            "Unknown parameter: pth @/content/0/pth",
+        );
+        check::<SendParams>(
+            r#"{"content":[{"type":"image","data":"eA==","mimeType":"image/png"}]}"#,
+            "ok",
+        );
         check::<CreateAgentParams>(
             r#"{"initial_message":"\t"}"#,
             "initial_message must not be blank @/initial_message",

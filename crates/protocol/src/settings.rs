@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::NoParams;
+use crate::usage::{ReasoningChoice, UsageTotals};
 
 method! {
     /// Returns a short account of each agent the caller may see.
@@ -66,6 +67,8 @@ pub struct AgentSummary {
     pub halted_at_iteration_limit: bool,
     /// ISO 8601; null before the first turn.
     pub last_action_at: Option<String>,
+    /// What its model calls used.
+    pub usage: UsageTotals,
     /// Where they were asked for; absent for an agent that is not in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<SummaryTokens>,
@@ -113,7 +116,8 @@ pub struct SetSystemPromptResult {
 pub struct GetModelResult {
     pub model: String,
     pub provider: String,
-    pub reasoning: bool,
+    /// What is asked of its thinking.
+    pub reasoning: ReasoningChoice,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -121,6 +125,9 @@ pub struct GetModelResult {
 pub struct SetModelParams {
     /// An alias, or `provider/model-id`.
     pub model: String,
+    /// What is asked of its thinking; as the configuration has it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<ReasoningChoice>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

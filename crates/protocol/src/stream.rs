@@ -58,11 +58,32 @@ pub enum Event {
     ApprovalRequested {
         approval: crate::permission::ApprovalEntry,
     },
-    Usage {
-        input_tokens: u64,
-        output_tokens: u64,
-        cached_tokens: u64,
+    /// A piece of what the model thinks. It is no part of the answer.
+    Reasoning {
+        text: String,
     },
+    /// The model has thought.
+    ReasoningEnd {
+        /// Where the provider counts them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens: Option<u64>,
+    },
+    /// The model's provider lets the turn wait.
+    Waiting {
+        /// `rate_limit`, `overloaded` or `full`.
+        reason: String,
+        /// Where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
+    },
+    /// Another model takes over for the rest of the turn.
+    Fallback {
+        from: String,
+        to: String,
+        reason: String,
+    },
+    /// What one step used.
+    Usage(crate::usage::Usage),
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::content::Content;
 use crate::method;
-use crate::params::NonBlank;
+use crate::usage::Usage;
 
 method! {
     /// Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
@@ -37,8 +38,8 @@ pub enum RequestId {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendParams {
-    /// What is said; not blank.
-    pub content: NonBlank,
+    /// What is said: a text that is not blank, or parts, with at most 20 images and files among them.
+    pub content: Content,
     /// Names the turn for `cancel`; generated when absent. Refused while a turn of this name is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -52,6 +53,10 @@ pub struct SendParams {
     /// JSON Schema of the answer: `content` is then JSON that satisfies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<Map<String, Value>>,
+    /// The most tokens of one answer. One that is cut by it is answered as it is, with the stop reason `max_tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_output_tokens: Option<std::num::NonZeroU32>,
     /// Cancels the turn and answers -32000 when it takes longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -60,14 +65,15 @@ pub struct SendParams {
 
 impl SendParams {
     /// The message and nothing else.
-    pub fn new(content: NonBlank) -> Self {
+    pub fn new(content: impl Into<Content>) -> Self {
         Self {
-            content,
+            content: content.into(),
             request_id: None,
             source: None,
             source_agent_id: None,
             stream: None,
             response_schema: None,
+            max_output_tokens: None,
             timeout_ms: None,
         }
     }
@@ -98,6 +104,20 @@ pub struct SendResult {
     /// Present and true when the turn was cancelled; `content` is what had been generated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancelled: bool,
+    /// Why the model stopped: `end_turn`, `max_tokens`, `context_window`, `refusal`, `content_filter`, `empty`, `pause`; or
+    /// why the turn did: `iteration_limit`, `cancelled`. `other` when its provider gave a reason that is not known.
+    pub stop_reason: String,
+    /// What the provider says of that: a refusal's category and explanation, or in `raw` the word that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_details: Option<Value>,
+    /// All that the turn used.
+    pub usage: Usage,
+    /// What that costs; null where a price is not known.
+    pub cost_usd: Option<f64>,
+    /// The model that answered last.
+    pub model: String,
+    /// How often a model was asked, not counting answers that were thrown away.
+    pub steps: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -1,19 +1,27 @@
 //! The one place where errors of the domain learn their wire code.
 
+use std::time::Duration;
+
 use nexus_core::account::Exceeded;
 use nexus_core::approval::RespondError;
+use nexus_core::attach::AttachError;
 use nexus_core::authority::Denied;
 use nexus_core::lifecycle::{AccessError, CreateError};
 use nexus_core::provider::{ModelError, ProviderError};
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
+use nexus_core::spending::SpendingError;
 use nexus_core::store::{Holder, StoreError};
 use nexus_core::turn::TurnError;
 use nexus_protocol::RpcError;
+use nexus_protocol::params::BLANK;
 use serde_json::{Value, json};
 
 /// How long a caller should wait before it tries again when the server is full. Turns take seconds.
 const OVERLOAD_RETRY_MS: u64 = 1_000;
+
+/// Whose limit it was when it was the provider's: the turn had begun, so nobody repeats the call by itself.
+const UPSTREAM: &str = "upstream";
 
 /// The error that travels for an error of the domain. What only the log should know is logged here.
 pub fn wire(error: impl WireError) -> RpcError {
@@ -63,6 +71,16 @@ impl WireError for Exceeded {
     }
 }
 
+impl WireError for SpendingError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Unknown(id) => AccessError::Unknown(id.clone()).to_rpc(),
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
 impl WireError for CreateError {
     fn to_rpc(&self) -> RpcError {
         let at = |path: &str| RpcError::invalid_param(path, sentence(self));
@@ -86,9 +104,12 @@ impl WireError for CreateError {
 impl WireError for ModelError {
     fn to_rpc(&self) -> RpcError {
         let suggestions: &[&str] = match self {
+            Self::UnknownProvider { .. } => {
+                return RpcError::invalid_param("/provider", sentence(self));
+            }
             Self::NoneConfigured => &[
                 "Get the built-in model with: nexus3 model pull",
-                "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENROUTER_API_KEY and start the server again.",
+                "Set ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY or GEMINI_API_KEY and start the server again.",
                 "Or name a provider in config.json in the server's home, NEXUS3_HOME or ~/.nexus3 (docs/configuration.md).",
             ],
             Self::Unknown { .. } => &["Name one of the known models, or provider/model-id."],
@@ -105,10 +126,24 @@ impl WireError for ProviderError {
         tracing::warn!(error = %self, "a model call failed");
         match self {
             Self::RateLimited { retry_after, .. } => {
-                let wait = retry_after.map_or(OVERLOAD_RETRY_MS, |wait| wait.as_millis() as u64);
-                RpcError::rate_limited(sentence(self), "upstream", wait)
+                let wait = retry_after.map_or(OVERLOAD_RETRY_MS, milliseconds);
+                RpcError::rate_limited(sentence(self), UPSTREAM, wait)
             }
-            _ => RpcError::internal(sentence(self)),
+            Self::Crowded(_) => RpcError::rate_limited(sentence(self), UPSTREAM, OVERLOAD_RETRY_MS),
+            Self::Resting { retry_after, .. } => RpcError::unavailable(
+                "The provider is not asked for now",
+                sentence(self),
+                &["Try again after retry_after_ms, or use a model of another provider."],
+            )
+            .with("scope", json!(UPSTREAM))
+            .with("retry_after_ms", json!(milliseconds(*retry_after))),
+            Self::Credentials(_)
+            | Self::Rejected(_)
+            | Self::TooLong { .. }
+            | Self::Thoughts(_)
+            | Self::Unavailable(_)
+            | Self::Broken(_)
+            | Self::Timeout => RpcError::internal(sentence(self)),
         }
     }
 }
@@ -192,6 +227,23 @@ impl WireError for RespondError {
     }
 }
 
+impl WireError for AttachError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |at: &usize| RpcError::invalid_param(format!("/content/{at}"), sentence(self));
+        match self {
+            Self::Nothing => RpcError::invalid_param("/content", format!("content {BLANK}")),
+            Self::TooMany { .. } | Self::TooLarge { .. } => {
+                RpcError::invalid_param("/content", sentence(self))
+            }
+            Self::Refused { at: part, refusal } => at(part).with("rule", json!(refusal.rule())),
+            Self::NotTaken { at: part, .. }
+            | Self::Address { at: part, .. }
+            | Self::Input { at: part, .. } => at(part),
+            Self::Model(error) => error.to_rpc(),
+        }
+    }
+}
+
 impl WireError for TurnError {
     fn to_rpc(&self) -> RpcError {
         match self {
@@ -202,7 +254,10 @@ impl WireError for TurnError {
             Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Stopping => stopping(),
             Self::Timeout => RpcError::timeout(sentence(self)),
-            Self::ContextTooLong { .. } => RpcError::invalid_param("/content", sentence(self)),
+            Self::ContextTooLong { .. } | Self::Attached { .. } => {
+                RpcError::invalid_param("/content", sentence(self))
+            }
+            Self::Overflow { .. } => RpcError::internal(sentence(self)),
             Self::Model(error) => error.to_rpc(),
             Self::Provider(error) => error.to_rpc(),
             Self::Store(error) => error.to_rpc(),
@@ -236,9 +291,49 @@ fn stopping() -> RpcError {
     )
 }
 
+/// Rounded up: who waits for less finds nothing changed.
+fn milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 /// An error's own sentence, with a capital.
 fn sentence(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: ProviderError, code: i32, retry_after_ms: Option<u64>) {
+        let rpc = error.to_rpc();
+        assert_eq!((rpc.code, rpc.retry_after_ms()), (code, retry_after_ms), "{error}");
+        let scope = rpc.data.map(|data| data["scope"].clone());
+        assert_eq!(scope, retry_after_ms.map(|_| json!("upstream")), "{error}");
+    }
+
+    #[test]
+    fn errors_of_a_provider_have_their_codes() {
+        let text = || "m".to_owned();
+        let limited = |retry_after| ProviderError::RateLimited { message: text(), retry_after };
+        check(limited(Some(Duration::from_secs(7))), -32002, Some(7000));
+        check(limited(None), -32002, Some(OVERLOAD_RETRY_MS));
+        check(ProviderError::Crowded(text()), -32002, Some(OVERLOAD_RETRY_MS));
+        let retry_after = Duration::from_micros(14_000_001);
+        check(ProviderError::Resting { message: text(), retry_after }, -32001, Some(14_001));
+        for error in [
+            ProviderError::Credentials(text()),
+            ProviderError::Rejected(text()),
+            ProviderError::TooLong { message: text(), window: None },
+            ProviderError::Thoughts(text()),
+            ProviderError::Unavailable(text()),
+            ProviderError::Broken(text()),
+            ProviderError::Timeout,
+        ] {
+            check(error, -32603, None);
+        }
+    }
 }

@@ -17,6 +17,7 @@ pub mod transport;
 
 pub use direct::DirectAgentApi;
 pub use dispatcher::{Caller, Dispatcher, Reply, Target};
+pub use handlers::model_entry;
 
 use std::sync::{Arc, Mutex};
 

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::cx::Cx;
 use crate::handlers::approval_entry;
+use crate::handlers::usage::usage_entry;
 use crate::outbox::Lane;
 
 /// One open stream: `stream_start`, then what the sink is told, then `stream_end`.
@@ -98,11 +99,18 @@ impl EventSink for Sink {
             TurnEvent::ApprovalRequested(record) => {
                 self.put(Event::ApprovalRequested { approval: approval_entry(record.clone()) })
             }
-            TurnEvent::Usage(usage) => self.put(Event::Usage {
-                input_tokens: usage.input,
-                output_tokens: usage.output,
-                cached_tokens: usage.cached,
+            TurnEvent::Reasoning(piece) => self.put(Event::Reasoning { text: piece.into() }),
+            TurnEvent::ReasoningEnd { tokens } => self.put(Event::ReasoningEnd { tokens }),
+            TurnEvent::Waiting(waiting) => self.put(Event::Waiting {
+                reason: waiting.reason.into(),
+                wait_ms: waiting.wait.and_then(|wait| u64::try_from(wait.as_millis()).ok()),
             }),
+            TurnEvent::Fallback { from, to, reason } => self.put(Event::Fallback {
+                from: from.into(),
+                to: to.into(),
+                reason: reason.into(),
+            }),
+            TurnEvent::Usage(usage) => self.put(Event::Usage(usage_entry(&usage))),
         }
     }
 }

@@ -10,16 +10,20 @@ use nexus_core::store::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
+use super::blob::Bytes;
+use super::briefing::{self, BriefRow};
 use super::fault::Fault;
 use super::log::{self, History, Tail};
 use super::owner::{Owner, Whose};
-use super::record::{AgentRow, MessageRow, agent_id, micros, timestamp};
+use super::record::{AgentRow, MessageRow, agent_id, decode_bill, micros, timestamp};
 
 /// The messages of one append and what changes with them.
 pub(super) struct Step<'a> {
     pub(super) first_index: u64,
     pub(super) rows: &'a [MessageRow],
     pub(super) progress: Option<Progress>,
+    pub(super) bill: Option<&'a str>,
+    pub(super) brief: Option<&'a BriefRow>,
 }
 
 /// Appends to a conversation that this process holds. This is the path every turn takes, several times, so it writes no
@@ -33,16 +37,20 @@ pub(super) fn append(
     let log_id = held(db, me, lease)?;
     log::append(db, log_id, signed(step.first_index)?, step.rows)
         .map_err(|fault| fault.about(format!("agent {}", lease.agent.0)))?;
+    if let Some(brief) = step.brief {
+        briefing::put(db, log_id, brief)?;
+    }
     let Some(progress) = &step.progress else { return Ok(()) };
     db.prepare_cached(
         "UPDATE heads SET halted_at_iteration_limit = ?, last_iteration_count = ?,
-             should_shutdown = ?, updated_at = ? WHERE agent_id = ?",
+             should_shutdown = ?, updated_at = ?, bill = coalesce(?, bill) WHERE agent_id = ?",
     )?
     .execute(params![
         progress.halted_at_iteration_limit,
         progress.last_iteration_count,
         progress.should_shutdown,
         micros(Timestamp::now()),
+        step.bill,
         lease.agent.0
     ])?;
     Ok(())
@@ -155,8 +163,8 @@ pub(super) fn insert(
     db.prepare_cached(
         "INSERT INTO heads
              (agent_id, log_id, halted_at_iteration_limit, last_iteration_count,
-              should_shutdown, owner, fence, updated_at)
-         VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+              should_shutdown, owner, fence, updated_at, bill)
+         VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
         agent.0,
@@ -165,7 +173,8 @@ pub(super) fn insert(
         progress.should_shutdown,
         me.id()?,
         signed(fence.0)?,
-        micros(Timestamp::now())
+        micros(Timestamp::now()),
+        row.bill
     ])?;
     Ok(Lease { agent, fence })
 }
@@ -312,14 +321,15 @@ pub(super) fn read(db: &Connection, agent: AgentKey) -> Result<(AgentRecord, Win
     let Some(row) = rows.next()? else { return Err(StoreError::Ended.into()) };
     let log_id = row.get("log_id")?;
     let tail = log::tail(db, log_id)?;
-    let record = decode(row, tail)?;
+    let root = unsigned(log::root(db, log_id)?)?;
+    let record = AgentRecord { root, ..decode(row, tail)? };
     let window = History::of(db, log_id, tail.length)?
         .window(db)
         .map_err(|fault| fault.about(format!("agent {}", record.id)))?;
     Ok((record, window))
 }
 
-/// Some messages of an agent's history, fewer where it ends.
+/// Some messages of an agent's history, fewer where it ends, without the bytes of what is attached to them.
 pub(super) fn messages(
     db: &Connection,
     agent: AgentKey,
@@ -338,7 +348,7 @@ pub(super) fn messages(
     let first = i64::try_from(first).unwrap_or(i64::MAX).min(length);
     let end = first.saturating_add(limit.into()).min(length);
     History::of(db, log_id, length)?
-        .read_some(db, first..end, bytes_max)
+        .read_some(db, first..end, bytes_max, Bytes::Left)
         .map_err(|fault| fault.about(format!("agent {}", agent.0)))
 }
 
@@ -369,6 +379,9 @@ pub(super) fn decode(row: &Row<'_>, tail: Tail) -> Result<AgentRecord, Fault> {
             last_iteration_count: row.get("last_iteration_count")?,
             should_shutdown: row.get("should_shutdown")?,
         },
+        bill: decode_bill(row.get::<_, Option<String>>("bill")?.as_deref())
+            .map_err(|error| unfit("bill", error))?,
+        root: 0,
         message_count: unsigned(tail.length)?,
         last_action_at: tail.last_at.map(timestamp).transpose()?,
     })

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
 use super::agent::{SELECT_AGENT, signed, unsigned};
+use super::blob::Bytes;
 use super::fault::Fault;
 use super::log::{self, Tail};
 use super::open::{self, OpenError};
@@ -181,7 +182,8 @@ fn message(db: &Connection, log_id: i64, index: i64) -> Result<Option<SharedMess
         })
         .optional()?;
     let Some((role, at, content, extra)) = row else { return Ok(None) };
-    decode_message(&role, at, content, extra.as_deref()).map(Arc::new).map(Some)
+    let message = decode_message(db, &role, at, content, extra.as_deref(), Bytes::Read)?;
+    Ok(Some(Arc::new(message)))
 }
 
 /// The database that what can be read is written to.

@@ -2,17 +2,19 @@
 //! waits for the writer meanwhile, so the number of statements does not grow with it. Each function runs inside a transaction that its caller
 //! opened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use nexus_core::AgentId;
 use nexus_core::store::{Census, StoreError};
+use nexus_core::usage::Bill;
 use rusqlite::{Connection, named_params, params};
 
 use super::approval;
 use super::fault::Fault;
 use super::log;
 use super::owner::{Owner, Whose};
-use super::record::agent_id;
+use super::record::{agent_id, decode_bill};
+use super::spending;
 
 /// One agent of a family that ends.
 struct Member {
@@ -22,6 +24,9 @@ struct Member {
     owner: Option<String>,
     /// It was saved by name, so its session stays.
     kept: bool,
+    parent: Option<String>,
+    /// What it and those of its descendants used that are gone.
+    spent: Bill,
     depth: u32,
 }
 
@@ -35,6 +40,9 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
         approval::forget_temporary(db, me, id)?;
     }
     let (kept, gone): (Vec<&Member>, Vec<&Member>) = family.iter().partition(|it| it.kept);
+    for (heir, bill) in heirs(&family, &gone) {
+        spending::absorb(db, &heir, bill)?;
+    }
     set_aside(db, &kept)?;
     let names = list(family.iter().map(|member| member.name.as_str()))?;
     approval::forget(db, &names)?;
@@ -48,6 +56,27 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
         .execute([agents])?;
     log::remove_all(db, &list(gone.iter().map(|member| member.log_id))?)?;
     Ok(family.into_iter().map(|member| member.name).collect())
+}
+
+/// Who is left to say what each that goes has used: its nearest ancestor outside of the family.
+fn heirs(family: &[Member], gone: &[&Member]) -> BTreeMap<AgentId, Bill> {
+    let parents: HashMap<&str, Option<&str>> =
+        family.iter().map(|it| (it.name.as_str(), it.parent.as_deref())).collect();
+    let mut heirs: BTreeMap<AgentId, Bill> = BTreeMap::new();
+    for member in gone.iter().filter(|member| !member.spent.is_empty()) {
+        let mut heir = member.parent.as_deref();
+        // However the rows lie, nobody has more ancestors than the family has members.
+        for _ in 0..family.len() {
+            match heir.and_then(|heir| parents.get(heir)) {
+                Some(above) => heir = *above,
+                None => break,
+            }
+        }
+        if let Some(Ok(heir)) = heir.map(AgentId::parse) {
+            *heirs.entry(heir).or_default() += member.spent;
+        }
+    }
+    heirs
 }
 
 /// How many children `parent` has, and how large the tree of `root` is. Looks at no more than `most` agents for each.
@@ -83,16 +112,24 @@ pub(super) fn census(
 /// The agents and their descendants, as far as they are no saved sessions, parents first.
 fn members(db: &Connection, ids: &[AgentId]) -> Result<Vec<Member>, Fault> {
     let mut query = db.prepare_cached(
-        "WITH RECURSIVE family (id, name, kept, depth) AS (
-             SELECT a.id, value, a.kept, a.depth
+        "WITH RECURSIVE family (id, name, kept, depth, parent) AS (
+             SELECT a.id, value, a.kept, a.depth, a.parent
              FROM json_each(?) LEFT JOIN agents a ON a.name = value AND a.saved = 0
-             UNION SELECT a.id, a.name, a.kept, a.depth
+             UNION SELECT a.id, a.name, a.kept, a.depth, a.parent
              FROM family JOIN agents a ON a.parent = family.name AND a.saved = 0)
-         SELECT id, log_id, name, owner, kept, depth FROM family JOIN heads ON agent_id = id",
+         SELECT id, log_id, name, owner, kept, depth, parent, bill, ended_bill
+         FROM family JOIN heads ON agent_id = id",
     )?;
     let mut rows = query.query([list(ids.iter().map(AgentId::as_str))?])?;
     let mut family = Vec::new();
     while let Some(row) = rows.next()? {
+        let bill = |column| -> Result<Bill, Fault> {
+            match row.get_ref(column)?.as_str_or_null() {
+                Ok(text) => Ok(decode_bill(text)?),
+                Err(error) => Err(Fault::unfit(error.to_string())),
+            }
+        };
+        let spent = bill(7)? + bill(8)?;
         family.push(Member {
             agent: row.get(0)?,
             log_id: row.get(1)?,
@@ -100,6 +137,8 @@ fn members(db: &Connection, ids: &[AgentId]) -> Result<Vec<Member>, Fault> {
             owner: row.get(3)?,
             kept: row.get(4)?,
             depth: row.get(5)?,
+            parent: row.get(6)?,
+            spent,
         });
     }
     family.sort_by_key(|member| (member.depth, member.agent));

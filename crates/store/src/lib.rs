@@ -6,6 +6,8 @@
 mod agent;
 pub mod agent_logs;
 mod approval;
+mod blob;
+mod briefing;
 mod commits;
 mod doctor;
 mod family;
@@ -15,8 +17,10 @@ mod open;
 mod owner;
 mod readers;
 mod record;
+mod remembered;
 mod schema;
 mod session;
+mod spending;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -31,21 +35,26 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
+use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
-    SessionQuery, SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
+    SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
+    StoredAgent, StoredApproval,
 };
+use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use self::briefing::BriefRow;
 pub use self::commits::{Commits, Verdict};
 pub use self::doctor::{Checkup, DoctorError, Readable, examine};
 use self::fault::Fault;
 pub use self::open::OpenError;
 use self::owner::{Owner, SILENCE_MAX, VoidThrough};
 use self::readers::Readers;
-use self::record::{AgentRow, MessageRow, encode_settings};
+use self::record::{AgentRow, MessageRow, encode_bill, encode_settings};
+pub use self::remembered::Remembered;
 use self::writer::Writer;
 
 /// The store of one process. Dropping it without `close` is safe, as a `kill -9` is: what was answered is on disk, and
@@ -155,9 +164,16 @@ impl AgentStore for SqliteStore {
             Ok(rows) => rows,
             Err(fault) => return ready(Err(fault.into())).boxed(),
         };
+        let brief = match append.brief.as_deref().map(BriefRow::encode).transpose() {
+            Ok(brief) => brief,
+            Err(fault) => return ready(Err(fault.into())).boxed(),
+        };
+        let bill = append.bill.map(|bill| encode_bill(&bill));
         let (first_index, progress) = (append.first_index, append.progress);
         let write = self.writer.submit(move |db, me| {
-            agent::append(db, me, lease, &agent::Step { first_index, rows: &rows, progress })
+            let (bill, brief) = (bill.as_deref(), brief.as_ref());
+            let step = agent::Step { first_index, rows: &rows, progress, bill, brief };
+            agent::append(db, me, lease, &step)
         });
         write.boxed()
     }
@@ -172,6 +188,10 @@ impl AgentStore for SqliteStore {
             Err(fault) => return ready(Err(fault.into())).boxed(),
         };
         self.writer.submit(move |db, me| agent::update(db, me, lease, &settings)).boxed()
+    }
+
+    async fn briefing(&self, digest: u64) -> Result<Option<Brief>, StoreError> {
+        self.readers.read(move |db| briefing::find(db, digest)).await
     }
 
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError> {
@@ -201,6 +221,15 @@ impl AgentStore for SqliteStore {
         bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError> {
         self.readers.read(move |db| agent::messages(db, agent, first, limit, bytes_max)).await
+    }
+
+    async fn spending(&self, query: SpendingQuery) -> Result<Vec<Spent>, StoreError> {
+        self.readers.read(move |db| spending::report(db, &query)).await
+    }
+
+    async fn absorb(&self, heir: &AgentId, bill: Bill) -> Result<(), StoreError> {
+        let heir = heir.clone();
+        self.writer.submit(move |db, _| spending::absorb(db, &heir, bill)).await
     }
 
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {

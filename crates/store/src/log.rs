@@ -9,6 +9,8 @@ use nexus_core::store::Window;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::agent::unsigned;
+use super::blob::{self, Bytes};
+use super::briefing;
 use super::fault::Fault;
 use super::record::{MessageRow, decode_message, role_name};
 
@@ -63,7 +65,10 @@ pub(super) fn append(
             follows = true;
         }
         let (role, at, content, extra) = (row.role(), row.at(), row.content(), row.extra());
-        insert.execute(params![seq, log_id, index, role, at, content, extra])?;
+        insert.execute(params![seq, log_id, index, role, at, &*content, extra])?;
+        for blob in row.blobs() {
+            blob::put(db, log_id, index, blob)?;
+        }
     }
     Ok(())
 }
@@ -178,15 +183,16 @@ impl History {
         db: &Connection,
         wanted: Range<i64>,
     ) -> Result<Vec<SharedMessage>, Fault> {
-        self.read_some(db, wanted, usize::MAX)
+        self.read_some(db, wanted, usize::MAX, Bytes::Read)
     }
 
-    /// The same, up to the message with which they have `bytes_max` together.
+    /// The same, up to the message with which they have `bytes_max` of text together.
     pub(super) fn read_some(
         &self,
         db: &Connection,
         wanted: Range<i64>,
         bytes_max: usize,
+        attached: Bytes,
     ) -> Result<Vec<SharedMessage>, Fault> {
         let mut query = db.prepare_cached(
             "SELECT idx, role, at, content, extra FROM messages
@@ -203,8 +209,10 @@ impl History {
                         break;
                     }
                     let (role, extra): (String, Option<String>) = (row.get(1)?, row.get(4)?);
-                    let message = decode_message(&role, row.get(2)?, row.get(3)?, extra.as_deref())
-                        .map_err(|fault| fault.about(format!("message {index}")))?;
+                    let (at, content) = (row.get(2)?, row.get(3)?);
+                    let message =
+                        decode_message(db, &role, at, content, extra.as_deref(), attached)
+                            .map_err(|fault| fault.about(format!("message {index}")))?;
                     bytes += message.text_bytes();
                     messages.push(Arc::new(message));
                     index += 1;
@@ -223,19 +231,19 @@ impl History {
         Ok(messages)
     }
 
-    /// The end of the conversation, from what its last summary leaves standing.
+    /// The end of the conversation, from what its last summary leaves standing. What is attached to messages before that
+    /// summary no model sees any more, so it is left where it is.
     pub(super) fn window(&self, db: &Connection) -> Result<Window, Fault> {
-        let first = match self.last(db, Role::Summary, self.length)? {
-            None => 0,
-            Some(summary) => {
-                let covers =
-                    self.read(db, summary..summary + 1)?.first().and_then(|it| it.meta.covers);
-                let covers = covers.and_then(|covers| i64::try_from(covers).ok());
-                let covers = covers.unwrap_or(summary).min(summary);
-                self.last(db, Role::User, covers)?.unwrap_or(covers)
-            }
+        let Some(summary) = self.last(db, Role::Summary, self.length)? else {
+            return Ok(Window { first: 0, messages: self.whole(db)? });
         };
-        Ok(Window { first: unsigned(first)?, messages: self.read(db, first..self.length)? })
+        let covers = self.read(db, summary..summary + 1)?.first().and_then(|it| it.meta.covers);
+        let covers = covers.and_then(|covers| i64::try_from(covers).ok());
+        let covers = covers.unwrap_or(summary).min(summary);
+        let first = self.last(db, Role::User, covers)?.unwrap_or(covers);
+        let mut messages = self.read_some(db, first..summary, usize::MAX, Bytes::Left)?;
+        messages.extend(self.read(db, summary..self.length)?);
+        Ok(Window { first: unsigned(first)?, messages })
     }
 
     /// Where the last message of a role before `end` stands. Searched from the end, and only as far as it takes.
@@ -270,7 +278,39 @@ pub(super) fn fork(db: &Connection, new: i64, log_id: i64, length: i64) -> Resul
         db.prepare_cached("INSERT INTO forks (log_id, parent, length) VALUES (?, ?, ?)")?
             .execute(params![new, parent, length])?;
     }
+    briefing::copy(db, new, log_id)
+}
+
+/// Visits what the messages of a log itself say beside their text, of those since `since` that models made.
+pub(super) fn each_made(
+    db: &Connection,
+    log_id: i64,
+    since: i64,
+    mut visit: impl FnMut(i64, &str) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT at, extra FROM messages WHERE seq >= ? AND seq < ? AND log_id = ? AND at >= ?
+         AND role IN ('assistant', 'summary') AND extra IS NOT NULL ORDER BY seq",
+    )?;
+    for Range { start, end } in ranges(db, log_id, 0, i64::MAX)? {
+        let mut rows = query.query([start, end, log_id, since])?;
+        while let Some(row) = rows.next()? {
+            let extra =
+                row.get_ref(1)?.as_str().map_err(|error| Fault::unfit(error.to_string()))?;
+            visit(row.get(0)?, extra)?;
+        }
+    }
     Ok(())
+}
+
+/// The log in which a conversation began, with all its copies.
+pub(super) fn root(db: &Connection, log_id: i64) -> Result<i64, Fault> {
+    let mut query = db.prepare_cached("SELECT parent FROM forks WHERE log_id = ?")?;
+    let mut root = log_id;
+    while let Some(parent) = query.query_row([root], |row| row.get(0)).optional()? {
+        root = parent;
+    }
+    Ok(root)
 }
 
 /// Removes logs, given as a JSON list, whose sessions are gone. Those that share nothing with any other, which are nearly
@@ -300,7 +340,8 @@ pub(super) fn remove_all(db: &Connection, logs: &str) -> Result<(), Fault> {
          AND log_id NOT IN (SELECT value FROM json_each(?2))",
     )?
     .execute([logs, &shared])?;
-    Ok(())
+    blob::forget_all(db, logs, &shared)?;
+    briefing::forget(db, logs)
 }
 
 /// The ranges of the table, as a JSON list, in which all messages of these logs lie. Conversations that took turns lie in
@@ -335,6 +376,8 @@ pub(super) fn remove(db: &Connection, log_id: i64) -> Result<(), Fault> {
         }
         db.prepare_cached("DELETE FROM runs WHERE log_id = ? AND first >= ?")?
             .execute([log_id, kept])?;
+        blob::forget(db, log_id, kept)?;
+        briefing::forget(db, &format!("[{log_id}]"))?;
         if shared.is_some() {
             return Ok(());
         }

@@ -13,6 +13,7 @@ pub(super) const STEPS: &[&str] = &[
     ONE_PAGE_FOR_AN_APPEND,
     SETTINGS_AND_PAGES,
     SESSIONS_BY_MAKER,
+    BRIEFS_BILLS_BLOBS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -185,6 +186,54 @@ const SETTINGS_AND_PAGES: &str = r#"
 /// What an agent has saved is counted, whenever one saves something more.
 const SESSIONS_BY_MAKER: &str = "
     CREATE INDEX agents_by_maker ON agents (made_by) WHERE made_by IS NOT NULL;
+";
+
+/// - `briefings` are the core's `Brief`s by their digest; `briefed` says which logs have messages that were made with one.
+/// - `heads.bill` is what the agent's model calls used, `heads.ended_bill` what those of its descendants did that ended;
+///   nothing when null. In `heads`, because the step that ends a turn writes its row anyway.
+/// - `blobs` are bytes beside the text of messages, each once; `blob_uses` says which messages show them.
+/// - `windows` are the windows that providers were found to have, `lane_pauses` says until when one wants no calls.
+const BRIEFS_BILLS_BLOBS: &str = "
+    CREATE TABLE briefings (
+        digest INTEGER PRIMARY KEY,
+        system TEXT    NOT NULL,
+        tools  TEXT    NOT NULL,
+        source TEXT    NOT NULL,
+        anew   INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE briefed (
+        log_id INTEGER NOT NULL,
+        digest INTEGER NOT NULL,
+        PRIMARY KEY (log_id, digest)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX briefed_by_digest ON briefed (digest);
+
+    ALTER TABLE heads ADD COLUMN bill TEXT;
+    ALTER TABLE heads ADD COLUMN ended_bill TEXT;
+
+    CREATE TABLE blobs (
+        id    INTEGER PRIMARY KEY,
+        hash  BLOB NOT NULL UNIQUE,
+        bytes BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE blob_uses (
+        log_id  INTEGER NOT NULL,
+        idx     INTEGER NOT NULL,
+        blob_id INTEGER NOT NULL,
+        PRIMARY KEY (log_id, idx, blob_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX blob_uses_by_blob ON blob_uses (blob_id);
+
+    CREATE TABLE windows (
+        provider TEXT    NOT NULL,
+        model    TEXT    NOT NULL,
+        tokens   INTEGER NOT NULL,
+        PRIMARY KEY (provider, model)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE lane_pauses (
+        lane  TEXT    PRIMARY KEY,
+        until INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -103,7 +103,13 @@ impl Whole {
     }
 
     fn say(&self, db: &Connection, me: &Owner, lease: Lease) -> Result<(), Fault> {
-        let step = agent::Step { first_index: 0, rows: &self.messages, progress: None };
+        let step = agent::Step {
+            first_index: 0,
+            rows: &self.messages,
+            progress: None,
+            bill: None,
+            brief: None,
+        };
         agent::append(db, me, lease, &step)
     }
 }

@@ -1,6 +1,7 @@
 //! What this store has beside the contract that every store keeps (`tests/contract.rs`).
 
 mod approvals;
+mod blobs;
 mod costs;
 mod doctor;
 mod faults;
@@ -31,7 +32,7 @@ fn open(home: &TempDir) -> SqliteStore {
 async fn texts(store: &SqliteStore, name: &str) -> Vec<String> {
     let stored = store.acquire(&id(name)).await.unwrap().unwrap();
     assert_eq!(stored.record.message_count, stored.window.messages.len() as u64);
-    stored.window.messages.iter().map(|message| message.content.clone()).collect()
+    stored.window.messages.iter().map(|message| message.text().into_owned()).collect()
 }
 
 async fn names(store: &SqliteStore) -> Vec<String> {

@@ -15,15 +15,29 @@
 //! # }
 //! ```
 //!
-//! `POST …/chat/completions` is answered as OpenAI does, `POST …/messages` as Anthropic does; a [`Reply`] says what is
-//! answered without naming either.
+//! The path of a request chooses the [`Wire`]: `…/chat/completions` and `…/responses` are answered as OpenAI does,
+//! `…/messages` as Anthropic, `…/models/ID:streamGenerateContent` as Google, `…/api/chat` as Ollama. A [`Reply`] says what
+//! is answered without naming any. Requests that ask for no stream are answered with one document.
+//!
+//! It can refuse what the services refuse ([`ScriptedModel::strict`]), bill as their caches do
+//! ([`ScriptedModel::billing`]) and take only so many requests at a time ([`ScriptedModel::at_once`]). [`vendors`] has
+//! the vendors' own clients, by which it is believed.
 //!
 //! [`store`] has a store in memory for tests of what uses one, and the contract that every store keeps.
 
+mod billing;
+mod counter;
+mod prompt;
 mod reply;
+mod sending;
 mod server;
 pub mod store;
+mod strict;
+mod traffic;
+pub mod vendors;
 mod wire;
 
-pub use reply::{Gate, Reply};
+pub use billing::Bill;
+pub use reply::{Gate, Odd, Reply, StopSaid, ThoughtField};
 pub use server::{RecordedRequest, ScriptedModel};
+pub use wire::Wire;

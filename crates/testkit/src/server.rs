@@ -1,33 +1,32 @@
 //! The HTTP server behind [`ScriptedModel`].
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::pending;
-use futures_util::stream::{self, BoxStream, StreamExt};
-use http_body_util::{BodyExt, Either, Full, StreamBody};
-use hyper::body::{Frame as BodyFrame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::reply::{Answer, Reply, Step};
-use crate::wire::{self, Format, Frame};
-
-/// How long a test waits for something that is about to happen. Long, for a loaded machine; only a failing test sees it.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+use crate::billing::{Bill, Billing};
+use crate::counter::Counter;
+use crate::reply::{Answer, Reply, Usage};
+use crate::sending::{Asked, Body, Prepared, Sending, Serving};
+use crate::strict::Strictness;
+use crate::traffic::Traffic;
+use crate::wire::{self, Wire};
 
 /// A model server on a free port of 127.0.0.1. Dropping it closes every connection.
 ///
@@ -46,6 +45,8 @@ pub struct RecordedRequest {
     pub headers: HeaderMap,
     /// `Null` when it was not JSON.
     pub body: Value,
+    /// The body as it came, byte for byte.
+    pub bytes: Bytes,
 }
 
 impl ScriptedModel {
@@ -68,9 +69,14 @@ impl ScriptedModel {
         self
     }
 
-    /// The base URL for a provider of either kind.
+    /// The base URL for a provider, as OpenAI's and Anthropic's have it.
     pub fn url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.root())
+    }
+
+    /// The base URL without a version, as Ollama's and Google's have it.
+    pub fn root(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// Queues a reply. Replies are used first come, first served.
@@ -87,6 +93,65 @@ impl ScriptedModel {
     /// agents at once: such requests are not kept.
     pub fn set_script(&self, script: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
         *lock(&self.shared.script) = Some(Arc::new(script));
+    }
+
+    /// Answers requests for this path, by whatever method, with this document: what a service says of its models.
+    pub fn set_page(&self, path: impl Into<String>, page: Value) {
+        lock(&self.shared.pages).insert(path.into(), page);
+    }
+
+    /// The requests for such pages, oldest first. They are not counted with the others.
+    pub fn page_requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.shared.page_requests).clone()
+    }
+
+    /// Serves at most `n` requests at a time, each until the end of its answer. More are answered 429 with a time to
+    /// wait of one second, and use up no reply.
+    pub fn at_once(&self, n: usize) {
+        self.shared.traffic.at_once(n);
+    }
+
+    /// Answers the next `count` requests 429 with this `Retry-After`. They use up no reply.
+    pub fn storm(&self, count: usize, retry_after: impl Into<String>) {
+        self.shared.traffic.storm(count, retry_after.into());
+    }
+
+    /// Requests that were answered 429 by [`ScriptedModel::at_once`] or [`ScriptedModel::storm`].
+    pub fn refused(&self) -> usize {
+        self.shared.traffic.refused()
+    }
+
+    /// The most requests that were served at one time.
+    pub fn most_served(&self) -> usize {
+        self.shared.traffic.most_served()
+    }
+
+    /// From now on refuses with 400 what the real services refuse, in their words. Such requests use up no reply.
+    ///
+    /// On `messages` that is: no `max_tokens`; sampling parameters; a system message among the others; an answer last,
+    /// unless it paused; calls without results and results without calls; empty texts; more than four cache marks, or a
+    /// longer one after a shorter; thoughts that were not given out, or not after exactly these tools, this system text
+    /// and these blocks. On `chat`: a system message that is not the first, calls without results, and calls of this turn
+    /// without the `reasoning_content` that came with them. On `responses`: ids although nothing is stored, outputs
+    /// without calls, encrypted content that was not given out. On `generate_content`: the first call of a step without
+    /// its signature. On `ollama`: more than the window holds, if it may not be truncated.
+    pub fn strict(&self) {
+        self.shared.is_strict.store(true, Ordering::Relaxed);
+    }
+
+    /// What was refused by [`ScriptedModel::strict`], oldest first.
+    pub fn rejections(&self) -> Vec<String> {
+        self.shared.strictness.rejections()
+    }
+
+    /// From now on counts each request by its length, reports what a cache by the published rules would give instead of
+    /// the reply's own input, and adds it up.
+    pub fn billing(&self) {
+        self.shared.is_billing.store(true, Ordering::Relaxed);
+    }
+
+    pub fn bill(&self) -> Bill {
+        self.shared.billing.bill()
     }
 
     /// Every request so far, oldest first.
@@ -137,9 +202,14 @@ impl RecordedRequest {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// The wire it came by; `None` for a page.
+    pub fn wire(&self) -> Option<Wire> {
+        Wire::of_path(self.path.split('?').next().unwrap_or_default())
+    }
+
     /// The last user message; of several text blocks the last.
     pub fn last_user_text(&self) -> Option<&str> {
-        last_user_text(&self.body)
+        wire::last_user_text(&self.body)
     }
 }
 
@@ -152,8 +222,15 @@ struct Shared {
     recording: AtomicBool,
     requests: Mutex<Vec<RecordedRequest>>,
     request_count: Counter,
-    disconnects: Counter,
+    disconnects: Arc<Counter>,
     connections: Counter,
+    pages: Mutex<HashMap<String, Value>>,
+    page_requests: Mutex<Vec<RecordedRequest>>,
+    traffic: Arc<Traffic>,
+    is_strict: AtomicBool,
+    strictness: Strictness,
+    is_billing: AtomicBool,
+    billing: Billing,
 }
 
 impl Shared {
@@ -167,9 +244,44 @@ impl Shared {
             recording: AtomicBool::new(true),
             requests: Mutex::default(),
             request_count: Counter::default(),
-            disconnects: Counter::default(),
+            disconnects: Arc::default(),
             connections: Counter::default(),
+            pages: Mutex::default(),
+            page_requests: Mutex::default(),
+            traffic: Arc::default(),
+            is_strict: AtomicBool::new(false),
+            strictness: Strictness::default(),
+            is_billing: AtomicBool::new(false),
+            billing: Billing::default(),
         }
+    }
+
+    /// Whether the reply depends on more of a request than its script does.
+    fn looks_at_requests(&self) -> bool {
+        self.is_strict.load(Ordering::Relaxed) || self.is_billing.load(Ordering::Relaxed)
+    }
+
+    /// The answer to a request that the real service would refuse.
+    fn rejection(&self, wire: Wire, body: &Value) -> Option<Reply> {
+        if !self.is_strict.load(Ordering::Relaxed) {
+            return None;
+        }
+        let rejection = self.strictness.check(wire, body)?;
+        let refusal = Reply::status(400).message(rejection.message);
+        Some(match rejection.code {
+            Some(code) => refusal.code(code),
+            None => refusal,
+        })
+    }
+
+    /// Keeps what later requests are held against, and says what this one used if it is billed.
+    fn note(&self, wire: Wire, body: &Value, reply: &Reply) -> Option<Usage> {
+        if self.is_strict.load(Ordering::Relaxed) {
+            self.strictness.remember(wire, body, reply, &wire::content_of(reply));
+        }
+        let is_answer = matches!(reply.answer, Answer::Stream(_) | Answer::Echo);
+        let is_billed = is_answer && self.is_billing.load(Ordering::Relaxed);
+        is_billed.then(|| self.billing.count(wire, body, reply.usage))
     }
 
     fn next_reply(&self) -> (Arc<Prepared>, Option<Script>) {
@@ -179,47 +291,6 @@ impl Shared {
         }
     }
 }
-
-/// A reply with what was encoded for it, so that a default reply is encoded once.
-struct Prepared {
-    reply: Reply,
-    frames: [OnceLock<Arc<[Frame]>>; 2],
-    whole: [OnceLock<Bytes>; 2],
-}
-
-impl Prepared {
-    fn new(reply: Reply) -> Self {
-        Self { reply, frames: Default::default(), whole: Default::default() }
-    }
-
-    fn frames(&self, format: Format, said: &str) -> Arc<[Frame]> {
-        let encode = || wire::frames(&self.reply, format, said).into();
-        match self.reply.answer {
-            Answer::Echo => encode(),
-            _ => self.frames[format as usize].get_or_init(encode).clone(),
-        }
-    }
-
-    /// The complete body of a text in one piece, with which nothing happens that takes time.
-    fn whole(&self, format: Format) -> Option<Bytes> {
-        let Reply {
-            answer: Answer::Stream(steps),
-            gate: None,
-            chunk_delay: None,
-            piece_bytes: None,
-            ..
-        } = &self.reply
-        else {
-            return None;
-        };
-        let [Step::Text(_)] = steps.as_slice() else { return None };
-        let join =
-            || self.frames(format, "").iter().filter_map(Frame::bytes).flatten().copied().collect();
-        Some(self.whole[format as usize].get_or_init(join).clone())
-    }
-}
-
-type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<BodyFrame<Bytes>>>>>;
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     // Dropped with this task, and every connection with it.
@@ -247,166 +318,169 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
 
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let format = Format::of_path(head.uri.path());
-    let (Some(format), Method::POST) = (format, head.method) else {
+    let page = lock(&shared.pages).get(head.uri.path()).cloned();
+    if let Some(page) = page {
+        let asked = Heard::read(body).await.recorded(head);
+        lock(&shared.page_requests).push(asked);
+        return plain(StatusCode::OK, page.to_string());
+    }
+    let (Some(wire), &Method::POST) = (Wire::of_path(head.uri.path()), &head.method) else {
         return plain(StatusCode::NOT_FOUND, "the scripted model has no such endpoint".to_owned());
     };
-    let (mut prepared, script) = shared.next_reply();
-    let recording = shared.recording.load(Ordering::Relaxed) && script.is_none();
-    let mut guard = DisconnectGuard { shared: shared.clone(), armed: true };
-
-    let parsed = if recording || script.is_some() || matches!(prepared.reply.answer, Answer::Echo) {
-        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or(Value::Null)
-    } else {
-        discard(body).await;
-        Value::Null
+    let mut serving = match shared.traffic.enter() {
+        Ok(place) => Serving::new(place, shared.disconnects.clone()),
+        Err(retry_after) => {
+            let refusal =
+                Reply::status(429).message("Rate limit reached.").retry_after(retry_after);
+            return turned_away(shared, head, Heard::read(body).await, &refusal, wire);
+        }
     };
-    let usage_asked = !recording || parsed["stream_options"]["include_usage"] == true;
-    let said = last_user_text(&parsed).unwrap_or_default().to_owned();
-    if let Some(script) = script {
-        prepared = Arc::new(Prepared::new(script(&parsed)));
+    if !shared.looks_at_requests() {
+        let (prepared, script) = shared.next_reply();
+        let recording = shared.recording.load(Ordering::Relaxed) && script.is_none();
+        let is_echo = matches!(prepared.reply.answer, Answer::Echo);
+        let heard = match recording || script.is_some() || is_echo {
+            true => Heard::read(body).await,
+            false => Heard::nothing_of(body).await,
+        };
+        return served(shared, Exchange { wire, head, heard, prepared, script, serving }).await;
     }
+    let heard = Heard::read(body).await;
+    if let Some(refusal) = shared.rejection(wire, &heard.value) {
+        serving.ends();
+        return turned_away(shared, head, heard, &refusal, wire);
+    }
+    let (prepared, script) = shared.next_reply();
+    served(shared, Exchange { wire, head, heard, prepared, script, serving }).await
+}
+
+/// A request that was taken, and what it is answered with.
+struct Exchange {
+    wire: Wire,
+    head: Parts,
+    heard: Heard,
+    prepared: Arc<Prepared>,
+    /// Makes the reply instead, from the request.
+    script: Option<Script>,
+    serving: Serving,
+}
+
+async fn served(shared: &Arc<Shared>, exchange: Exchange) -> Response<Body> {
+    let Exchange { wire, head, heard, mut prepared, script, mut serving } = exchange;
+    let recording = shared.recording.load(Ordering::Relaxed) && script.is_none();
+    let asked = &heard.value;
+    let usage_asked = !recording || asked["stream_options"]["include_usage"] == true;
+    let said = wire::last_user_text(asked).unwrap_or_default().to_owned();
+    if let Some(script) = script {
+        prepared = Arc::new(Prepared::new(script(asked)));
+    }
+    let is_document = prepared.reply.is_document || wire.wants_document(head.uri.path(), asked);
+    let usage = shared.note(wire, asked, &prepared.reply);
     if recording {
-        let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-        lock(&shared.requests).push(RecordedRequest { path, headers: head.headers, body: parsed });
+        lock(&shared.requests).push(heard.recorded(head));
     }
     shared.request_count.add();
 
     if let Some(gate) = &prepared.reply.gate {
         gate.opened().await;
     }
-    if !recording && let Some(whole) = prepared.whole(format) {
-        guard.armed = false;
-        return event_stream(Either::Left(Full::new(whole)));
+    let is_usual = !recording && !is_document && usage.is_none();
+    let whole = if is_usual { prepared.whole(wire) } else { None };
+    if let Some(whole) = whole {
+        serving.ends();
+        return success(&prepared.reply, wire.stream_type(), wire, Either::Left(Full::new(whole)));
     }
     match &prepared.reply.answer {
         Answer::Hang => pending().await,
-        Answer::Status { status, body, retry_after } => {
-            guard.armed = false;
-            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response = plain(status, wire::error_body(body, status.as_u16(), format));
-            if let Some(value) =
-                retry_after.as_ref().and_then(|value| HeaderValue::from_str(value).ok())
-            {
-                response.headers_mut().insert(RETRY_AFTER, value);
-            }
-            response
+        Answer::Status { .. } => {
+            serving.ends();
+            http_error(&prepared.reply, wire)
         }
         Answer::Stream(_) | Answer::Echo | Answer::Raw(_) => {
-            let frames = prepared.frames(format, &said);
-            let sending =
-                Sending { frames, next: 0, usage_asked, delay: prepared.reply.chunk_delay, guard };
-            event_stream(Either::Right(StreamBody::new(stream::unfold(sending, send_next).boxed())))
+            let frames = prepared.frames(&Asked { wire, said: &said, is_document, usage });
+            let delay = prepared.reply.chunk_delay;
+            let body = Sending { frames, usage_asked, delay, serving }.body();
+            let media_type = if is_document { "application/json" } else { wire.stream_type() };
+            success(&prepared.reply, media_type, wire, body)
         }
     }
 }
 
-/// A body on its way to a client.
-struct Sending {
-    frames: Arc<[Frame]>,
-    next: usize,
-    usage_asked: bool,
-    delay: Option<Duration>,
-    guard: DisconnectGuard,
+/// Answers a request that uses up no reply.
+fn turned_away(
+    shared: &Shared,
+    head: Parts,
+    heard: Heard,
+    refusal: &Reply,
+    wire: Wire,
+) -> Response<Body> {
+    if shared.recording.load(Ordering::Relaxed) {
+        lock(&shared.requests).push(heard.recorded(head));
+    }
+    shared.request_count.add();
+    http_error(refusal, wire)
 }
 
-async fn send_next(mut sending: Sending) -> Option<(io::Result<BodyFrame<Bytes>>, Sending)> {
-    loop {
-        let frame = sending.frames.get(sending.next)?.clone();
-        sending.next += 1;
-        match frame {
-            Frame::UsageIfAsked(_) if !sending.usage_asked => {}
-            Frame::Bytes(bytes) | Frame::UsageIfAsked(bytes) => {
-                if let Some(delay) = sending.delay {
-                    tokio::time::sleep(delay).await;
-                }
-                // The client may hang up as soon as it has the last event.
-                sending.guard.armed = sending.next < sending.frames.len();
-                return Some((Ok(BodyFrame::data(bytes)), sending));
-            }
-            Frame::Wait(gate) => gate.opened().await,
-            Frame::Hang => pending().await,
-            Frame::Cut => {
-                // What was sent so far is flushed while this body has nothing to give; only then is the error raised.
-                tokio::task::yield_now().await;
-                sending.guard.armed = false;
-                return Some((Err(io::Error::from(io::ErrorKind::ConnectionAborted)), sending));
-            }
-        }
+/// The body of a request.
+struct Heard {
+    bytes: Bytes,
+    /// `Null` when it is not JSON.
+    value: Value,
+}
+
+impl Heard {
+    async fn read(body: Incoming) -> Self {
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Self { bytes, value }
+    }
+
+    /// Reads to the end all the same, so that the connection can be used again.
+    async fn nothing_of(mut body: Incoming) -> Self {
+        while let Some(Ok(_)) = body.frame().await {}
+        Self { bytes: Bytes::new(), value: Value::Null }
+    }
+
+    fn recorded(self, head: Parts) -> RecordedRequest {
+        let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        RecordedRequest { path, headers: head.headers, body: self.value, bytes: self.bytes }
     }
 }
 
-/// Counts a reply that was dropped before its end: hyper drops it when the client closes the connection.
-struct DisconnectGuard {
-    shared: Arc<Shared>,
-    armed: bool,
-}
-
-impl Drop for DisconnectGuard {
-    fn drop(&mut self) {
-        if self.armed {
-            self.shared.disconnects.add();
-        }
-    }
-}
-
-/// A number that tests can wait for.
-#[derive(Default)]
-struct Counter {
-    count: AtomicUsize,
-    changed: Notify,
-}
-
-impl Counter {
-    fn add(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.changed.notify_waiters();
-    }
-
-    fn get(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    async fn reach(&self, n: usize, what: &str) {
-        let reached = async {
-            loop {
-                let changed = self.changed.notified();
-                if self.get() >= n {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        if tokio::time::timeout(WAIT_MAX, reached).await.is_err() {
-            panic!("the scripted model saw {} {what}, not {n}", self.get());
-        }
-    }
-}
-
-/// Reads to the end, so that the connection can be used again.
-async fn discard(mut body: Incoming) {
-    while let Some(Ok(_)) = body.frame().await {}
-}
-
-fn last_user_text(body: &Value) -> Option<&str> {
-    let messages = body["messages"].as_array()?;
-    // Anthropic sends tool results as user messages; those hold no text of a user.
-    messages.iter().rev().filter(|message| message["role"] == "user").find_map(|message| {
-        match &message["content"] {
-            Value::String(text) => Some(text.as_str()),
-            Value::Array(blocks) => blocks.iter().rev().find_map(|block| block["text"].as_str()),
-            _ => None,
-        }
-    })
-}
-
-fn event_stream(body: Body) -> Response<Body> {
+fn success(reply: &Reply, media_type: &'static str, wire: Wire, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    add_headers(&mut response, reply, wire);
     response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+}
+
+fn http_error(reply: &Reply, wire: Wire) -> Response<Body> {
+    let Answer::Status { status, body } = &reply.answer else {
+        panic!("{:?} is no HTTP error", reply.answer);
+    };
+    let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let wait = reply.retry_after.as_deref();
+    let mut response = plain(status, wire::error_body(body, status.as_u16(), wait, wire));
+    let value = wait.filter(|wait| wire::waits_in_header(wire, wait));
+    if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+        response.headers_mut().insert(RETRY_AFTER, value);
+    }
+    add_headers(&mut response, reply, wire);
     response
+}
+
+fn add_headers(response: &mut Response<Body>, reply: &Reply, wire: Wire) {
+    let headers = response.headers_mut();
+    if let Some(name) = wire.request_id_header() {
+        headers.insert(name, HeaderValue::from_static("req_scripted"));
+    }
+    for (name, value) in &reply.headers {
+        let (Ok(known), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
+        else {
+            panic!("{name}: {value} is no header");
+        };
+        headers.insert(known, value);
+    }
 }
 
 fn plain(status: StatusCode, body: String) -> Response<Body> {

@@ -37,6 +37,7 @@ impl TypedTool for Create {
     const DESCRIPTION: &'static str = "Create a child agent; then give it work with nexus_send.";
     const CLASS: ToolClass = ToolClass::Agents;
     type Args = CreateArgs;
+    type Output = String;
 
     fn needs(&self, _: &CreateArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
@@ -71,6 +72,7 @@ impl TypedTool for Send {
     const DESCRIPTION: &'static str = "Message a child (or your parent) and return its answer. Several calls at once run in parallel.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = SendArgs;
+    type Output = String;
 
     fn needs(&self, args: &SendArgs) -> Result<Vec<Need>, String> {
         // As for every other caller that has nothing to say.
@@ -107,6 +109,7 @@ impl TypedTool for Status {
     const DESCRIPTION: &'static str = "Show whether a child is running and what it said last.";
     const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
+    type Output = String;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
@@ -117,7 +120,7 @@ impl TypedTool for Status {
         let now = child.snapshot();
         let mut history = now.conversation.history_from(0).rev();
         let said = history.find(|message| message.role == Role::Assistant);
-        let last = said.map_or("nothing", |message| &message.content);
+        let last = said.map_or("nothing".into(), |message| message.text());
         let running = if now.turns.is_empty() { "idle" } else { "running" };
         Ok(format!("{running}, {} messages; last said: {last}", now.conversation.len()))
     }
@@ -131,6 +134,7 @@ impl TypedTool for Cancel {
     const DESCRIPTION: &'static str = "Cancel what a child is doing.";
     const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
+    type Output = String;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])
@@ -150,6 +154,7 @@ impl TypedTool for Destroy {
     const DESCRIPTION: &'static str = "Destroy a child and its descendants for good.";
     const CLASS: ToolClass = ToolClass::Agents;
     type Args = ChildArgs;
+    type Output = String;
 
     fn needs(&self, _: &ChildArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::ManageAgents])

@@ -23,6 +23,7 @@ impl FileTool for CopyFile {
     const DESCRIPTION: &'static str = "Copy a file.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = FromTo;
+    type Output = String;
 
     fn needs(args: &FromTo) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.from.clone()), Need::Write(args.to.clone())])
@@ -43,6 +44,7 @@ impl FileTool for Rename {
     const DESCRIPTION: &'static str = "Move a file or directory.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = FromTo;
+    type Output = String;
 
     fn needs(args: &FromTo) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.from.clone()), Need::Write(args.to.clone())])
@@ -75,6 +77,7 @@ impl FileTool for Mkdir {
     const DESCRIPTION: &'static str = "Make a directory.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = MkdirArgs;
+    type Output = String;
 
     fn needs(args: &MkdirArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])

@@ -76,6 +76,7 @@ impl TypedTool for Exec {
     const DESCRIPTION: &'static str = "Run a program without a shell.";
     const CLASS: ToolClass = ToolClass::Command;
     type Args = ExecArgs;
+    type Output = String;
 
     fn needs(&self, args: &ExecArgs) -> Result<Vec<Need>, String> {
         match args.argv.first() {
@@ -107,6 +108,7 @@ impl TypedTool for BashSafe {
         "Run one simple command: no pipes, globs, variables or redirections.";
     const CLASS: ToolClass = ToolClass::Command;
     type Args = LineArgs;
+    type Output = String;
 
     fn needs(&self, args: &LineArgs) -> Result<Vec<Need>, String> {
         words::split(&args.command)?;
@@ -135,6 +137,7 @@ impl TypedTool for Shell {
     const DESCRIPTION: &'static str = "Run a shell script.";
     const CLASS: ToolClass = ToolClass::Command;
     type Args = ScriptArgs;
+    type Output = String;
 
     fn needs(&self, _: &ScriptArgs) -> Result<Vec<Need>, String> {
         Ok(needs(None))
@@ -162,6 +165,7 @@ impl TypedTool for RunPython {
     const DESCRIPTION: &'static str = "Run Python 3 code; print what you want to see.";
     const CLASS: ToolClass = ToolClass::Command;
     type Args = PythonArgs;
+    type Output = String;
 
     fn needs(&self, _: &PythonArgs) -> Result<Vec<Need>, String> {
         Ok(needs(None))
@@ -191,6 +195,7 @@ impl TypedTool for Sleep {
     const DESCRIPTION: &'static str = "Wait.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = SleepArgs;
+    type Output = String;
 
     fn needs(&self, args: &SleepArgs) -> Result<Vec<Need>, String> {
         self.duration(args).map(|_| Vec::new())

@@ -26,6 +26,7 @@ impl FileTool for WriteFile {
     const DESCRIPTION: &'static str = "Create or replace a file.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = WriteFileArgs;
+    type Output = String;
 
     fn needs(args: &WriteFileArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])
@@ -57,6 +58,7 @@ impl FileTool for AppendFile {
     const DESCRIPTION: &'static str = "Append to a file.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = AppendFileArgs;
+    type Output = String;
 
     fn needs(args: &AppendFileArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])
@@ -94,6 +96,7 @@ impl FileTool for EditFile {
     const DESCRIPTION: &'static str = "Replace text that occurs exactly once, unless replace_all.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = EditFileArgs;
+    type Output = String;
 
     fn needs(args: &EditFileArgs) -> Result<Vec<Need>, String> {
         match args.old_string.as_str() {
@@ -145,6 +148,7 @@ impl FileTool for EditLines {
         "Replace lines start to end (from 1). end = start-1 inserts before start.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = EditLinesArgs;
+    type Output = String;
 
     fn needs(args: &EditLinesArgs) -> Result<Vec<Need>, String> {
         match args.start >= 1 && args.end.saturating_add(1) >= args.start {
@@ -203,6 +207,7 @@ impl FileTool for RegexReplace {
     const DESCRIPTION: &'static str = "Replace matches of a regex; ${1} is a group.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = RegexReplaceArgs;
+    type Output = String;
 
     fn needs(args: &RegexReplaceArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])
@@ -210,7 +215,7 @@ impl FileTool for RegexReplace {
 
     fn run(args: RegexReplaceArgs, files: &Files) -> Result<String, String> {
         edit(files, &args.path, |text| {
-            let done = files.apart(&Work::Replace(Replace {
+            let done: Done = files.apart(&Work::Replace(Replace {
                 pattern: args.pattern.clone(),
                 replacement: text.adapt(&args.replacement),
                 limit: args.count.filter(|count| *count > 0).unwrap_or(usize::MAX),

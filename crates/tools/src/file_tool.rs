@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use nexus_core::permission::ToolClass;
-use nexus_core::tool::{Invocation, Need, Tool};
+use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -19,19 +19,21 @@ pub(super) trait FileTool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     const CLASS: ToolClass;
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
+    type Output: Into<ToolOutput> + Send + 'static;
 
     fn needs(args: &Self::Args) -> Result<Vec<Need>, String>;
 
     /// Blocks. Every path goes through `files`.
-    fn run(args: Self::Args, files: &Files) -> Result<String, String>;
+    fn run(args: Self::Args, files: &Files) -> Result<Self::Output, String>;
 }
 
-pub(super) fn file_tool<T: FileTool>(launcher: &Launcher) -> Arc<dyn Tool> {
-    tool(OnThread::<T> { launcher: launcher.clone(), tool: PhantomData })
+pub(super) fn file_tool<T: FileTool>(launcher: &Launcher, image_side_max: u32) -> Arc<dyn Tool> {
+    tool(OnThread::<T> { launcher: launcher.clone(), image_side_max, tool: PhantomData })
 }
 
 struct OnThread<T> {
     launcher: Launcher,
+    image_side_max: u32,
     tool: PhantomData<T>,
 }
 
@@ -41,31 +43,42 @@ impl<T: FileTool> TypedTool for OnThread<T> {
     const DESCRIPTION: &'static str = T::DESCRIPTION;
     const CLASS: ToolClass = T::CLASS;
     type Args = T::Args;
+    type Output = T::Output;
 
     fn needs(&self, args: &T::Args) -> Result<Vec<Need>, String> {
         T::needs(args)
     }
 
-    async fn run(&self, args: T::Args, call: Invocation) -> Result<String, String> {
-        let stop = StopOnDrop::default();
-        let (access, stopped, launcher) = (call.access, stop.0.clone(), self.launcher.clone());
+    async fn run(&self, args: T::Args, call: Invocation) -> Result<T::Output, String> {
+        let (access, launcher, side_max) =
+            (call.access, self.launcher.clone(), self.image_side_max);
         // To look where blocked paths lead touches the disk too.
-        let mut work = tokio::task::spawn_blocking(move || {
-            T::run(args, &Files::new(access, stopped, launcher))
-        });
-        let done = tokio::select! {
-            biased;
-            done = &mut work => done,
-            () = call.cancel.cancelled() => {
-                drop(stop);
-                work.await
-            }
-        };
-        done.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err("the server is stopping".into()),
-        })
+        let work = move |stop| T::run(args, &Files::new(access, stop, launcher, side_max));
+        on_thread(work, call.cancel.cancelled()).await
     }
+}
+
+/// Runs `work`, which blocks, on a thread of its own. It is told to end when `cancelled` says so, and when nobody waits
+/// for it any more.
+pub(super) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce(Arc<AtomicBool>) -> Result<T, String> + Send + 'static,
+    cancelled: impl Future<Output = ()>,
+) -> Result<T, String> {
+    let stop = StopOnDrop::default();
+    let stopped = stop.0.clone();
+    let mut work = tokio::task::spawn_blocking(move || work(stopped));
+    let done = tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = cancelled => {
+            drop(stop);
+            work.await
+        }
+    };
+    done.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Err("the server is stopping".into()),
+    })
 }
 
 /// A thread cannot be ended from outside. When the call is cancelled, and also when its future is dropped, this tells it

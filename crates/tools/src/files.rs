@@ -25,8 +25,9 @@ use nexus_core::paths;
 use nexus_core::tool::Access;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use serde::de::DeserializeOwned;
 
-use super::apart::{Done, Work};
+use super::apart::Work;
 use super::sandbox::Launcher;
 
 /// Largest file that is read as a whole. Tools hold it in memory, several at once; longer files are logs and data,
@@ -43,6 +44,7 @@ pub(super) struct Files {
     blocked: Vec<PathBuf>,
     stop: Arc<AtomicBool>,
     launcher: Launcher,
+    image_side_max: u32,
 }
 
 /// Where a path leads.
@@ -70,10 +72,15 @@ pub(super) struct Directory {
 
 impl Files {
     /// `stop` ends long work: it is set when nobody waits for the result any more.
-    pub fn new(access: Access, stop: Arc<AtomicBool>, launcher: Launcher) -> Self {
+    pub fn new(
+        access: Access,
+        stop: Arc<AtomicBool>,
+        launcher: Launcher,
+        image_side_max: u32,
+    ) -> Self {
         let written = access.permissions.blocked.iter();
         let blocked = written.flat_map(|path| [path.clone(), real_place(path)]).collect();
-        Self { access, blocked, stop, launcher }
+        Self { access, blocked, stop, launcher, image_side_max }
     }
 
     pub fn stopped(&self) -> bool {
@@ -86,8 +93,13 @@ impl Files {
     }
 
     /// Does the work in a process of its own, which ends with this call.
-    pub fn apart(&self, work: &Work) -> Result<Done, String> {
+    pub fn apart<T: DeserializeOwned>(&self, work: &Work) -> Result<T, String> {
         self.launcher.apart(work, &|| self.stopped())
+    }
+
+    /// Images are shown with at most so many pixels a side.
+    pub fn image_side_max(&self) -> u32 {
+        self.image_side_max
     }
 
     /// Opens a regular file for reading.

@@ -51,6 +51,7 @@ impl TypedTool for Git {
     const DESCRIPTION: &'static str = "Run git with args such as [\"log\",\"-3\"].";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = GitArgs;
+    type Output = String;
 
     fn needs(&self, args: &GitArgs) -> Result<Vec<Need>, String> {
         let plan = Plan::parse(&args.args)?;

@@ -3,6 +3,7 @@
 mod agents;
 mod apart;
 mod arrange;
+pub mod attach;
 mod command;
 mod edit;
 mod environment;
@@ -31,24 +32,25 @@ pub use command::{CommandSettings, command_tools};
 use file_tool::file_tool;
 use sandbox::Launcher;
 
-/// Tools on files and directories. What may cost any time and memory they have done in a process of `launcher`.
-pub fn file_tools(launcher: &Launcher) -> Vec<Arc<dyn Tool>> {
+/// Tools on files and directories. What may cost any time and memory they have done in a process of `launcher`. Images
+/// are shown with at most `image_side_max` pixels a side.
+pub fn file_tools(launcher: &Launcher, image_side_max: u32) -> Vec<Arc<dyn Tool>> {
     vec![
-        file_tool::<read::ReadFile>(launcher),
-        file_tool::<read::Tail>(launcher),
-        file_tool::<read::FileInfo>(launcher),
-        file_tool::<read::ListDirectory>(launcher),
-        file_tool::<search::Glob>(launcher),
-        file_tool::<search::SearchText>(launcher),
-        file_tool::<outline::Outline>(launcher),
-        file_tool::<edit::WriteFile>(launcher),
-        file_tool::<edit::AppendFile>(launcher),
-        file_tool::<edit::EditFile>(launcher),
-        file_tool::<edit::EditLines>(launcher),
-        file_tool::<edit::RegexReplace>(launcher),
-        file_tool::<patch::Patch>(launcher),
-        file_tool::<arrange::CopyFile>(launcher),
-        file_tool::<arrange::Rename>(launcher),
-        file_tool::<arrange::Mkdir>(launcher),
+        file_tool::<read::ReadFile>(launcher, image_side_max),
+        file_tool::<read::Tail>(launcher, image_side_max),
+        file_tool::<read::FileInfo>(launcher, image_side_max),
+        file_tool::<read::ListDirectory>(launcher, image_side_max),
+        file_tool::<search::Glob>(launcher, image_side_max),
+        file_tool::<search::SearchText>(launcher, image_side_max),
+        file_tool::<outline::Outline>(launcher, image_side_max),
+        file_tool::<edit::WriteFile>(launcher, image_side_max),
+        file_tool::<edit::AppendFile>(launcher, image_side_max),
+        file_tool::<edit::EditFile>(launcher, image_side_max),
+        file_tool::<edit::EditLines>(launcher, image_side_max),
+        file_tool::<edit::RegexReplace>(launcher, image_side_max),
+        file_tool::<patch::Patch>(launcher, image_side_max),
+        file_tool::<arrange::CopyFile>(launcher, image_side_max),
+        file_tool::<arrange::Rename>(launcher, image_side_max),
+        file_tool::<arrange::Mkdir>(launcher, image_side_max),
     ]
 }

@@ -34,6 +34,7 @@ impl FileTool for Outline {
     const DESCRIPTION: &'static str = "Functions and types of a source file, with line numbers.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = OutlineArgs;
+    type Output = String;
 
     fn needs(args: &OutlineArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone())])
@@ -48,7 +49,7 @@ impl FileTool for Outline {
             return Err(format!("{path} is too long to outline: use search_text"));
         }
         let done = files.apart(&Work::Outline(Source { language, text }));
-        let done = done.map_err(|why| format!("{path} could not be outlined: {why}"))?;
+        let done: Done = done.map_err(|why| format!("{path} could not be outlined: {why}"))?;
         Ok(if done.count == 0 { format!("{path} defines nothing.") } else { done.text })
     }
 }

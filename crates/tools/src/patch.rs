@@ -39,6 +39,7 @@ impl FileTool for Patch {
     const DESCRIPTION: &'static str = "Apply a unified diff to one or more files.";
     const CLASS: ToolClass = ToolClass::Write;
     type Args = PatchArgs;
+    type Output = String;
 
     fn needs(args: &PatchArgs) -> Result<Vec<Need>, String> {
         let diff = recount(&args.diff)?;

@@ -5,15 +5,18 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
+use nexus_core::attach::plain_name;
+use nexus_core::message::{Attachment, AttachmentKind, Blob, Source};
 use nexus_core::permission::ToolClass;
-use nexus_core::tool::Need;
+use nexus_core::tool::{Need, ToolOutput};
 use rustix::fs::{AtFlags, FileType, Stat};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::attach::{self, Picture};
 use super::file_tool::FileTool;
 use super::files::{Directory, Files, explain, kind, kind_name};
-use super::text::{OUTPUT_BYTES_MAX, counted, is_binary, listed, read_text, refuse_binary, start};
+use super::text::{OUTPUT_BYTES_MAX, counted, is_binary, listed, readable, refuse_binary, start};
 
 pub(super) struct ReadFile;
 
@@ -27,40 +30,63 @@ pub(super) struct ReadFileArgs {
 
 impl FileTool for ReadFile {
     const NAME: &'static str = "read_file";
-    const DESCRIPTION: &'static str = "Read a text file. offset (from 1) and limit are lines.";
+    const DESCRIPTION: &'static str =
+        "Read a text file, or look at an image. offset (from 1) and limit are lines.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = ReadFileArgs;
+    type Output = ToolOutput;
 
     fn needs(args: &ReadFileArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone())])
     }
 
-    fn run(args: ReadFileArgs, files: &Files) -> Result<String, String> {
-        let text = read_text(files, &args.path)?;
-        let lines_total = text.lines().count();
-        let first = args.offset.unwrap_or(1).max(1);
-        if first > lines_total.max(1) {
-            return Err(format!("{} has only {}", args.path, counted(lines_total, "line")));
+    fn run(args: ReadFileArgs, files: &Files) -> Result<ToolOutput, String> {
+        let mut opened = files.open(&args.path)?;
+        match attach::picture(files, &mut opened, &args.path)? {
+            Some(picture) => Ok(show(picture, &args.path)),
+            None => read_lines(&args, &readable(&args.path, opened)?).map(Into::into),
         }
-        let wanted = text.split_inclusive('\n').skip(first - 1);
-        let mut shown = String::new();
-        let mut last = first - 1;
-        for line in wanted.take(args.limit.unwrap_or(usize::MAX)) {
-            if shown.len() + line.len() > OUTPUT_BYTES_MAX {
-                break;
-            }
-            shown.push_str(line);
-            last += 1;
-        }
-        if shown.is_empty() && args.limit != Some(0) && !text.is_empty() {
-            return Ok(start_of_line(&text, first));
-        }
-        if last == lines_total {
-            return Ok(shown);
-        }
-        let next = last + 1;
-        Ok(format!("[lines {first}-{last} of {lines_total}; read on with offset {next}]\n{shown}"))
     }
+}
+
+fn show(picture: Picture, path: &str) -> ToolOutput {
+    let Picture { media_type, bytes, words } = picture;
+    let name = Path::new(path).file_name().map(|name| plain_name(&name.to_string_lossy()));
+    ToolOutput {
+        text: format!("{path} is an image: {words}."),
+        attachments: vec![Attachment {
+            kind: AttachmentKind::Image,
+            media_type: media_type.into(),
+            name,
+            source: Source::Blob(Blob::new(bytes)),
+        }],
+    }
+}
+
+fn read_lines(args: &ReadFileArgs, text: &str) -> Result<String, String> {
+    let lines_total = text.lines().count();
+    let first = args.offset.unwrap_or(1).max(1);
+    if first > lines_total.max(1) {
+        return Err(format!("{} has only {}", args.path, counted(lines_total, "line")));
+    }
+    let wanted = text.split_inclusive('\n').skip(first - 1);
+    let mut shown = String::new();
+    let mut last = first - 1;
+    for line in wanted.take(args.limit.unwrap_or(usize::MAX)) {
+        if shown.len() + line.len() > OUTPUT_BYTES_MAX {
+            break;
+        }
+        shown.push_str(line);
+        last += 1;
+    }
+    if shown.is_empty() && args.limit != Some(0) && !text.is_empty() {
+        return Ok(start_of_line(text, first));
+    }
+    if last == lines_total {
+        return Ok(shown);
+    }
+    let next = last + 1;
+    Ok(format!("[lines {first}-{last} of {lines_total}; read on with offset {next}]\n{shown}"))
 }
 
 /// A line that alone is more than a tool may hand over.
@@ -84,6 +110,7 @@ impl FileTool for Tail {
     const DESCRIPTION: &'static str = "Read the last lines of a file.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = TailArgs;
+    type Output = String;
 
     fn needs(args: &TailArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone())])
@@ -125,6 +152,7 @@ impl FileTool for FileInfo {
     const DESCRIPTION: &'static str = "Kind, size, mode and time of a file.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = FileInfoArgs;
+    type Output = String;
 
     fn needs(args: &FileInfoArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone())])
@@ -181,6 +209,7 @@ impl FileTool for ListDirectory {
     const DESCRIPTION: &'static str = "List a directory.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = ListDirectoryArgs;
+    type Output = String;
 
     fn needs(args: &ListDirectoryArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path().into())])

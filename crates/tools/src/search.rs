@@ -36,6 +36,7 @@ impl FileTool for Glob {
     const DESCRIPTION: &'static str = "Find files by name: *.rs or src/**/*.rs.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = GlobArgs;
+    type Output = String;
 
     fn needs(args: &GlobArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone().unwrap_or_else(here))])
@@ -88,6 +89,7 @@ impl FileTool for SearchText {
     const DESCRIPTION: &'static str = "Search file contents for a regex, as ripgrep does.";
     const CLASS: ToolClass = ToolClass::Look;
     type Args = SearchTextArgs;
+    type Output = String;
 
     fn needs(args: &SearchTextArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Read(args.path.clone().unwrap_or_else(here))])

@@ -42,7 +42,7 @@ impl Text {
     }
 }
 
-const BOM: &str = "\u{feff}";
+pub(super) const BOM: &str = "\u{feff}";
 
 pub(super) fn lf(text: &str) -> String {
     text.replace("\r\n", "\n")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{Invocation, Need, Tool};
+use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,10 +18,12 @@ pub trait TypedTool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     const CLASS: ToolClass;
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
+    /// What the model gets: a text, or more than that.
+    type Output: Into<ToolOutput>;
 
     fn needs(&self, args: &Self::Args) -> Result<Vec<Need>, String>;
 
-    async fn run(&self, args: Self::Args, call: Invocation) -> Result<String, String>;
+    async fn run(&self, args: Self::Args, call: Invocation) -> Result<Self::Output, String>;
 }
 
 pub fn tool<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
@@ -52,9 +54,9 @@ impl<T: TypedTool> Tool for Typed<T> {
         self.tool.needs(&decode(arguments)?)
     }
 
-    async fn run(&self, call: Invocation) -> Result<String, String> {
+    async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
         let args = decode(&call.arguments)?;
-        self.tool.run(args, call).await
+        self.tool.run(args, call).await.map(Into::into)
     }
 }
 

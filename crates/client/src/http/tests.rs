@@ -16,7 +16,8 @@ fn client(server: &FakeServer) -> NexusClient {
 }
 
 fn send_result() -> Value {
-    json!({"content": "hi", "request_id": "r1", "halted_at_iteration_limit": false})
+    json!({"content": "hi", "request_id": "r1", "halted_at_iteration_limit": false,
+        "stop_reason": "end_turn", "cost_usd": null, "model": "m", "steps": 1, "usage": {"input": 1, "cache_read": 0, "cache_write": 0, "output": 1, "reasoning": 0}})
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn a_stream_has_its_items_in_order() {
         r#"{"jsonrpc":"2.0","method":"stream_event","params":{"stream_id":"s","event":{"type":"tool_result","id":"t","content":"x"}}}"#,
         r#"{"jsonrpc":"2.0","method":"stream_event","params":{"stream_id":"s","event":{"type":"new"}}}"#,
         r#"{"jsonrpc":"2.0","method":"stream_end","params":{"stream_id":"s","total_chunks":1}}"#,
-        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":"whole","request_id":7,"halted_at_iteration_limit":false}}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":"whole","request_id":7,"halted_at_iteration_limit":false,"stop_reason":"end_turn","cost_usd":null,"model":"m","steps":1,"usage":{"input":1,"cache_read":0,"cache_write":0,"output":1,"reasoning":0}}}"#,
     ]);
     let expected = [
         "start s",

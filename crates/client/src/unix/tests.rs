@@ -48,7 +48,8 @@ async fn calls_share_a_connection_one_after_another() {
         write_frame(&mut stream, &answer_to(&request, json!({"agents": []}))).await;
         let request = read_frame(&mut stream).await;
         assert_eq!(request["params"], json!({"content": "hello", "agent_id": "a"}));
-        let result = json!({"content": "hi", "request_id": 1, "halted_at_iteration_limit": false});
+        let result = json!({"content": "hi", "request_id": 1, "halted_at_iteration_limit": false,
+            "stop_reason": "end_turn", "cost_usd": null, "model": "m", "steps": 1, "usage": {"input": 1, "cache_read": 0, "cache_write": 0, "output": 1, "reasoning": 0}});
         write_frame(&mut stream, &answer_to(&request, result)).await;
     };
     let call = async {
@@ -85,8 +86,8 @@ async fn a_streams_notifications_are_passed_over() {
         let request = read_frame(&mut stream).await;
         let note = json!({"jsonrpc": "2.0", "method": "stream_data", "params": {"chunk": "h"}});
         write_frame(&mut stream, &note).await;
-        let result =
-            json!({"content": "hi", "request_id": "r", "halted_at_iteration_limit": false});
+        let result = json!({"content": "hi", "request_id": "r", "halted_at_iteration_limit": false,
+            "stop_reason": "end_turn", "cost_usd": null, "model": "m", "steps": 1, "usage": {"input": 1, "cache_read": 0, "cache_write": 0, "output": 1, "reasoning": 0}});
         write_frame(&mut stream, &answer_to(&request, result)).await;
     };
     let target = Target::Agent("a".into());

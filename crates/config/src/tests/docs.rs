@@ -17,11 +17,14 @@ fn every_key_is_described() {
         "",
         "providers.openai.",
         "providers.openai.models.m.",
+        "providers.openai.models.m.reasoning.",
+        "providers.openai.models.m.price.",
         "permissions.",
         "permissions.presets.p.",
         "permissions.presets.p.tool_permissions.t.",
         "compaction.",
         "context.",
+        "images.",
         "server.",
     ];
     for section in sections {

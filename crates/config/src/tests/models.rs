@@ -9,11 +9,10 @@ use nexus_core::provider::{
 
 use super::*;
 use nexus_models::ollama::Ollama;
-use nexus_models::{AuthMethod, Kind};
 
 const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")];
 
-fn catalog(config: &Value, env: &[(&str, &str)]) -> ModelCatalog {
+pub(super) fn catalog(config: &Value, env: &[(&str, &str)]) -> ModelCatalog {
     let env: Vec<(String, String)> =
         env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let lookup = move |name: &str| {
@@ -30,7 +29,11 @@ fn two_providers() -> Value {
 }
 
 fn facts(model: Result<Model, ModelError>) -> Result<(String, String, String, u32, bool), String> {
-    let facts = |it: Model| (it.alias, it.provider_name, it.id, it.context_window, it.reasoning);
+    let facts = |model: Model| {
+        let it = &*model.info;
+        let names = (it.alias.clone(), it.provider_name.clone(), it.id.clone());
+        (names.0, names.1, names.2, it.context_window, !it.reasoning.is_off())
+    };
     model.map(facts).map_err(|error| error.to_string())
 }
 
@@ -112,6 +115,11 @@ fn a_provider_is_built_once() {
     assert!(Arc::ptr_eq(&first.provider, &second.provider));
 }
 
+/// OpenAI's model when none is named, and its window.
+fn openai_usual() -> (&'static str, u32) {
+    ("gpt-6.1-sol", 922_000)
+}
+
 #[test]
 fn a_key_in_the_environment_is_enough() {
     let check = |env: &[(&str, &str)], provider: &str, base_url: &str, id: &str, window: u32| {
@@ -137,23 +145,25 @@ fn a_key_in_the_environment_is_enough() {
         sonnet,
         1_000_000,
     );
-    for url in ["http://proxy/claude", "http://proxy/claude/v1/"] {
+    for url in ["https://proxy/claude", "https://proxy/claude/v1/"] {
         check(
             &[anthropic, ("ANTHROPIC_BASE_URL", url)],
             "anthropic",
-            "http://proxy/claude/v1",
+            "https://proxy/claude/v1",
             sonnet,
             1_000_000,
         );
     }
-    check(&[router, openai], "openai", "https://api.openai.com/v1", "gpt-5.2", 400_000);
+    let (id, window) = openai_usual();
+    check(&[router, openai], "openai", "https://api.openai.com/v1", id, window);
+    // Who imitates OpenAI imitates its chat completions, over which newer models take no tools.
     let local = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
     check(
         &[openai, local, ("ANTHROPIC_API_KEY", "")],
         "openai",
         "http://127.0.0.1:1/v1",
         "gpt-5.2",
-        400_000,
+        272_000,
     );
     check(&[router], "openrouter", "https://openrouter.ai/api/v1", "openrouter/auto", 128_000);
 }
@@ -162,7 +172,7 @@ fn a_key_in_the_environment_is_enough() {
 fn a_configured_provider_without_models_has_its_usual_one() {
     let id = |provider: Value| {
         let config = json!({"providers": {"p": provider}});
-        catalog(&config, &[("K", "k")]).resolve(None).map(|model| model.id)
+        catalog(&config, &[("K", "k")]).resolve(None).map(|model| model.id.clone())
     };
     let without_models = ModelError::Unusable {
         name: "default".into(),
@@ -196,49 +206,14 @@ fn without_any_model_the_user_is_told_what_to_do() {
 }
 
 #[test]
-fn every_key_of_a_provider_reaches_its_settings() {
-    let config = load(&json!({"providers": {"p": {
-        "type": "azure", "api_key_env": "K", "base_url": "https://x/y", "auth_method": "bearer",
-        "extra_headers": {"X-A": "1", "X-B": "2"}, "api_version": "v", "deployment": "d", "request_timeout": 1.5,
-        "max_retries": 0, "retry_backoff": 2,
-        "models": {"b": {"id": "i", "context_window": 2048, "reasoning": true}, "a": {}},
-    }}}));
-    let entry = &config.unwrap().providers[0];
-    let Backend::Service(settings) = &entry.backend else { panic!("{entry:?}") };
-    assert_eq!(
-        (entry.name.as_str(), settings.kind, entry.key_env.as_deref()),
-        ("p", Kind::Azure, Some("K"))
-    );
-    assert_eq!(
-        (settings.base_url.as_str(), settings.auth_method),
-        ("https://x/y", AuthMethod::Bearer)
-    );
-    assert_eq!(settings.extra_headers, [("X-A".into(), "1".into()), ("X-B".into(), "2".into())]);
-    assert_eq!(
-        (settings.api_version.as_deref(), settings.deployment.as_deref()),
-        (Some("v"), Some("d"))
-    );
-    assert_eq!((settings.request_timeout, settings.max_retries), (Duration::from_millis(1500), 0));
-    assert_eq!(settings.retry_backoff, Duration::from_secs(2));
-    let first =
-        ModelEntry { alias: "b".into(), id: "i".into(), context_window: 2048, reasoning: true };
-    let second =
-        ModelEntry { alias: "a".into(), id: "a".into(), context_window: 128_000, reasoning: false };
-    assert_eq!(entry.models, [first, second]);
-    let config = load(&json!({"providers": {"anthropic": {"prompt_caching": false}}})).unwrap();
-    let Backend::Service(settings) = &config.providers[0].backend else { panic!("{config:?}") };
-    assert!(!settings.prompt_caching);
-}
-
-#[test]
 fn a_provider_that_cannot_work_is_refused_at_once() {
     let check = |provider: Value, key: &str, reason: &str| {
         check_error(json!({"providers": {"p": provider}}), &format!("providers.p{key}: {reason}"));
     };
-    let kinds = "openai, anthropic, openrouter, azure, ollama, local";
+    let kinds = "openai, anthropic, openrouter, azure, ollama, gemini, local";
     check(json!({}), ".type", &format!("is missing; it is one of {kinds}"));
     check(json!({"type": "gpt"}), ".type", &format!("\"gpt\" is not one of {kinds}"));
-    let methods = "bearer, api-key, x-api-key, none";
+    let methods = "bearer, api-key, x-api-key, x-goog-api-key, none";
     check(
         json!({"type": "openai", "auth_method": "x"}),
         ".auth_method",
@@ -252,8 +227,6 @@ fn a_provider_that_cannot_work_is_refused_at_once() {
     );
     let no_key = "needs api_key_env, the variable that holds the key";
     check(json!({"type": "ollama", "auth_method": "bearer"}), ".auth_method", no_key);
-    let anthropic_only = "has an effect only on providers of the type anthropic";
-    check(json!({"type": "openai", "prompt_caching": true}), ".prompt_caching", anthropic_only);
     check(json!({"type": "azure"}), ".base_url", "a provider of type azure needs a base_url");
     check(
         json!({"type": "openai", "models": {"": {}}}),
@@ -316,7 +289,8 @@ fn without_configuration_a_key_comes_first_then_ollama_then_the_built_in_model()
     check(&[], false, BUILT_IN.1, "smollm2-135m (SmolLM2-135M-Instruct.Q4_1 of local), built in");
     let bare = here(&json!({}), &[], false, false);
     assert_eq!(bare.resolve(None).map(drop), Err(ModelError::NoneConfigured));
-    assert_eq!(bare.resolve(Some(BUILT_IN.0)).map(|model| model.id), Ok(BUILT_IN.1.into()));
+    let named = bare.resolve(Some(BUILT_IN.0)).map(|model| model.id.clone());
+    assert_eq!(named, Ok(BUILT_IN.1.into()));
     let nowhere = bare.describe(Path::new("/h"));
     assert!(nowhere.contains("nexus3 model pull"), "{nowhere}");
 }
@@ -325,7 +299,7 @@ fn without_configuration_a_key_comes_first_then_ollama_then_the_built_in_model()
 fn a_configured_provider_leaves_no_room_for_what_was_found() {
     let config = json!({"providers": {"openai": {"api_key_env": "K"}}});
     let catalog = here(&config, &[("K", "k")], true, true);
-    assert_eq!(catalog.resolve(None).unwrap().id, "gpt-5.2");
+    assert_eq!(catalog.resolve(None).unwrap().id, openai_usual().0);
 }
 
 #[test]
@@ -353,7 +327,7 @@ fn the_file_of_a_local_model_is_named_by_its_provider_alone() {
     let named = |name: &str| {
         let path = json!({"providers": {"local": {"models": models}}, "default_model": name});
         let catalog = here(&path, &[], false, true);
-        [Some(name), None].map(|asked| catalog.resolve(asked).map(|model| model.id))
+        [Some(name), None].map(|asked| catalog.resolve(asked).map(|model| model.id.clone()))
     };
     for path in ["local//etc/passwd", "local/./x", "local/../x", "local/a/b", "local//m/own.gguf"] {
         for refused in named(path) {
@@ -374,7 +348,27 @@ fn what_a_local_provider_has_no_use_for_is_refused() {
     };
     let nothing = "has no meaning for a provider of type local";
     check(json!({"type": "local", "base_url": "http://x"}), "base_url", nothing);
-    check(json!({"type": "local", "request_timeout": 1}), "request_timeout", nothing);
+    for (key, value) in [
+        ("wire", json!("chat")),
+        ("request_timeout", json!(1)),
+        ("first_event_timeout", json!(1)),
+        ("idle_timeout", json!(1)),
+        ("queue_timeout", json!(1)),
+        ("max_concurrent_calls", json!(1)),
+        ("requests_per_minute", json!(1)),
+        ("tokens_per_minute", json!(1)),
+        ("cache_ttl", json!("1h")),
+        ("keep_alive", json!("1h")),
+        ("routing", json!({})),
+        ("ca_file", json!("/ca.pem")),
+        ("proxy", json!("http://x")),
+        ("insecure_http", json!(true)),
+    ] {
+        check(json!({"type": "local", key: value}), key, nothing);
+    }
+    let model = |key: &str, value: Value| json!({"type": "local", "models": {"m": {key: value}}});
+    check(model("extra_body", json!({})), "models.m.extra_body", nothing);
+    check(model("input", json!(["image"])), "models.m.input", nothing);
     let only = "has no meaning but for a provider of type local";
     check(json!({"type": "openai", "path": "/m.gguf"}), "path", only);
     let error = load(&json!({"providers": {"local": {"path": "m.gguf"}}})).unwrap_err();

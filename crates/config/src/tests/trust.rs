@@ -11,6 +11,17 @@ fn a_strangers_directory_may_set_only_harmless_keys() {
     let risky = [
         (json!({"providers": {"openai": {"base_url": "http://evil"}}}), "providers"),
         (json!({"providers": null}), "providers"),
+        (json!({"providers": {"openai": {"proxy": "http://evil"}}}), "providers"),
+        (json!({"providers": {"openai": {"ca_file": "/evil.pem"}}}), "providers"),
+        (
+            json!({"providers": {"openai": {"models": {"m": {"extra_body": {"a": 1}}}}}}),
+            "providers",
+        ),
+        (
+            json!({"providers": {"openai": {"models": {"m": {"fallback": ["openai/x"]}}}}}),
+            "providers",
+        ),
+        (json!({"images": {"allow_urls": true}}), "images"),
         (json!({"permissions": {"default_preset": "trusted"}}), "permissions"),
         (json!({"server": {"port": 1}}), "server"),
         (json!({"context": {"ancestor_depth": 3}}), "context.ancestor_depth"),

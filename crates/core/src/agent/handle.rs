@@ -12,15 +12,17 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::task::{Command, Effect, Enqueue, Task, Write, Writing};
+use super::task::{Command, Effect, Enqueue, Said, Task, Write, Writing};
 use super::{AgentSettings, Snapshot};
 use crate::account::Account;
+use crate::brief::Brief;
 use crate::lock;
 use crate::logs::AgentLogs;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
 use crate::store::{Append, ApprovalStatus, Fence, Lease, Progress, Settlement, Store, StoreError};
+use crate::usage::Bill;
 
 /// Commands that may wait for the task. It never waits for anything while it takes them, so this is room for a burst;
 /// whoever finds it full waits for a moment.
@@ -121,6 +123,17 @@ pub enum EnqueueError {
     Gone(#[from] StoreError),
 }
 
+/// What is to be written down of a conversation, as one step.
+#[derive(Default)]
+pub(crate) struct Entry {
+    pub messages: Vec<SharedMessage>,
+    pub progress: Progress,
+    /// What the messages were made with.
+    pub brief: Option<Arc<Brief>>,
+    /// What was used for none of the messages.
+    pub spent: Bill,
+}
+
 /// Another name for an agent, as the store has it.
 pub(crate) struct Renamed {
     pub id: AgentId,
@@ -218,24 +231,22 @@ impl Agent {
     ///
     /// Of what a turn begins with, the messages alone are written where they say everything: whatever the turn comes to
     /// is noted when it ends, and a second page on the disk for each question would say no more than that it was asked.
-    pub(crate) async fn append(
-        &self,
-        messages: Vec<SharedMessage>,
-        progress: Progress,
-    ) -> Result<Arc<Snapshot>, StoreError> {
+    pub(crate) async fn append(&self, entry: Entry) -> Result<Arc<Snapshot>, StoreError> {
         self.write(move |now, store| {
+            let Entry { messages, progress, brief, spent } = entry;
             // The agent may have been marked since the turn looked.
             let should_shutdown = progress.should_shutdown || now.progress.should_shutdown;
             let progress = Progress { should_shutdown, ..progress };
             let asks = !messages.is_empty() && messages.iter().all(|it| it.role == Role::User);
             let progress = (!asks || progress != now.progress).then_some(progress);
-            let append = Append {
-                first_index: now.conversation.len(),
-                messages: messages.clone(),
-                progress,
-            };
-            let written = now.lease.map(|lease| store.append(lease, append));
-            Some(after(written, Effect::Said { messages, progress }))
+            let made =
+                messages.iter().filter_map(|it| it.meta.made.as_deref()).map(|made| made.bill);
+            let spent = made.fold(spent, |sum, bill| sum + bill);
+            let bill = (!spent.is_empty()).then(|| now.bill + spent);
+            let known =
+                |brief: &Arc<Brief>| now.brief.as_ref().map(|it| it.digest) == Some(brief.digest);
+            let brief = brief.filter(|brief| !known(brief));
+            Some(write(now, store, Said { messages, progress, bill, brief }))
         })
         .await
     }
@@ -243,15 +254,9 @@ impl Agent {
     /// Marks the agent as done, or as in use again. Does not wait for a turn that runs.
     pub(crate) async fn mark(&self, done: bool) -> Result<(), StoreError> {
         let marked = self.write(move |now, store| {
-            let progress = Progress { should_shutdown: done, ..now.progress };
-            let append = Append {
-                first_index: now.conversation.len(),
-                messages: Vec::new(),
-                progress: Some(progress),
-            };
-            let written = now.lease.map(|lease| store.append(lease, append));
-            let effect = Effect::Said { messages: Vec::new(), progress: Some(progress) };
-            Some(after(written, effect))
+            let progress = Some(Progress { should_shutdown: done, ..now.progress });
+            let said = Said { messages: Vec::new(), progress, bill: None, brief: None };
+            Some(write(now, store, said))
         });
         marked.await.map(drop)
     }
@@ -430,6 +435,19 @@ impl Agent {
     fn gone_error(&self) -> StoreError {
         self.gone().unwrap_or(Gone::Broken).error()
     }
+}
+
+/// Begins to write down what was said.
+fn write(now: &Snapshot, store: &Arc<dyn Store>, said: Said) -> Writing {
+    let append = Append {
+        first_index: now.conversation.len(),
+        messages: said.messages.clone(),
+        progress: said.progress,
+        bill: said.bill,
+        brief: said.brief.clone(),
+    };
+    let written = now.lease.map(|lease| store.append(lease, append));
+    after(written, Effect::Said(said))
 }
 
 /// What a write comes to once the store has it, if there is anything to be written at all.

@@ -8,7 +8,7 @@ mod snapshot;
 mod task;
 
 pub use handle::{Agent, EnqueueError};
-pub(crate) use handle::{Finish, Gone, Hooks, Renamed, Skipped, Work};
+pub(crate) use handle::{Entry, Finish, Gone, Hooks, Renamed, Skipped, Work};
 pub use snapshot::{Snapshot, TurnCard};
 
 pub use crate::store::AgentSettings;

@@ -1,16 +1,21 @@
 //! An agent as of one moment.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::AgentSettings;
+use crate::account::Account;
+use crate::brief::Brief;
 use crate::conversation::{Conversation, Unfinished};
 use crate::name::{AgentId, TurnId};
 use crate::permission::Permissions;
-use crate::prompt::Prompt;
+use crate::prompt::PromptPlace;
+use crate::provider::{Asker, Urgency};
 use crate::store::{AgentRecord, Lease, Progress};
+use crate::usage::Bill;
 
 /// Everything a read method, a list or the gate asks of an agent, of one moment. Never changed: the next one takes its
 /// place. Making one costs the same however long the conversation is.
@@ -31,8 +36,14 @@ pub struct Snapshot {
     pub turns: Arc<[TurnCard]>,
     /// Proof that this process may write the agent; a temporary agent is not stored and has none.
     pub(crate) lease: Option<Lease>,
-    /// The layered prompt, read on first use. Another place takes this one's when the prompt is to be read anew.
-    pub(crate) prompt: Arc<OnceLock<Prompt>>,
+    /// All that its model calls used.
+    pub bill: Bill,
+    /// Tells this conversation and its copies from all others.
+    pub(crate) root: u64,
+    /// What its model was told last. `None` before the first turn in this process.
+    pub(crate) brief: Option<Arc<Brief>>,
+    /// The layered prompt. Another place takes this one's when the agent moves.
+    pub(crate) prompt: Arc<PromptPlace>,
 }
 
 /// A turn that runs or waits.
@@ -63,7 +74,14 @@ impl Snapshot {
             conversation,
             progress: record.progress,
             turns: Arc::from([]),
+            bill: record.bill,
+            root: match (record.root, lease) {
+                (0, Some(lease)) => lease.agent.0.unsigned_abs(),
+                (0, None) => crate::random_number(),
+                (root, _) => root,
+            },
             lease,
+            brief: None,
             prompt: Arc::default(),
         }
     }
@@ -79,6 +97,8 @@ impl Snapshot {
             ceiling: self.ceiling.as_deref().cloned(),
             settings: (*self.settings).clone(),
             progress: self.progress,
+            bill: self.bill,
+            root: self.root,
             message_count: self.conversation.len(),
             last_action_at: self.last_action_at(),
         }
@@ -91,11 +111,25 @@ impl Snapshot {
 
     /// About how much memory the settings and the ceiling take: some of it is text that callers chose.
     pub(super) fn settings_bytes(&self) -> usize {
-        let AgentSettings { permissions, grants, model, cwd, system_prompt } = &*self.settings;
+        let AgentSettings { permissions, grants, model, reasoning: _, cwd, system_prompt } =
+            &*self.settings;
         let texts = [model, system_prompt].into_iter().flatten().map(String::len);
         let ceiling = self.ceiling.as_deref().map_or(0, Permissions::memory_bytes);
         let own = permissions.memory_bytes() + grants.memory_bytes() + cwd.as_os_str().len();
         own + ceiling + texts.sum::<usize>()
+    }
+
+    /// On whose behalf its model is called.
+    pub(crate) fn asker(&self, account: &Account, urgency: Urgency) -> Asker {
+        let hash = Sha256::digest(format!("nexus3 conversation {}", self.root));
+        let conversation: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Asker {
+            root: account.number().to_string().into(),
+            agent: self.id.as_str().into(),
+            conversation: conversation.into(),
+            urgency,
+            waiting: None,
+        }
     }
 
     /// The turn that was cut off, unless one runs.

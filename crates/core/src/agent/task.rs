@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::FuturesUnordered;
@@ -18,10 +18,12 @@ use tracing::Instrument as _;
 use super::handle::{EnqueueError, Finish, Gone, Hooks, Renamed, Shown, Skipped, Work};
 use super::{AgentSettings, Snapshot, TurnCard};
 use crate::account::MemoryShare;
+use crate::brief::Brief;
 use crate::logs::turn_span;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::store::{Progress, Store, StoreError};
+use crate::usage::Bill;
 
 pub(super) enum Command {
     Enqueue(Box<Enqueue>),
@@ -55,10 +57,18 @@ pub(super) type Writing = BoxFuture<'static, Result<Effect, StoreError>>;
 
 pub(super) enum Effect {
     None,
-    Said { messages: Vec<SharedMessage>, progress: Option<Progress> },
+    Said(Said),
     Set(AgentSettings),
     Named(Renamed, Box<dyn FnOnce() + Send>),
     Left,
+}
+
+/// What was said, or noted without a word.
+pub(super) struct Said {
+    pub messages: Vec<SharedMessage>,
+    pub progress: Option<Progress>,
+    pub bill: Option<Bill>,
+    pub brief: Option<Arc<Brief>>,
 }
 
 pub(super) struct Task {
@@ -271,10 +281,10 @@ impl Task {
     fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::None => {}
-            Effect::Said { messages, progress } => self.said(messages, progress),
+            Effect::Said(said) => self.said(said),
             Effect::Set(settings) => {
                 if settings.cwd != self.now.settings.cwd {
-                    self.now.prompt = Arc::new(OnceLock::new());
+                    self.now.prompt = Arc::default();
                 }
                 self.now.settings = Arc::new(settings);
                 self.settings_bytes = self.now.settings_bytes();
@@ -293,16 +303,19 @@ impl Task {
         }
     }
 
-    fn said(&mut self, messages: Vec<SharedMessage>, progress: Option<Progress>) {
+    fn said(&mut self, said: Said) {
+        let Said { messages, progress, bill, brief } = said;
         self.hooks.logs.messages(&self.now.id, &messages);
         self.now.progress = progress.unwrap_or(self.now.progress);
+        self.now.bill = bill.unwrap_or(self.now.bill);
+        self.now.brief = brief.or(self.now.brief.take());
         let summarised = messages.iter().any(|message| message.role == Role::Summary);
         for message in messages {
             self.now.conversation.push(message);
         }
         if summarised {
             // The files the prompt came from may have changed since the conversation began.
-            self.now.prompt = Arc::new(OnceLock::new());
+            self.now.prompt = Arc::default();
             if self.now.lease.is_some() {
                 self.now.conversation.trim();
             }

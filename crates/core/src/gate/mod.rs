@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
 use crate::approval::{Announce, Approvals, Question, Recheck, Verdict};
+use crate::authority::Requester;
 use crate::kin::{Kin, Rights};
-use crate::message::ToolCall;
+use crate::message::{Attachment, ToolCall};
 use crate::name::AgentId;
 use crate::on_thread;
 use crate::permission::Grants;
 use crate::store::StoreError;
-use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Tool, Toolbox};
+use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Tool, ToolOutput, Toolbox};
 
 pub use case::{Case, Ruling};
 pub use refusal::{APPROVAL_RULE, Act, CONFIGURATION, Refusal, check_place};
@@ -44,22 +45,32 @@ pub struct Gate {
 pub(crate) struct ToolOutcome {
     /// For the model.
     pub content: String,
+    pub attachments: Vec<Attachment>,
     /// The rule that refused it, where one did.
     pub refused_by: Option<&'static str>,
+    /// It did not do what it was asked to.
+    pub failed: bool,
 }
 
 /// What the model is told of a call that a cancel ended, or kept from being begun.
 const CANCELLED: &str = "Interrupted: the turn was cancelled.";
 
 impl ToolOutcome {
+    /// Of a call that was not carried out, or not to its end.
+    pub fn failed(content: impl Into<String>) -> Self {
+        let content = content.into();
+        Self { content, attachments: Vec::new(), refused_by: None, failed: true }
+    }
+
     fn interrupted() -> Self {
-        Self { content: CANCELLED.into(), refused_by: None }
+        Self::failed(CANCELLED)
     }
 }
 
 impl From<Refusal> for ToolOutcome {
     fn from(refusal: Refusal) -> Self {
-        Self { content: format!("Refused: {refusal}."), refused_by: Some(refusal.rule()) }
+        let refused_by = Some(refusal.rule());
+        Self { refused_by, ..Self::failed(format!("Refused: {refusal}.")) }
     }
 }
 
@@ -96,8 +107,7 @@ impl Gate {
             Ok(_) if cancel.is_cancelled() => ToolOutcome::interrupted(),
             Ok((tool, access)) => {
                 let Some(colleagues) = self.colleagues.get().and_then(Weak::upgrade) else {
-                    let content = "Failed: the server is stopping".into();
-                    return ToolOutcome { content, refused_by: None };
+                    return ToolOutcome::failed("Failed: the server is stopping");
                 };
                 // Its own, so that a call whose time is over can be told so alone.
                 let own = cancel.child_token();
@@ -109,17 +119,27 @@ impl Gate {
                     announce,
                     colleagues,
                 };
-                let content = self.run(&*tool, invocation, own).await;
-                ToolOutcome { content, refused_by: None }
+                match self.run(&*tool, invocation, own).await {
+                    Ok(ToolOutput { text: content, attachments }) => {
+                        ToolOutcome { content, attachments, refused_by: None, failed: false }
+                    }
+                    Err(content) => ToolOutcome::failed(content),
+                }
             }
         }
     }
 
-    async fn run(&self, tool: &dyn Tool, call: Invocation, cancel: CancellationToken) -> String {
+    /// What a tool says, and of one that failed how.
+    async fn run(
+        &self,
+        tool: &dyn Tool,
+        call: Invocation,
+        cancel: CancellationToken,
+    ) -> Result<ToolOutput, String> {
         let mut running = tool.run(call);
         let stop = tokio::select! {
             biased;
-            done = &mut running => return said(done),
+            done = &mut running => return done.map_err(|failure| format!("Failed: {failure}")),
             () = cancel.cancelled() => Stop::Cancelled,
             () = tokio::time::sleep(self.tool_timeout) => Stop::Late,
         };
@@ -131,15 +151,17 @@ impl Gate {
                 format!("Failed: the tool took longer than {} s", self.tool_timeout.as_secs())
             }
         };
-        match came_to {
-            Ok(Ok(text) | Err(text)) if !text.is_empty() => format!("{why}\n{text}"),
+        Err(match came_to {
+            Ok(Ok(ToolOutput { text, .. }) | Err(text)) if !text.is_empty() => {
+                format!("{why}\n{text}")
+            }
             Ok(_) => why,
             Err(_) => {
                 let name = &tool.spec().name;
                 tracing::warn!(tool = name, "a tool did not end when it was told to");
                 why
             }
-        }
+        })
     }
 
     async fn let_through(
@@ -221,6 +243,28 @@ impl Gate {
         Ok((tool, on_thread(move || case.decide()).await?))
     }
 
+    /// Decides whether a file may be read for an agent that did not ask for it itself. Who asks in an agent's name gets
+    /// no more than that agent may read.
+    pub(crate) async fn reading(
+        &self,
+        agent: &Snapshot,
+        requester: &Requester,
+        path: &str,
+    ) -> Result<Access, Refusal> {
+        let mut case = self.case_of(agent, "", vec![Need::Read(path.into())]).await?;
+        if let Requester::Agent(id) = requester {
+            let line = self.kin.line(id).await.map_err(unknown)?;
+            if line.is_empty() {
+                return Err(unknown(StoreError::Ended));
+            }
+            case.base = line.iter().fold(case.base, |met, it| met.meet(&it.permissions));
+        }
+        match on_thread(move || case.decide()).await? {
+            Ruling::Allowed(access) => Ok(access),
+            Ruling::Ask { .. } => Err(Refusal::Read(path.into())),
+        }
+    }
+
     /// What a decision on a call rests on.
     pub async fn case(
         &self,
@@ -229,12 +273,25 @@ impl Gate {
         arguments: &Value,
     ) -> Result<(Arc<dyn Tool>, Case), Refusal> {
         let tool = self.toolbox.get(name).ok_or_else(|| Refusal::UnknownTool(name.into()))?;
+        if let Value::String(text) = arguments
+            && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text)
+        {
+            return Err(Refusal::Arguments(format!("they are no JSON: {error}")));
+        }
         let needs = tool.needs(arguments).map_err(Refusal::Arguments)?;
-        let unknown = |error: StoreError| Refusal::Unknown(error.to_string());
+        Ok((tool.clone(), self.case_of(agent, name, needs).await?))
+    }
+
+    async fn case_of(
+        &self,
+        agent: &Snapshot,
+        tool: &str,
+        needs: Vec<Need>,
+    ) -> Result<Case, Refusal> {
         let Rights { effective, ceiling, ancestors } =
             self.kin.rights(agent).await.map_err(unknown)?;
-        let case = Case {
-            tool: name.into(),
+        Ok(Case {
+            tool: tool.into(),
             cwd: agent.settings.cwd.clone(),
             command_dir: agent.settings.cwd.clone(),
             base: effective,
@@ -246,8 +303,7 @@ impl Gate {
             needs,
             reasons: Vec::new(),
             asked: Grants::default(),
-        };
-        Ok((tool.clone(), case))
+        })
     }
 
     /// Of the agents that a call would message, those that descend from the calling one, or are it.
@@ -276,6 +332,6 @@ impl Gate {
     }
 }
 
-fn said(done: Result<String, String>) -> String {
-    done.unwrap_or_else(|failure| format!("Failed: {failure}"))
+fn unknown(error: StoreError) -> Refusal {
+    Refusal::Unknown(error.to_string())
 }

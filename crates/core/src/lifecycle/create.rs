@@ -10,11 +10,13 @@ use crate::agent::{Agent, AgentSettings, Gone};
 use crate::authority::{Action, Denied, Requester};
 use crate::conversation::Conversation;
 use crate::directory::Claim;
+use crate::model::Reasoning;
 use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
 use crate::permission::{DEPTH_MAX, Exceeds, Grants, Level, Permissions, Preset};
 use crate::provider::ModelError;
 use crate::store::{AgentRecord, Progress, StoreError, StoredAgent, Window};
+use crate::usage::Bill;
 use crate::{detached, on_thread};
 
 /// What is asked for. Everything absent has a default.
@@ -26,6 +28,7 @@ pub struct AgentSpec {
     pub cwd: Option<String>,
     pub write_paths: Vec<String>,
     pub model: Option<String>,
+    pub reasoning: Option<Reasoning>,
     pub system_prompt: Option<String>,
     pub disable_tools: Vec<String>,
     pub parent: Option<AgentId>,
@@ -270,10 +273,13 @@ impl Lifecycle {
                 permissions,
                 grants: Grants::default(),
                 model: spec.model,
+                reasoning: spec.reasoning,
                 cwd,
                 system_prompt: spec.system_prompt,
             },
             progress: Progress::default(),
+            bill: Bill::default(),
+            root: 0,
             message_count: 0,
             last_action_at: None,
         })

@@ -34,7 +34,9 @@ impl Lifecycle {
         if id.is_temp() && family.is_empty() {
             return Ok(Vec::new());
         }
+        let gone: Vec<_> = family.iter().map(Agent::snapshot).collect();
         let ended = self.end_stored(id, &family).await?;
+        self.spending.settle(&gone).await;
         if ended.is_empty() && !id.is_temp() {
             // Another process has ended it; what is left of it here goes too.
             self.forget(claim, std::slice::from_ref(id)).await;

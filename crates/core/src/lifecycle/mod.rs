@@ -28,6 +28,7 @@ use crate::kin::{AuthorizeError, Kin};
 use crate::name::AgentId;
 use crate::permission::Preset;
 use crate::provider::Models;
+use crate::spending::Spending;
 use crate::store::{AgentRecord, Lease, Store, StoreError, StoredAgent};
 
 pub(crate) use create::check_tools;
@@ -38,6 +39,7 @@ pub(crate) use room::Room;
 pub struct Lifecycle {
     pub(crate) directory: Arc<Directory>,
     pub(crate) kin: Arc<Kin>,
+    pub(crate) spending: Arc<Spending>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) models: Arc<dyn Models>,
     pub(crate) hooks: Hooks,

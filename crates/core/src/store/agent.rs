@@ -1,13 +1,17 @@
 //! Agents: leases, fenced appends, settings, and queries by page.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::{AgentSettings, Contact, StoreError};
+use crate::brief::Brief;
 use crate::message::SharedMessage;
 use crate::name::AgentId;
 use crate::permission::Permissions;
+use crate::usage::Bill;
 
 #[async_trait]
 pub trait AgentStore: Send + Sync {
@@ -35,6 +39,9 @@ pub trait AgentStore: Send + Sync {
         settings: AgentSettings,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
+    /// What a conversation was begun with, by its digest.
+    async fn briefing(&self, digest: u64) -> Result<Option<Brief>, StoreError>;
+
     /// A page of agents in the order in which they were stored.
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError>;
 
@@ -53,7 +60,7 @@ pub trait AgentStore: Send + Sync {
     ) -> Result<Census, StoreError>;
 
     /// `limit` messages of a held agent's history from index `first` on, fewer at its end. No more follow the one with
-    /// which they have `bytes_max` bytes of text together.
+    /// which they have `bytes_max` bytes of text together. A store may leave the bytes of attachments where they are.
     async fn messages(
         &self,
         agent: AgentKey,
@@ -61,6 +68,13 @@ pub trait AgentStore: Send + Sync {
         limit: u32,
         bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError>;
+
+    /// What model calls used, by what is asked for; sessions that nobody works in are left out.
+    async fn spending(&self, query: SpendingQuery) -> Result<Vec<Spent>, StoreError>;
+
+    /// Adds what a temporary agent used to what the descendants of `heir` used that are gone. Nothing happens when that
+    /// is not stored.
+    async fn absorb(&self, heir: &AgentId, bill: Bill) -> Result<(), StoreError>;
 
     /// Ends agents and all their descendants for good, all or none, and returns who went, parents before their children.
     /// Unknown names are passed over; of a temporary agent, what it asked leave for goes. The descendants are the store's
@@ -117,6 +131,10 @@ pub struct AgentRecord {
     pub ceiling: Option<Permissions>,
     pub settings: AgentSettings,
     pub progress: Progress,
+    /// All that its model calls used.
+    pub bill: Bill,
+    /// Tells its conversation and all copies of it from others. The store's to say of one that is taken; 0 elsewhere.
+    pub root: u64,
     pub message_count: u64,
     /// When the last message was written.
     pub last_action_at: Option<Timestamp>,
@@ -154,6 +172,10 @@ pub struct Append {
     pub messages: Vec<SharedMessage>,
     /// `None` leaves it as it is, and the place of the session among the most recently changed.
     pub progress: Option<Progress>,
+    /// All that the agent's model calls used, these messages included; `None` leaves it as it is.
+    pub bill: Option<Bill>,
+    /// What the messages were made with, where that is new to the conversation.
+    pub brief: Option<Arc<Brief>>,
 }
 
 #[derive(Clone, Debug)]
@@ -165,6 +187,35 @@ pub struct AgentQuery {
     pub line_of: Option<AgentId>,
     /// Only those that were not told to shut down.
     pub working: bool,
+}
+
+/// Which model calls are asked for.
+#[derive(Clone, Debug)]
+pub struct SpendingQuery {
+    /// Those of one agent; of all without it.
+    pub of: Option<AgentId>,
+    /// Those of its descendants too.
+    pub tree: bool,
+    pub by: SpendingBy,
+    /// Only those since then. Of agents that are gone only the sum is known, so they are left out.
+    pub since: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpendingBy {
+    Agent,
+    /// `provider/model`. Of agents that are gone only the sum is known, so they are left out.
+    Model,
+    /// The same by day, in UTC.
+    Day,
+}
+
+/// What some model calls used together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// An agent, a model or a day.
+    pub key: String,
+    pub bill: Bill,
 }
 
 /// How large a tree is.

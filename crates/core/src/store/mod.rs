@@ -14,7 +14,7 @@ use crate::name::AgentId;
 
 pub use agent::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, Census, Fence, Lease,
-    ListedAgent, Progress, StoredAgent, Window,
+    ListedAgent, Progress, SpendingBy, SpendingQuery, Spent, StoredAgent, Window,
 };
 pub use approval::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,

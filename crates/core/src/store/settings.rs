@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Reasoning;
 use crate::permission::{Grants, Permissions};
 
 /// What can be changed on a living agent. Stores keep it whole, so a further setting is a field here, with a default for
@@ -19,6 +20,9 @@ pub struct AgentSettings {
     /// Alias of the model, `None` for the server's default.
     #[serde(default)]
     pub model: Option<String>,
+    /// What is asked of the model's thinking, `None` for what the configuration says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
     pub cwd: PathBuf,
     /// Replaces the layered prompt, where one was given.
     #[serde(default)]

@@ -1,7 +1,11 @@
 //! A turn: from one incoming message to the agent's final answer.
 
 mod run;
+mod said;
 mod slots;
+mod standing;
+mod step;
+pub(crate) mod talk;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +24,14 @@ use crate::compact::{CompactError, Compaction, Compactor};
 use crate::directory::Directory;
 use crate::events::{EventSink, TurnOutcome};
 use crate::gate::Gate;
+use crate::message::{ATTACHED_BYTES_MAX, Content};
 use crate::name::{AgentId, TurnId};
 use crate::provider::{ModelError, Models, ProviderError};
 use crate::store::StoreError;
-use run::{Opening, Turn};
+use run::Opening;
 use slots::Refused;
 pub use slots::{Admission, AskedBy, Slots};
+use standing::Standing;
 
 /// How often turns are cancelled while a stop waits for them: one may have been on its way when the others were.
 const CANCEL_AGAIN: Duration = Duration::from_millis(100);
@@ -52,7 +58,7 @@ pub struct TurnLimits {
 /// What starts a turn.
 #[derive(Default)]
 pub struct TurnInput {
-    pub content: String,
+    pub content: Content,
     /// Goes on with the unfinished turn `id` instead of saying something.
     pub resume: bool,
     /// Generated when absent.
@@ -63,6 +69,8 @@ pub struct TurnInput {
     pub asked_by: AskedBy,
     /// JSON Schema that the answer must satisfy.
     pub schema: Option<Arc<Value>>,
+    /// The most tokens of one answer, where the caller has set a bound. An answer that is cut by it is not mended.
+    pub max_output_tokens: Option<u32>,
     /// Started by a tool of a running turn, in whose slot it runs: if it waited for one of its own, turns that wait
     /// for each other's children could take all slots.
     pub nested: bool,
@@ -87,6 +95,16 @@ pub enum TurnError {
     Timeout,
     #[error("the conversation has {tokens} tokens and the model's window is {window}")]
     ContextTooLong { tokens: u64, window: u64 },
+    #[error(
+        "the attachments of the conversation have {bytes} bytes, and a request has at most {ATTACHED_BYTES_MAX}: compact it"
+    )]
+    Attached { bytes: u64 },
+    /// The provider finds it too long after it was shortened.
+    #[error(
+        "the model's provider finds the conversation too long ({reason}): {system} tokens of instructions, {tools} of tools, \
+         {messages} of messages, {last} of them in the last one"
+    )]
+    Overflow { reason: String, system: u64, tools: u64, messages: u64, last: u64 },
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error(transparent)]
@@ -111,8 +129,8 @@ impl From<CompactError> for TurnError {
     fn from(error: CompactError) -> Self {
         match error {
             CompactError::TooLong { tokens, window } => Self::ContextTooLong { tokens, window },
+            CompactError::Attached { bytes } => Self::Attached { bytes },
             CompactError::Model(error) => Self::Model(error),
-            CompactError::Provider(error) => Self::Provider(error),
             CompactError::Store(error) => Self::Store(error),
         }
     }
@@ -153,9 +171,12 @@ impl Turns {
         let id = input.id.take().unwrap_or_else(TurnId::random);
         let place = Place { nested: input.nested, asked_by: input.asked_by };
         let mut waiting = MemoryShare::new(agent.account().clone());
-        waiting.set(input.content.len());
+        waiting.set(input.content.memory_bytes());
         let turn = |cancel| Opening {
-            turn: Turn { turns: self.clone(), agent: agent.clone(), id: id.clone(), cancel },
+            turns: self.clone(),
+            agent: agent.clone(),
+            id: id.clone(),
+            cancel,
             input,
             waiting,
         };
@@ -229,7 +250,10 @@ struct Place {
 trait Job: Send + 'static {
     type Outcome: Send + 'static;
 
-    fn run(self) -> impl Future<Output = Result<Self::Outcome, TurnError>> + Send;
+    fn run(
+        self,
+        standing: Arc<Standing>,
+    ) -> impl Future<Output = Result<Self::Outcome, TurnError>> + Send;
 
     /// What it comes to when it is cancelled before it began.
     fn cancelled() -> Self::Outcome;
@@ -248,13 +272,14 @@ impl<J: Job> Work for Waits<J> {
     fn run(self: Box<Self>) -> BoxFuture<'static, Finish> {
         let Self { job, cancel, nested, admission, answer } = *self;
         async move {
-            let slot = async { if nested { None } else { admission.slot().await } };
-            let outcome = match cancel.run_until_cancelled(slot).await {
-                Some(_held) => job.run().await,
+            let standing = Arc::new(Standing::new(admission, nested));
+            let outcome = match cancel.run_until_cancelled(standing.enter()).await {
+                Some(()) => job.run(standing.clone()).await,
                 None => Ok(J::cancelled()),
             };
+            standing.leave();
             let finish: Finish = Box::new(move || {
-                drop(admission);
+                drop(standing);
                 let _ = answer.send(outcome);
             });
             finish
@@ -283,7 +308,7 @@ struct Summary {
 impl Job for Summary {
     type Outcome = Compaction;
 
-    async fn run(self) -> Result<Compaction, TurnError> {
+    async fn run(self, _: Arc<Standing>) -> Result<Compaction, TurnError> {
         Ok(self.compactor.compact(&self.agent, self.force, &self.cancel).await?)
     }
 

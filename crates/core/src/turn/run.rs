@@ -6,42 +6,58 @@ use std::sync::Arc;
 use futures_util::future::{Fuse, FusedFuture as _};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, TurnError, TurnInput, Turns};
+use super::said::Said;
+use super::step::{End, Step};
+use super::talk::{Talk, Wishes};
+use super::{Job, Standing, TurnError, TurnInput, Turns};
 use crate::account::MemoryShare;
-use crate::agent::{Agent, Gone, Snapshot};
+use crate::agent::{Agent, Entry, Gone, Snapshot};
 use crate::approval::Announce;
-use crate::briefing::Briefed;
+use crate::brief::Brief;
 use crate::conversation::INTERRUPTED_CALL;
-use crate::events::{EventSink, TurnEvent, TurnOutcome};
+use crate::events::{TurnEvent, TurnOutcome};
 use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
-use crate::message::{Message, Meta, Role, SharedMessage, ToolCall};
+use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall};
 use crate::name::TurnId;
-use crate::provider::{EventStream, Model, ModelCall, ProviderError, ProviderEvent, Usage};
+use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
+use crate::usage::Bill;
 
 /// Announcements of one step that may wait for the turn to pass them on. A turn that is this far behind has a sink that
 /// takes no more; whoever watches finds the approvals in their list.
 const ANNOUNCEMENTS_MAX: usize = 256;
 
-/// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has
-/// many, and all of them are kept until it ends.
-const TURN_BYTES_MAX: usize = 32 << 20;
+/// How often in a row a model is told to go on with an answer that was cut.
+const GO_ON_MAX: u32 = 3;
+
+/// So many steps in a row whose calls are cut end the turn.
+const CUT_CALLS_MAX: u32 = 3;
+
+/// How often in a turn a provider may ask for its own words back.
+const PAUSES_MAX: u32 = 5;
+
+const GO_ON: &str =
+    "Go on exactly where it ended. Do not repeat anything, and do not mention the break.";
 
 pub(super) struct Turn {
     pub turns: Arc<Turns>,
     pub agent: Agent,
     pub id: TurnId,
     pub cancel: CancellationToken,
+    /// Its place among those that run.
+    pub standing: Arc<Standing>,
 }
 
-/// A turn and what it begins with.
+/// A turn that is to begin.
 pub(super) struct Opening {
-    pub turn: Turn,
+    pub turns: Arc<Turns>,
+    pub agent: Agent,
+    pub id: TurnId,
+    pub cancel: CancellationToken,
     pub input: TurnInput,
     /// What is said counts as memory also while it waits.
     pub waiting: MemoryShare,
@@ -50,9 +66,10 @@ pub(super) struct Opening {
 impl Job for Opening {
     type Outcome = TurnOutcome;
 
-    async fn run(self) -> Result<TurnOutcome, TurnError> {
-        let Self { turn, input, waiting } = self;
+    async fn run(self, standing: Arc<Standing>) -> Result<TurnOutcome, TurnError> {
+        let Self { turns, agent, id, cancel, input, waiting } = self;
         drop(waiting);
+        let turn = Turn { turns, agent, id, cancel, standing };
         match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -63,142 +80,278 @@ impl Job for Opening {
     }
 
     fn cancelled() -> TurnOutcome {
-        TurnOutcome { cancelled: true, ..TurnOutcome::default() }
+        let stop = StopReason::Cancelled.into();
+        TurnOutcome { cancelled: true, stop, ..TurnOutcome::default() }
     }
 }
 
 impl Turn {
     async fn steps(&self, mut input: TurnInput) -> Result<TurnOutcome, TurnError> {
-        let mut said = Said::new(input.sink.take());
         let now = self.agent.snapshot();
         let model = self.turns.models.resolve(now.settings.model.as_deref())?;
+        let shown = now.settings.reasoning.unwrap_or(model.reasoning).is_shown();
+        let mut said = Said::new(input.sink.take(), shown);
         if now.progress.should_shutdown {
             self.agent.mark(false).await?;
         }
-        let briefed = self.turns.briefing.of(&now, model.brief).await?;
-        self.make_room(&model, &briefed, &input.content).await?;
-        let schema = input.schema.clone();
-        let (mut unwritten, context) = self.opening(input)?;
-        let mut call = model_call(&model, briefed.clone(), context, schema);
+        let wishes = Wishes {
+            schema: input.schema.take(),
+            max_output_tokens: input.max_output_tokens,
+            urgency: if said.is_watched() { Urgency::Watched } else { Urgency::Usual },
+        };
+        let mut epoch = self.turns.briefing.epoch(&now, &model).await?;
+        let mut asked = self.asked(&input, epoch.news);
+        if self.make_room(&model, &epoch.brief, asked.as_ref()).await? {
+            epoch = self.turns.briefing.epoch(&self.agent.snapshot(), &model).await?;
+            asked = self.asked(&input, epoch.news);
+        }
+        let (mut unwritten, context) = self.opening(asked)?;
+        let now = self.agent.snapshot();
+        let mut talk = Talk::new(model, epoch.brief, &now, self.agent.account(), context, wishes);
+        let mut turn_bill = Bill::default();
+        let (mut cuts, mut pauses) = (0, 0);
+        let mut joins = false;
         let steps_max = self.turns.limits.max_tool_iterations;
         for count in 1..=steps_max {
             self.agent.account().check_memory()?;
             let progress = Progress { last_iteration_count: count, ..self.progress() };
-            said.begin_step();
+            said.begin_step(joins);
+            let now = self.agent.snapshot();
+            talk.begin_step(self.turns.compactor.answer_max(&now, &talk.model, &talk.brief).await);
             // What was said is written down while the model already works; its answer waits for both.
-            let opening = self.cancel.run_until_cancelled(model.provider.stream(call.clone()));
-            let (written, opened) =
-                tokio::join!(self.write(std::mem::take(&mut unwritten), progress), opening);
+            let writing = self.write(std::mem::take(&mut unwritten), progress);
+            let (written, opened) = tokio::join!(writing, self.open(&talk, &mut said));
             if written?.is_none() {
                 // What was said is nowhere, so it must not look as if it had been heard.
                 return Err(StoreError::Ended.into());
             }
-            let step = match opened {
-                None => Step::cut(End::Cancelled),
-                Some(Err(error)) => Step::cut(End::Failed(error)),
-                Some(Ok(events)) => self.listen(events, &mut said).await,
+            let step = self.hear(&mut talk, opened, &mut said).await;
+            turn_bill += step.bill;
+            let cut = step.is_cut();
+            cuts = if cut { cuts + 1 } else { 0 };
+            // A model too small for much is cut because it goes round in circles.
+            let bounded = talk.asked_max.is_some() || talk.model.brief;
+            let own_limit = bounded && step.answer.stop.reason == StopReason::MaxTokens;
+            let goes_on = cut && !own_limit && step.calls().next().is_none() && cuts <= GO_ON_MAX;
+            let calls: Vec<ToolCall> = step.calls().cloned().collect();
+            calls.iter().for_each(|call| said.call(call));
+            if !step.bill.usage.is_empty() {
+                said.tell(TurnEvent::Usage(step.bill.usage));
+            }
+            self.write_answer(said.step_text(), &step, &talk, goes_on, progress).await?;
+            let outcome = |said: &mut Said, stop: Stop| TurnOutcome {
+                content: said.take_text(),
+                cancelled: stop.reason == StopReason::Cancelled,
+                halted_at_iteration_limit: stop.reason == StopReason::IterationLimit,
+                stop,
+                bill: turn_bill,
+                model: talk.model.alias.clone(),
+                steps: count,
             };
-            self.write_answer(said.step_text(), &step, progress).await?;
+            let stop = step.answer.stop;
             match step.end {
-                End::Cancelled => return Ok(said.outcome(true, false)),
-                End::Failed(error) => return Err(error.into()),
-                End::Done if step.tool_calls.is_empty() => return Ok(said.outcome(false, false)),
+                End::Cancelled => return Ok(outcome(&mut said, StopReason::Cancelled.into())),
+                End::Failed(error) => return Err(error),
                 End::Done => {}
             }
-            self.call_tools(&step.tool_calls, &mut said, progress, count == steps_max).await?;
+            joins = goes_on;
+            if stop.reason.is_refused() {
+                return Ok(outcome(&mut said, stop));
+            }
+            if stop.reason == StopReason::Pause {
+                pauses += 1;
+                if pauses > PAUSES_MAX {
+                    return Ok(outcome(&mut said, stop));
+                }
+            } else if calls.is_empty() && !goes_on {
+                let ended = match step.broke {
+                    Some(error) => Err(error.into()),
+                    None => Ok(outcome(&mut said, stop)),
+                };
+                if let Some(window) = talk.full.take() {
+                    self.compact(&mut talk, window).await?;
+                }
+                return ended;
+            }
+            self.call_tools(&calls, &talk, &mut said, progress, count == steps_max).await?;
             if self.cancel.is_cancelled() {
-                return Ok(said.outcome(true, false));
+                return Ok(outcome(&mut said, StopReason::Cancelled.into()));
+            }
+            if (cut && !calls.is_empty() && cuts >= CUT_CALLS_MAX) || (own_limit && !goes_on) {
+                return Ok(outcome(&mut said, stop));
             }
             said.check()?;
+            if count == steps_max {
+                return Ok(outcome(&mut said, StopReason::IterationLimit.into()));
+            }
             // What tools return can fill the window too.
-            self.make_room(&model, &briefed, "").await?;
-            call.messages = self.agent.look().conversation.context();
+            self.go_on(&mut talk).await?;
         }
-        Ok(said.outcome(false, true))
+        // Only when no step is allowed at all.
+        Ok(TurnOutcome { halted_at_iteration_limit: true, ..TurnOutcome::default() })
     }
 
+    /// Makes room for the next step, and shows the model all that was said by now.
+    async fn go_on(&self, talk: &mut Talk) -> Result<(), TurnError> {
+        if let Some(window) = talk.full.take()
+            && self.compact(talk, window).await?
+        {
+            return Ok(());
+        }
+        let compacted = self.make_room(&talk.model, &talk.brief, None).await?;
+        let now = self.agent.snapshot();
+        talk.show(now.conversation.context());
+        if compacted {
+            talk.renew(self.turns.briefing.epoch(&now, &talk.model).await?.brief);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that `next` fits behind the conversation. Whether it was summarised for that.
     async fn make_room(
         &self,
         model: &Model,
-        briefed: &Briefed,
-        next: &str,
-    ) -> Result<(), TurnError> {
+        brief: &Arc<Brief>,
+        next: Option<&SharedMessage>,
+    ) -> Result<bool, TurnError> {
         let compactor = &self.turns.compactor;
-        Ok(compactor.make_room(&self.agent, model, briefed, next, &self.cancel).await?)
+        Ok(compactor.make_room(&self.agent, model, brief, next, &self.cancel).await?)
+    }
+
+    /// The conversation was too long for the model, whatever we thought: summarises it, once between two answers.
+    pub(super) async fn shorten(
+        &self,
+        talk: &mut Talk,
+        reason: &str,
+        window: Option<u32>,
+    ) -> Result<(), TurnError> {
+        talk.overflows += 1;
+        let compactor = &self.turns.compactor;
+        tracing::warn!(
+            model = talk.model.alias,
+            reason,
+            "the conversation is too long for the model"
+        );
+        if let Some(window) = window {
+            self.turns.models.learn_window(&talk.model, window);
+        }
+        let now = self.agent.snapshot();
+        let window = window.unwrap_or(u32::MAX);
+        let compacted = talk.overflows == 1 && self.compact(talk, window).await?;
+        // One that is cancelled ends as such.
+        if !compacted && !self.cancel.is_cancelled() {
+            let count = compactor.count(&now).await?;
+            return Err(TurnError::Overflow {
+                reason: reason.to_owned(),
+                system: count.system,
+                tools: count.tools,
+                messages: count.messages,
+                last: compactor.last_message_tokens(&now).await,
+            });
+        }
+        Ok(())
+    }
+
+    /// Summarises a conversation that was too long for a window of this size, and goes on with that. Whether there was
+    /// anything to summarise.
+    pub(super) async fn compact(&self, talk: &mut Talk, window: u32) -> Result<bool, TurnError> {
+        let compactor = &self.turns.compactor;
+        let now = self.agent.snapshot();
+        // Whatever the model takes, it is less than this.
+        let tokens = compactor.weigh(&now, &talk.model, &talk.brief).await;
+        let left = talk.narrow(&*self.turns.models, tokens.min(window.into()));
+        if !compactor.shorten(&self.agent, &talk.model, &talk.brief, &self.cancel).await? {
+            talk.model = left;
+            return Ok(false);
+        }
+        let now = self.agent.snapshot();
+        talk.show(now.conversation.context());
+        talk.renew(self.turns.briefing.epoch(&now, &talk.model).await?.brief);
+        talk.bound_answer(compactor.answer_max(&now, &talk.model, &talk.brief).await);
+        Ok(true)
+    }
+
+    /// What the user says, and what the model is told along with it. `None` when a turn goes on that was cut off.
+    fn asked(&self, input: &TurnInput, news: Option<String>) -> Option<SharedMessage> {
+        if input.resume {
+            return None;
+        }
+        let TurnInput { source, source_agent, content, .. } = input;
+        let (source, source_agent) = (source.clone(), source_agent.clone());
+        let meta = Meta { source, source_agent, ..self.meta() };
+        let time = Timestamp::now().strftime("Current time: %Y-%m-%d %H:%M UTC").to_string();
+        let context = [Some(time), news].into_iter().flatten().map(Part::Context);
+        let parts = context.chain(content.parts().iter().cloned()).collect();
+        Some(Arc::new(Message::of_parts(Role::User, parts, meta)))
     }
 
     /// What the turn writes down first, and what its first model call is shown.
     fn opening(
         &self,
-        input: TurnInput,
+        asked: Option<SharedMessage>,
     ) -> Result<(Vec<SharedMessage>, List<SharedMessage>), TurnError> {
         let now = self.agent.snapshot();
-        if !input.resume {
-            let source = input.source;
-            let meta = Meta { source, source_agent: input.source_agent, ..self.meta() };
-            let user = Arc::new(Message::new(Role::User, input.content, meta));
-            let context = now.conversation.context_with(&user);
-            return Ok((vec![user], context));
+        if let Some(asked) = asked {
+            let context = now.conversation.context_with(&asked);
+            return Ok((vec![asked], context));
         }
         let unfinished = now.conversation.unfinished().filter(|it| it.turn == self.id);
         let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.id.clone()))?;
         // Never run again: the model is told that it is not known what became of them.
-        let meta = Meta { interrupted: true, ..self.meta() };
+        let meta = Meta { interrupted: true, failed: true, ..self.meta() };
         let result = |id| Arc::new(Message::tool_result(id, INTERRUPTED_CALL, meta.clone()));
         let results: Vec<_> = unfinished.open_calls.into_iter().map(result).collect();
         let context = now.conversation.resumed(&results);
         Ok((results, context))
     }
 
-    /// Takes in one model call's events until its end, a failure or a cancel.
-    async fn listen(&self, mut events: EventStream, said: &mut Said) -> Step {
-        let mut step = Step::cut(End::Done);
-        loop {
-            let Some(event) = self.cancel.run_until_cancelled(events.next()).await else {
-                step.end = End::Cancelled;
-                return step;
-            };
-            match event {
-                Some(Ok(ProviderEvent::Text(piece))) => said.say(&piece),
-                Some(Ok(ProviderEvent::ToolCall(call))) => {
-                    said.call(&call);
-                    step.tool_calls.push(call);
-                }
-                Some(Ok(ProviderEvent::Done(usage))) => {
-                    if usage != Usage::default() {
-                        said.tell(TurnEvent::Usage(usage));
-                    }
-                    return step;
-                }
-                Some(Err(error)) => {
-                    step.end = End::Failed(error);
-                    return step;
-                }
-                None => {
-                    step.end =
-                        End::Failed(ProviderError::Broken("the stream ended too early".into()));
-                    return step;
-                }
-            }
-        }
-    }
-
-    /// Writes down what the model said in this step, whole or cut short. A step that was cut before the first word
-    /// leaves no message; the calls of a step that did not end well were never begun, so they are not kept.
+    /// Writes down what the model said in this step, whole or cut short, with what it cost, and that it is to go on if it
+    /// is. A step that was cut before the first word leaves no message; the calls of a step that did not end well were
+    /// never begun, so they are not kept.
     async fn write_answer(
         &self,
         text: &str,
         step: &Step,
+        talk: &Talk,
+        goes_on: bool,
         progress: Progress,
     ) -> Result<(), TurnError> {
-        let interrupted = !matches!(step.end, End::Done);
-        let calls = if interrupted { Vec::new() } else { step.tool_calls.clone() };
-        if text.is_empty() && interrupted {
-            return self.note(Vec::new(), progress).await.map(drop);
+        let whole = matches!(step.end, End::Done);
+        let parts = match whole {
+            true => step.answer.parts.clone(),
+            false => vec![Part::text(text)],
+        };
+        let made = Made {
+            origin: talk.model.origin(),
+            briefing: talk.brief.digest,
+            stop: match step.end {
+                End::Done => step.answer.stop.clone(),
+                End::Cancelled => StopReason::Cancelled.into(),
+                End::Failed(_) => StopReason::Broken.into(),
+            },
+            bill: step.bill,
+        };
+        // One that broke off and does not go on can be resumed.
+        let interrupted = !whole || (step.broke.is_some() && !goes_on);
+        let meta = Meta { interrupted, made: Some(Arc::new(made)), ..self.meta() };
+        let answer = Message::of_parts(Role::Assistant, parts, meta);
+        if answer.parts.is_empty() {
+            let entry = Entry { progress, spent: step.bill, ..Entry::default() };
+            return self.note(entry).await.map(drop);
         }
-        let meta = Meta { interrupted, ..self.meta() };
-        let message = Arc::new(Message::new(Role::Assistant, text, meta).with_tool_calls(calls));
-        self.note(vec![message], progress).await.map(drop)
+        let mut messages = vec![Arc::new(answer)];
+        if goes_on {
+            let why = match step.answer.stop.reason {
+                StopReason::Broken => "The connection broke off in the middle of your answer.",
+                _ => "Your answer was cut off by the limit on its length.",
+            };
+            let words = format!("{why} {GO_ON}");
+            let on = Message::of_parts(Role::User, vec![Part::Context(words)], self.meta());
+            messages.push(Arc::new(on));
+        }
+        let entry =
+            Entry { messages, progress, brief: Some(talk.brief.clone()), ..Entry::default() };
+        self.note(entry).await.map(drop)
     }
 
     /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
@@ -207,6 +360,7 @@ impl Turn {
     async fn call_tools(
         &self,
         calls: &[ToolCall],
+        talk: &Talk,
         said: &mut Said,
         progress: Progress,
         last_step: bool,
@@ -223,13 +377,17 @@ impl Turn {
             }
         };
         let limits = &self.turns.limits;
-        let (begun, surplus) = calls.split_at(calls.len().min(limits.max_calls_per_step));
-        let mut results =
-            stream::iter(begun.to_vec()).map(run).buffer_unordered(limits.max_concurrent_tools);
-        let refused = surplus.iter().map(|call| (call, self.too_many_calls()));
-        let mut ended: Vec<_> =
-            refused.map(|(call, outcome)| self.result(call, outcome, said)).collect();
+        let (whole, cut): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.cut.is_none());
+        let begun: Vec<_> =
+            whole.iter().take(limits.max_calls_per_step).copied().cloned().collect();
+        let surplus = &whole[begun.len()..];
         let mut running = begun.len();
+        let mut results =
+            stream::iter(begun).map(run).buffer_unordered(limits.max_concurrent_tools);
+        let surplus = surplus.iter().map(|call| (*call, self.too_many_calls()));
+        let cut = cut.into_iter().map(|call| (call, cut_call(call, talk.call.max_tokens)));
+        let mut ended: Vec<_> =
+            surplus.chain(cut).map(|(call, outcome)| self.result(call, outcome, said)).collect();
         let mut writing = pin!(Fuse::terminated());
         loop {
             if writing.is_terminated() && !ended.is_empty() {
@@ -254,9 +412,11 @@ impl Turn {
 
     /// Tells what a call came to, and returns it as the message that is to be written down.
     fn result(&self, call: &ToolCall, outcome: ToolOutcome, said: &mut Said) -> SharedMessage {
-        let ToolOutcome { content, refused_by } = outcome;
+        let ToolOutcome { content, attachments, refused_by, failed } = outcome;
         said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
-        Arc::new(Message::tool_result(&call.id, content, self.meta()))
+        let meta = Meta { failed, ..self.meta() };
+        let result = Message::tool_result(&call.id, content, meta);
+        Arc::new(result.with_attachments(attachments))
     }
 
     fn too_many_calls(&self) -> ToolOutcome {
@@ -271,18 +431,14 @@ impl Turn {
     ) -> Result<Option<Arc<Snapshot>>, TurnError> {
         match messages.is_empty() {
             true => Ok(Some(self.agent.snapshot())),
-            false => self.note(messages, progress).await,
+            false => self.note(Entry { messages, progress, ..Entry::default() }).await,
         }
     }
 
     /// Writes the progress also where there are no messages. `None` when the agent was ended: that cancelled the turn, and
     /// there is nowhere to write to.
-    async fn note(
-        &self,
-        messages: Vec<SharedMessage>,
-        progress: Progress,
-    ) -> Result<Option<Arc<Snapshot>>, TurnError> {
-        match self.agent.append(messages, progress).await {
+    async fn note(&self, entry: Entry) -> Result<Option<Arc<Snapshot>>, TurnError> {
+        match self.agent.append(entry).await {
             Ok(now) => Ok(Some(now)),
             Err(StoreError::Ended) if self.cancel.is_cancelled() => Ok(None),
             Err(error) => Err(error.into()),
@@ -298,123 +454,30 @@ impl Turn {
     }
 }
 
-fn model_call(
-    model: &Model,
-    briefed: Briefed,
-    messages: List<SharedMessage>,
-    schema: Option<Arc<Value>>,
-) -> ModelCall {
-    ModelCall {
-        model_id: model.id.clone(),
-        reasoning: model.reasoning,
-        system: briefed.system,
-        tools: briefed.tools,
-        messages,
-        volatile: Some(format!(
-            "Current time: {}",
-            Timestamp::now().strftime("%Y-%m-%d %H:%M UTC")
-        )),
-        max_tokens: None,
-        schema,
-    }
-}
-
-/// One model call's yield.
-struct Step {
-    tool_calls: Vec<ToolCall>,
-    end: End,
-}
-
-enum End {
-    Done,
-    Cancelled,
-    Failed(ProviderError),
+/// What the model is told of a call that its answer ended in the middle of.
+fn cut_call(call: &ToolCall, limit: Option<u32>) -> ToolOutcome {
+    let came = call.cut.unwrap_or_default();
+    let limit = limit.map_or_else(String::new, |limit| format!(" of {limit} tokens"));
+    let content = format!(
+        "Not run: your answer ended in the middle of this call, after {came} bytes of its arguments, at the limit{limit} on \
+         its length. Make it in parts: several calls, each with a smaller piece."
+    );
+    ToolOutcome::failed(content)
 }
 
 impl Step {
-    fn cut(end: End) -> Self {
-        Self { tool_calls: Vec::new(), end }
-    }
-}
-
-/// The text of the turn so far, and who listens. The pieces told to the sink, joined, are the text.
-struct Said {
-    text: String,
-    step_start: usize,
-    /// Bytes of the tool calls.
-    calls_bytes: usize,
-    sink: Option<Box<dyn EventSink>>,
-}
-
-impl Said {
-    fn new(sink: Option<Box<dyn EventSink>>) -> Self {
-        Self { text: String::new(), step_start: 0, calls_bytes: 0, sink }
+    /// The calls of an answer that ended well.
+    fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        let whole = matches!(self.end, End::Done) && !self.answer.stop.reason.is_refused();
+        let parts = if whole { &self.answer.parts[..] } else { &[] };
+        parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        })
     }
 
-    /// Whether the turn may go on.
-    fn check(&self) -> Result<(), TurnError> {
-        if self.text.len() + self.calls_bytes <= TURN_BYTES_MAX {
-            return Ok(());
-        }
-        let reason =
-            format!("its answers in this turn are together larger than {TURN_BYTES_MAX} bytes");
-        Err(ProviderError::Broken(reason).into())
-    }
-
-    fn call(&mut self, call: &ToolCall) {
-        self.calls_bytes += call.text_bytes();
-        self.tell(TurnEvent::ToolCall(call));
-    }
-
-    /// What the turn came to.
-    fn outcome(&mut self, cancelled: bool, halted_at_iteration_limit: bool) -> TurnOutcome {
-        let content = std::mem::take(&mut self.text);
-        TurnOutcome { content, cancelled, halted_at_iteration_limit }
-    }
-
-    fn begin_step(&mut self) {
-        self.step_start = self.text.len();
-    }
-
-    fn step_text(&self) -> &str {
-        &self.text[self.step_start..]
-    }
-
-    fn say(&mut self, piece: &str) {
-        // The words of two steps would run together without a break between them.
-        if self.step_start > 0 && self.step_start == self.text.len() {
-            self.text.push_str("\n\n");
-            self.step_start = self.text.len();
-            self.tell(TurnEvent::Text("\n\n"));
-        }
-        self.text.push_str(piece);
-        self.tell(TurnEvent::Text(piece));
-    }
-
-    fn tell(&mut self, event: TurnEvent<'_>) {
-        if let Some(sink) = &mut self.sink
-            && !sink.event(event)
-        {
-            self.sink = None;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_a_turn_may_say_just_under_and_just_over() {
-        let mut said = Said::new(None);
-        let call = ToolCall { id: "c".into(), name: "tool".into(), arguments: json!([1]) };
-        said.call(&call);
-        said.say(&"x".repeat(TURN_BYTES_MAX - "tool[1]".len()));
-        assert!(said.check().is_ok());
-        said.say("x");
-        let error = said.check().unwrap_err().to_string();
-        assert!(error.contains("are together larger than 33554432 bytes"), "{error}");
+    /// Whether the model would have said more, whatever its provider says of that.
+    fn is_cut(&self) -> bool {
+        self.answer.stop.reason.is_cut() || self.calls().any(|call| call.cut.is_some())
     }
 }

@@ -1,6 +1,6 @@
 //! An engine on parts in memory: a model that says what it is told to say, one tool, and the store of the testkit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,21 +10,26 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
+use nexus_core::attach::{Intake, Taken, Wanted};
 use nexus_core::authority::Action;
 use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::lifecycle::{AccessError, AgentSpec, Card, ListQuery};
+use nexus_core::listing::{self, ListedModel, ModelPage, ModelQuery, Sources};
 use nexus_core::logs::AgentLogs;
-use nexus_core::message::SharedMessage;
+use nexus_core::message::{
+    Attachment, AttachmentKind, Blob, Part, SharedMessage, Source, Stop, StopReason,
+};
+use nexus_core::model::{Inputs, ModelInfo};
 use nexus_core::permission::{Level, ToolClass};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
-    EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
-    ToolSpec, Usage,
+    Answer, EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
+    ProviderEvent, ToolSpec,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{CommandKind, Invocation, Need, Tool, Toolbox};
+use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool, ToolOutput, Toolbox};
 use nexus_core::turn::{TurnError, TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall, TurnId};
 use nexus_testkit::store::MemoryStore;
@@ -42,6 +47,8 @@ pub struct World {
     pub engine: Arc<Engine>,
     pub model: Arc<ScriptedProvider>,
     pub store: Arc<MemoryStore>,
+    pub models: Arc<FakeModels>,
+    pub counter: Arc<Letters>,
     begun: Arc<AtomicUsize>,
 }
 
@@ -71,6 +78,8 @@ impl World {
         change: impl FnOnce(&mut Settings),
     ) -> Self {
         let model = Arc::new(ScriptedProvider::default());
+        let models = Arc::new(FakeModels::new(model.clone()));
+        let counter = Arc::new(Letters::default());
         let begun = Arc::new(AtomicUsize::new(0));
         let echo = |name: &str, class| {
             let description = "Echoes.".into();
@@ -79,19 +88,20 @@ impl World {
         };
         let parts = Parts {
             store: store.clone(),
-            models: Arc::new(OneModel(model.clone())),
+            models: models.clone(),
             prompts: Arc::new(FixedPrompt),
             logs,
-            counter: Arc::new(Letters),
+            counter: counter.clone(),
             toolbox: Toolbox::new([
                 echo("echo", ToolClass::Look),
                 echo("exec", ToolClass::Command),
                 echo("write_file", ToolClass::Write),
             ]),
+            intake: Arc::new(Eyes),
         };
         let mut settings = settings();
         change(&mut settings);
-        Self { engine: Engine::new(parts, settings), model, store, begun }
+        Self { engine: Engine::new(parts, settings), model, store, models, counter, begun }
     }
 
     /// The engine of a process that starts after this one was killed.
@@ -173,6 +183,7 @@ fn settings() -> Settings {
             trigger_threshold: 0.9,
             recent_preserve_ratio: 0.25,
         },
+        allow_urls: false,
         max_concurrent: 4,
         max_queued: 4,
         tree: Bounds::default(),
@@ -209,7 +220,7 @@ pub fn history(agent: &Agent) -> Vec<String> {
 pub fn lines<'a>(messages: impl IntoIterator<Item = &'a SharedMessage>) -> Vec<String> {
     let line = |message: &SharedMessage| {
         let mark = if message.meta.interrupted { " [interrupted]" } else { "" };
-        format!("{:?}: {}{mark}", message.role, message.content)
+        format!("{:?}: {}{mark}", message.role, message.text())
     };
     messages.into_iter().map(line).collect()
 }
@@ -225,8 +236,14 @@ pub async fn until(mut holds: impl FnMut() -> bool) {
 pub enum Script {
     Say(&'static str),
     Call(Vec<(&'static str, Value)>),
-    /// Says this, then fails.
+    /// Ends as this says.
+    Answer(Answer),
+    /// Says this, then the stream breaks.
     Break(&'static str),
+    /// Says this, then fails in a way that does not pass.
+    Fall(&'static str),
+    /// Is refused before anything comes.
+    Refuse(ProviderError),
     Fail,
     /// Says this, then nothing more.
     Hang(&'static str),
@@ -244,6 +261,11 @@ pub struct ScriptedProvider {
 impl ScriptedProvider {
     pub fn script(&self, scripts: impl IntoIterator<Item = Script>) {
         self.scripts.lock().unwrap().extend(scripts);
+    }
+
+    /// Forgets what it was told to do.
+    pub fn unscript(&self) {
+        self.scripts.lock().unwrap().clear();
     }
 
     /// Calls the tool `echo` once.
@@ -279,23 +301,31 @@ impl Provider for ScriptedProvider {
         let script = self.scripts.lock().unwrap().pop_front().unwrap_or(Script::Say("ok"));
         let text = |text: &str| (!text.is_empty()).then(|| Ok(ProviderEvent::Text(text.into())));
         let broken = || Err(ProviderError::Broken("cut".into()));
-        let done = Ok(ProviderEvent::Done(Usage::default()));
+        let whole = |answer: Answer| {
+            let said = answer.parts.iter().filter_map(|part| match part {
+                Part::Text(said) => text(said),
+                Part::Thought(it) => Some(Ok(ProviderEvent::Reasoning(it.text.clone()))),
+                _ => None,
+            });
+            let said: Vec<_> = said.collect();
+            let done = Ok(ProviderEvent::Done(Box::new(answer)));
+            stream::iter(said.into_iter().chain([done])).boxed()
+        };
         Ok(match script {
-            Script::Say(said) => stream::iter(text(said).into_iter().chain([done])).boxed(),
+            Script::Say(said) => whole(answer([Part::text(said)], StopReason::EndTurn)),
+            Script::Answer(said) => whole(said),
+            Script::Refuse(error) => return Err(error),
             Script::Call(calls) => {
                 let call = |(n, (name, arguments)): (usize, (&str, Value))| {
-                    Ok(ProviderEvent::ToolCall(ToolCall {
-                        id: format!("c{n}"),
-                        name: name.into(),
-                        arguments,
-                    }))
+                    Part::Call(ToolCall::new(format!("c{n}"), name, arguments))
                 };
-                stream::iter(
-                    calls.into_iter().enumerate().map(call).chain([done]).collect::<Vec<_>>(),
-                )
-                .boxed()
+                whole(answer(calls.into_iter().enumerate().map(call), StopReason::EndTurn))
             }
             Script::Break(said) => stream::iter(text(said).into_iter().chain([broken()])).boxed(),
+            Script::Fall(said) => {
+                let fall = Err(ProviderError::Rejected("fallen".into()));
+                stream::iter(text(said).into_iter().chain([fall])).boxed()
+            }
             Script::Fail => return Err(ProviderError::Unavailable("down".into())),
             Script::Hang(said) => stream::iter(text(said)).chain(stream::pending()).boxed(),
             Script::Panic => panic!("the model was told to"),
@@ -303,24 +333,79 @@ impl Provider for ScriptedProvider {
     }
 }
 
+/// What a model came to.
+pub fn answer(parts: impl IntoIterator<Item = Part>, reason: StopReason) -> Answer {
+    let stop = Stop::from(reason);
+    Answer { parts: parts.into_iter().collect(), stop, ..Answer::default() }
+}
+
 pub const WINDOW: u32 = 1000;
 
-struct OneModel(Arc<ScriptedProvider>);
+/// The model `m`, and others by their aliases. All of them do what the one provider is told to do.
+pub struct FakeModels {
+    provider: Arc<ScriptedProvider>,
+    known: Mutex<BTreeMap<String, ModelInfo>>,
+}
 
-impl Models for OneModel {
+impl FakeModels {
+    fn new(provider: Arc<ScriptedProvider>) -> Self {
+        let models = Self { provider, known: Mutex::default() };
+        models.describe("m", WINDOW, |_| {});
+        // Takes all there is, and has room for it.
+        models.describe("sees", 1_000_000, |info| info.inputs = Inputs { image: true, pdf: true });
+        models
+    }
+
+    /// There is such a model from now on.
+    pub fn describe(&self, alias: &str, window: u32, change: impl FnOnce(&mut ModelInfo)) {
+        let mut info = ModelInfo {
+            alias: alias.into(),
+            context_window: window,
+            ..ModelInfo::undescribed("fake", "fake", &format!("{alias}-1"))
+        };
+        change(&mut info);
+        self.known.lock().unwrap().insert(alias.into(), info);
+    }
+}
+
+impl Models for FakeModels {
     fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError> {
-        match name {
-            None | Some("m") => Ok(Model {
-                alias: "m".into(),
-                provider_name: "fake".into(),
-                id: "m-1".into(),
-                context_window: WINDOW,
-                brief: false,
-                reasoning: false,
-                provider: self.0.clone(),
-            }),
-            Some(name) => Err(ModelError::Unknown { name: name.into(), known: "m".into() }),
+        let name = name.unwrap_or("m");
+        match self.known.lock().unwrap().get(name) {
+            Some(info) => {
+                Ok(Model { info: Arc::new(info.clone()), provider: self.provider.clone() })
+            }
+            None => Err(ModelError::Unknown { name: name.into(), known: "m".into() }),
         }
+    }
+
+    fn learn_window(&self, model: &ModelInfo, window: u32) {
+        if let Some(known) = self.known.lock().unwrap().get_mut(&model.alias) {
+            known.context_window = window;
+        }
+    }
+
+    fn list(&self, _: &ModelQuery) -> Result<ModelPage, ModelError> {
+        let assumed = listing::Source::Assumed;
+        let sources = Sources {
+            context_window: assumed,
+            max_output: assumed,
+            inputs: assumed,
+            thinking: assumed,
+            prices: assumed,
+        };
+        let listed = |info: &ModelInfo| ListedModel {
+            info: Arc::new(info.clone()),
+            sources,
+            tools: None,
+            schemas: None,
+            wires: Vec::new(),
+            retires: None,
+            key_set: true,
+            default: false,
+        };
+        let models: Vec<_> = self.known.lock().unwrap().values().map(listed).collect();
+        Ok(ModelPage { total: models.len() as u64, models })
     }
 }
 
@@ -333,15 +418,20 @@ impl Prompts for FixedPrompt {
 }
 
 /// One token a letter.
-struct Letters;
+#[derive(Default)]
+pub struct Letters {
+    /// How often it was asked.
+    pub counts: AtomicUsize,
+}
 
 impl TokenCounter for Letters {
     fn count(&self, text: &str) -> u32 {
+        self.counts.fetch_add(1, Ordering::Relaxed);
         text.len() as u32
     }
 }
 
-/// Returns its `text`. With `hang` it waits until it is cancelled, with `ending_s` so long after that, and with
+/// Returns its `text`, and an image of the bytes `picture`. With `hang` it waits until it is cancelled, with `ending_s` so long after that, and with
 /// `deaf` it hears of no cancel. With `message`, `make` or `destroy` it does that in its agent's name. Needs what its
 /// arguments say: `read`, `write`, `command`.
 struct Echo {
@@ -377,7 +467,15 @@ impl Tool for Echo {
         Ok(needs.into_iter().flatten().collect())
     }
 
-    async fn run(&self, call: Invocation) -> Result<String, String> {
+    async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
+        let picture = call.arguments["picture"].as_str().map(picture);
+        let attachments = picture.into_iter().collect();
+        Ok(ToolOutput { text: self.echo(call).await?, attachments })
+    }
+}
+
+impl Echo {
+    async fn echo(&self, call: Invocation) -> Result<String, String> {
         let arguments = &call.arguments;
         self.begun.fetch_add(1, Ordering::Relaxed);
         if arguments["deaf"] == json!(true) {
@@ -406,5 +504,39 @@ impl Tool for Echo {
             return Ok(format!("ended {}", gone.len()));
         }
         Ok(text("text").unwrap_or_default().into())
+    }
+}
+
+/// Takes everything for an image that begins so, the rest for text; of files, what their names say.
+struct Eyes;
+
+#[async_trait]
+impl Intake for Eyes {
+    async fn file(&self, access: Access, path: &str, wanted: Wanted) -> Result<Taken, String> {
+        let place = access.cwd.join(path);
+        self.bytes(place.to_str().unwrap().into(), path, wanted).await
+    }
+
+    async fn bytes(&self, bytes: Vec<u8>, name: &str, wanted: Wanted) -> Result<Taken, String> {
+        match (bytes.as_slice(), wanted) {
+            ([.., b'.', b'p', b'n', b'g'], _) => {
+                Ok(Taken::Image { media_type: "image/png", bytes })
+            }
+            ([.., b'.', b'p', b'd', b'f'], Wanted::Any) => {
+                Ok(Taken::Document { media_type: "application/pdf", pages: 3, bytes })
+            }
+            (_, Wanted::Any) => Ok(Taken::Text(String::from_utf8(bytes).unwrap())),
+            (_, Wanted::Image) => Err(format!("{name} is no image")),
+        }
+    }
+}
+
+/// An image of these bytes.
+pub fn picture(bytes: &str) -> Attachment {
+    Attachment {
+        kind: AttachmentKind::Image,
+        media_type: "image/png".into(),
+        name: None,
+        source: Source::Blob(Blob::new(bytes.as_bytes())),
     }
 }

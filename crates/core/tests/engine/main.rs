@@ -3,16 +3,20 @@
 
 mod agents;
 mod approvals;
+mod attachments;
 mod bounds;
 mod compaction;
 mod copies;
+mod cuts;
 mod ending;
 mod fakes;
 mod gate;
 mod idle;
+mod ladder;
 mod line;
 mod names;
 mod neighbours;
+mod overflow;
 mod queue;
 mod torn;
 mod turns;

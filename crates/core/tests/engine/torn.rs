@@ -97,7 +97,8 @@ const OPERATIONS: [Operation; 29] = [
         name: "set model",
         run: |world| {
             on(world, "a", |world, agent| {
-                async move { told(world.engine.tuning.set_model(&agent, "m".into()).await) }.boxed()
+                async move { told(world.engine.tuning.set_model(&agent, "m".into(), None).await) }
+                    .boxed()
             })
         },
     },

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nexus_core::events::{EventSink, TurnEvent};
+use nexus_core::message::Part;
 use nexus_core::store::StoreError;
 use nexus_core::turn::{TurnError, TurnInput};
 use serde_json::json;
@@ -20,8 +21,12 @@ async fn an_answer_is_kept_and_shown_to_the_next_turn() {
     assert_eq!(world.say(&agent, "there?").await.unwrap().content, "still here");
     assert_eq!(world.model.last_context(), ["User: hello", "Assistant: hi", "User: there?"]);
     let call = &world.model.calls()[0];
-    assert_eq!((&*call.system, call.model_id.as_str()), ("prompt", "m-1"));
-    assert!(call.volatile.as_deref().unwrap().starts_with("Current time: "));
+    assert_eq!((&*call.system, call.model.id.as_str()), ("prompt", "m-1"));
+    let [Part::Context(time), Part::Text(said)] = &*call.messages.last().unwrap().parts else {
+        panic!("{:?}", call.messages.last())
+    };
+    assert!(time.starts_with("Current time: "), "{time}");
+    assert_eq!(said, "hello");
 }
 
 #[tokio::test]
@@ -143,7 +148,7 @@ async fn a_cancel_ends_a_running_tool() {
 async fn a_failed_call_leaves_a_valid_history() {
     let world = World::new();
     let agent = world.agent("a").await;
-    world.model.script([Script::Fail, Script::Break("half an ans"), Script::Say("fine")]);
+    world.model.script([Script::Fail, Script::Fall("half an ans"), Script::Say("fine")]);
     assert!(matches!(world.say(&agent, "one").await, Err(TurnError::Provider(_))));
     assert!(matches!(world.say(&agent, "two").await, Err(TurnError::Provider(_))));
     assert_eq!(world.model.last_context(), ["User: two"]);

@@ -1,8 +1,9 @@
 //! What models say, and in how many pieces.
 
-use nexus_core::provider::Usage;
-use nexus_testkit::{Reply, ScriptedModel};
-use serde_json::json;
+use nexus_core::message::StopReason;
+use nexus_core::usage::Cost;
+use nexus_testkit::{Reply, ScriptedModel, StopSaid};
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -13,7 +14,8 @@ async fn text_arrives_in_its_pieces_with_usage() {
         model.push(Reply::chunks(["He", "llo", ", wörld\n\"🦀\""]).usage(100, 7).cached(60));
         let heard = ask(kind, &model).await;
         assert_eq!(heard.texts, ["He", "llo", ", wörld\n\"🦀\""], "{kind:?}");
-        assert_eq!(heard.end.unwrap(), Usage { input: 100, output: 7, cached: 60 }, "{kind:?}");
+        let used = Usage { cache_read: 60, ..used(100, 7) };
+        assert_eq!(heard.end.unwrap().usage, used, "{kind:?}");
     }
 }
 
@@ -36,13 +38,9 @@ async fn tool_calls_arrive_whole_and_in_order() {
             ("call_b", "list", json!({})),
             ("call_c", "now", json!({})),
         ]
-        .map(|(id, name, arguments)| ToolCall {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            arguments,
-        });
+        .map(|(id, name, arguments)| ToolCall::new(id, name, arguments));
         assert_eq!(heard.calls, expected, "{kind:?}");
-        assert_eq!(heard.end.unwrap(), Usage { input: 20, output: 30, cached: 0 });
+        assert_eq!(heard.end.unwrap().usage, used(20, 30));
     }
 }
 
@@ -50,10 +48,10 @@ async fn tool_calls_arrive_whole_and_in_order() {
 async fn a_call_without_id_gets_one_and_broken_arguments_are_kept() {
     for kind in FORMATS {
         let model = ScriptedModel::start().await;
-        model.push(Reply::chunks([""; 0]).then_tool_call_as("", "read_file", "{\"path\": \"a"));
+        model.push(Reply::nothing().then_tool_call_as("", "read_file", "{\"path\"! 1}"));
         let heard = ask(kind, &model).await;
         assert!(heard.calls[0].id.starts_with("call_"), "{kind:?}: {:?}", heard.calls);
-        assert_eq!(heard.calls[0].arguments, json!("{\"path\": \"a"));
+        assert_eq!(heard.calls[0].arguments, json!("{\"path\"! 1}"));
         assert!(heard.end.is_ok());
     }
 }
@@ -76,7 +74,7 @@ async fn the_pieces_on_the_wire_do_not_matter() {
                 "{kind:?} in pieces of {bytes}"
             );
             assert_eq!(heard.calls[0].arguments, json!({"x": "é"}));
-            assert_eq!(heard.end.unwrap(), Usage { input: 3, output: 4, cached: 0 });
+            assert_eq!(heard.end.unwrap().usage, used(3, 4));
         }
     }
 }
@@ -104,7 +102,8 @@ async fn comments_other_line_ends_and_a_missing_last_one_are_borne() {
         model.push(Reply::raw([raw]));
         let heard = ask(kind, &model).await;
         assert_eq!(heard.texts, ["Hi"], "{kind:?}");
-        assert_eq!(heard.end.unwrap(), Usage::default());
+        assert_eq!(heard.end.unwrap().usage, Usage::default());
+        assert_eq!(heard.thoughts, "hm");
     }
 }
 
@@ -158,14 +157,148 @@ async fn the_last_user_message_is_the_users_own_words() {
     for kind in FORMATS {
         let model = ScriptedModel::start().await;
         model.push(Reply::echo());
-        let asked = ModelCall {
-            volatile: Some("It is noon.".to_owned()),
-            ..call([user("First"), assistant("Yes?"), user("  Say \"this\" ü\n")])
-        };
+        let asked = call([user("First"), assistant("Yes?"), user("  Say \"this\" ü\n")]);
         assert_eq!(
             hear(&*provider(kind, &model), asked).await.text(),
             "  Say \"this\" ü\n",
             "{kind:?}"
         );
     }
+}
+
+fn used(input: u64, output: u64) -> Usage {
+    Usage { input, output, ..Usage::default() }
+}
+
+#[tokio::test]
+async fn why_the_model_stopped_is_never_guessed() {
+    let cases = [
+        (StopSaid::End, StopReason::EndTurn),
+        (StopSaid::MaxTokens, StopReason::MaxTokens),
+        (StopSaid::ContentFilter, StopReason::ContentFilter),
+        (StopSaid::Raw("brand_new".into()), StopReason::Other),
+    ];
+    for kind in FORMATS {
+        for (said, expected) in cases.clone() {
+            // Anthropic has no word for a filter.
+            if kind == Kind::Anthropic && expected == StopReason::ContentFilter {
+                continue;
+            }
+            let model = ScriptedModel::start().await;
+            model.push(Reply::text("Hi").stop(said));
+            let stop = ask(kind, &model).await.end.unwrap().stop;
+            assert_eq!(stop.reason, expected, "{kind:?}");
+            if expected == StopReason::Other {
+                assert_eq!(stop.details, Some(json!({"raw": "brand_new"})));
+            }
+        }
+    }
+    let model = ScriptedModel::start().await;
+    model.push(Reply::text("So far").stop(StopSaid::Pause));
+    assert_eq!(ask(Kind::Anthropic, &model).await.end.unwrap().stop.reason, StopReason::Pause);
+    model.push(Reply::text("So far").stop(StopSaid::ContextWindow));
+    let stop = ask(Kind::Anthropic, &model).await.end.unwrap().stop;
+    assert_eq!(stop.reason, StopReason::ContextWindow);
+}
+
+#[tokio::test]
+async fn the_words_of_a_refusal_are_no_answer() {
+    let model = ScriptedModel::start().await;
+    model.push(Reply::refusal("I will not."));
+    let heard = ask(Kind::OpenAi, &model).await;
+    assert!(heard.texts.is_empty(), "they may still be taken back");
+    let answer = heard.end.unwrap();
+    assert_eq!(answer.parts, [Part::text("I will not.")]);
+    assert_eq!(answer.stop.reason, StopReason::Refusal);
+}
+
+#[tokio::test]
+async fn thoughts_are_told_and_kept_in_their_place() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        let reply = Reply::thought("Hm. ")
+            .then_text("Let me look.")
+            .then_tool_call_as("call_a", "list", "{}");
+        model.push(reply.reasoning_tokens(3).usage(10, 9));
+        let heard = ask(kind, &model).await;
+        assert_eq!((&*heard.thoughts, heard.text()), ("Hm. ", "Let me look.".into()), "{kind:?}");
+        let answer = heard.end.unwrap();
+        let [Part::Thought(thought), Part::Text(_), Part::Call(_)] = &*answer.parts else {
+            panic!("{kind:?}: {:?}", answer.parts)
+        };
+        assert_eq!(thought.text, "Hm. ");
+        let payload: Value = serde_json::from_str(thought.payload.as_deref().unwrap()).unwrap();
+        match kind {
+            Kind::Anthropic => assert!(payload["signature"].is_string(), "{payload}"),
+            _ => assert_eq!(payload, json!({"name": "reasoning_content"})),
+        }
+        assert_eq!(answer.usage.reasoning, 3, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_is_told_from_one_that_is_whole() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        let cut = Reply::nothing().then_cut_call("write_file", "{\"path\": \"a");
+        model.push(cut.stop(StopSaid::MaxTokens));
+        // Behind some servers a cut does not say that it is one.
+        let hidden = Reply::nothing().then_cut_call("write_file", "{\"path\": \"a");
+        model.push(hidden.stop(StopSaid::End));
+        model.push(Reply::nothing().then_tool_call_as("c", "f", "").stop(StopSaid::MaxTokens));
+        for expected in [Some(11), Some(11), Some(0)] {
+            let heard = ask(kind, &model).await;
+            assert_eq!(heard.calls[0].cut, expected, "{kind:?}");
+            assert_eq!(heard.calls[0].arguments, json!({}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_vendors_own_clients_take_is_taken() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        model.push(
+            Reply::thought("Hm.")
+                .then_text("Hi")
+                .then_tool_call_as("c", "f", "{\"a\":1}")
+                .as_document(),
+        );
+        let heard = ask(kind, &model).await;
+        assert_eq!((heard.text(), &*heard.thoughts), ("Hi".into(), "Hm."), "{kind:?}");
+        assert_eq!(heard.calls, [ToolCall::new("c", "f", json!({"a": 1}))], "{kind:?}");
+    }
+    let raw = [
+        "data: {\"choices\":null,\"usage\":null,\"error\":null}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":[{\"type\":\"text\",\"text\":\"Hi\"}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\",\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"cost\":0.5}}]}\n\n",
+        "data: [DONE]\n\n",
+    ];
+    let model = ScriptedModel::start().await;
+    model.push(Reply::raw(raw));
+    let heard = ask(Kind::OpenAi, &model).await;
+    assert_eq!(heard.text(), "Hi");
+    assert_eq!(heard.calls, [ToolCall::new("c", "f", json!({"a": 1}))]);
+    let answer = heard.end.unwrap();
+    assert_eq!((answer.usage, answer.cost), (used(3, 4), Cost::from_usd(0.5)));
+
+    // A block may begin with all it holds.
+    let raw = [
+        "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n",
+        "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"xyz\"}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{\"a\":1}}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":3,\"content_block\":{\"type\":\"brand_new\",\"deep\":{\"a\":1}}}\n\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"},\"usage\":{\"output_tokens\":4}}\n\n",
+        "data: {\"type\":\"message_stop\"}\n\n",
+    ];
+    model.push(Reply::raw(raw));
+    let heard = ask(Kind::Anthropic, &model).await;
+    assert_eq!((heard.text(), heard.calls.len()), ("Hi".into(), 1));
+    let answer = heard.end.unwrap();
+    assert_eq!(answer.parts.len(), 4);
+    assert_eq!(heard.calls[0].arguments, json!({"a": 1}));
+    assert_eq!(answer.usage, used(3, 4));
 }

@@ -1,5 +1,6 @@
 //! Providers that refuse, hang, break off or talk nonsense.
 
+use nexus_core::provider::EventStream;
 use nexus_testkit::{Gate, Reply, ScriptedModel};
 
 use super::*;
@@ -95,7 +96,8 @@ async fn silence_is_a_timeout_before_the_answer_and_within_it() {
     for kind in FORMATS {
         let model = ScriptedModel::start().await;
         let hasty = ProviderSettings {
-            request_timeout: Duration::from_millis(50),
+            first_event_timeout: Duration::from_millis(50),
+            idle_timeout: Duration::from_millis(50),
             ..settings(kind, &model)
         };
         let provider = build(&hasty).unwrap();
@@ -130,7 +132,7 @@ async fn dropping_a_call_drops_the_connection() {
 
         model.push(Reply::chunks(["One", "Two"]).then_hang());
         let mut events = provider.stream(call([user("Hi")])).await.unwrap();
-        assert_eq!(events.next().await.unwrap().unwrap(), ProviderEvent::Text("One".to_owned()));
+        assert_eq!(next(&mut events).await, Some(ProviderEvent::Text("One".to_owned())));
         drop(events);
         model.wait_for_disconnects(2).await;
         assert_eq!(model.request_count(), 2, "{kind:?}: a dropped call is not tried again");
@@ -156,10 +158,10 @@ async fn text_is_passed_on_as_it_comes() {
         let gate = Gate::new();
         model.push(Reply::text("One").then_gate(&gate).then_text("Two"));
         let mut events = provider(kind, &model).stream(call([user("Hi")])).await.unwrap();
-        assert_eq!(events.next().await.unwrap().unwrap(), ProviderEvent::Text("One".to_owned()));
+        assert_eq!(next(&mut events).await, Some(ProviderEvent::Text("One".to_owned())));
         gate.release();
-        assert_eq!(events.next().await.unwrap().unwrap(), ProviderEvent::Text("Two".to_owned()));
-        assert!(matches!(events.next().await, Some(Ok(ProviderEvent::Done(_)))));
+        assert_eq!(next(&mut events).await, Some(ProviderEvent::Text("Two".to_owned())));
+        assert!(matches!(next(&mut events).await, Some(ProviderEvent::Done(_))));
     }
 }
 
@@ -246,5 +248,49 @@ async fn no_error_holds_the_key() {
         let model = ScriptedModel::start().await;
         model.push(Reply::status(400).message("x".repeat(10_000)));
         assert!(ask(kind, &model).await.failure().chars().count() < 400);
+    }
+}
+
+/// The next event that is no count.
+async fn next(events: &mut EventStream) -> Option<ProviderEvent> {
+    loop {
+        match events.next().await? {
+            Ok(ProviderEvent::Usage(_)) => {}
+            event => return event.ok(),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_provider_may_say_whether_to_try_again() {
+    for kind in FORMATS {
+        let told = |status: u16, again: &str| {
+            Reply::status(status).message("no").header("x-should-retry", again)
+        };
+        check(kind, [told(400, "true"), Reply::text("Now.")], Ok("Now."), 2).await;
+        check(kind, [told(500, "false")], Err("the provider is not available (500: no)"), 1).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_spent_for_good_is_not_tried_again() {
+    let spent =
+        r#"{"error":{"message":"pay","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+    for kind in FORMATS {
+        let reply = Reply::status(429).body(spent);
+        check(kind, [reply], Err("the provider's rate limit was hit (429: pay)"), 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_too_long_says_so_with_the_window() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        let said = "prompt is too long: 210000 tokens > 200000 maximum";
+        model.push(Reply::status(400).message(said));
+        let end = ask(kind, &model).await.end.unwrap_err();
+        let message = format!("400: {said}");
+        assert_eq!(end, ProviderError::TooLong { message, window: Some(200_000) });
+        assert_eq!(model.request_count(), 1, "{kind:?}");
     }
 }

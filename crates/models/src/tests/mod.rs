@@ -2,33 +2,42 @@
 //! what one format makes of a conversation is compared with golden text.
 
 mod answers;
+mod attachments;
 mod bounds;
 mod faults;
+mod lanes;
+mod reached;
 mod requests;
 mod settings;
+mod wires;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
-use nexus_core::provider::{ModelCall, Provider, ProviderError, ProviderEvent, Usage};
+use nexus_core::message::{Message, Meta, Part, Role, SharedMessage, ToolCall};
+use nexus_core::model::ModelInfo;
+use nexus_core::provider::{Answer, ModelCall, Provider, ProviderError, ProviderEvent};
+use nexus_core::usage::Usage;
 use nexus_testkit::ScriptedModel;
 
-use super::{Kind, ProviderSettings, build};
+use super::{Kind, ProviderSettings, Wire, build};
 
 const FORMATS: [Kind; 2] = [Kind::OpenAi, Kind::Anthropic];
 
 const KEY: &str = "the-key-of-the-tests";
 
-/// One retry, at once, and a time limit that only a hanging test meets.
+/// One retry, at once, and a time limit that only a hanging test meets. Where a service speaks several wires it is the one
+/// that most others imitate; what the newer ones have of their own is tested in `wires`.
 fn settings(kind: Kind, model: &ScriptedModel) -> ProviderSettings {
     ProviderSettings {
+        wire: *Wire::spoken_by(kind).last().unwrap(),
         base_url: model.url(),
         api_key: Some(KEY.to_owned()),
         max_retries: 1,
         retry_backoff: Duration::from_millis(1),
-        request_timeout: Duration::from_secs(20),
+        first_event_timeout: Duration::from_secs(20),
+        idle_timeout: Duration::from_secs(20),
         ..ProviderSettings::new(kind)
     }
 }
@@ -46,16 +55,9 @@ fn assistant(text: &str) -> SharedMessage {
 }
 
 fn call(messages: impl IntoIterator<Item = SharedMessage>) -> ModelCall {
-    ModelCall {
-        model_id: "scripted-1".to_owned(),
-        reasoning: false,
-        system: "You are terse.".into(),
-        tools: Arc::new([]),
-        messages: messages.into_iter().collect(),
-        volatile: None,
-        max_tokens: None,
-        schema: None,
-    }
+    let model =
+        ModelInfo { cache_minimum: 0, ..ModelInfo::undescribed("tests", "tests", "scripted-1") };
+    ModelCall { system: "You are terse.".into(), ..ModelCall::of(Arc::new(model), messages) }
 }
 
 /// What came of a call.
@@ -63,7 +65,8 @@ fn call(messages: impl IntoIterator<Item = SharedMessage>) -> ModelCall {
 struct Heard {
     texts: Vec<String>,
     calls: Vec<ToolCall>,
-    end: Result<Usage, ProviderError>,
+    thoughts: String,
+    end: Result<Box<Answer>, ProviderError>,
 }
 
 impl Heard {
@@ -78,7 +81,12 @@ impl Heard {
 }
 
 async fn hear(provider: &dyn Provider, call: ModelCall) -> Heard {
-    let mut heard = Heard { texts: Vec::new(), calls: Vec::new(), end: Ok(Usage::default()) };
+    let mut heard = Heard {
+        texts: Vec::new(),
+        calls: Vec::new(),
+        thoughts: String::new(),
+        end: Ok(Box::default()),
+    };
     let mut events = match provider.stream(call).await {
         Ok(events) => events,
         Err(error) => return Heard { end: Err(error), ..heard },
@@ -88,8 +96,15 @@ async fn hear(provider: &dyn Provider, call: ModelCall) -> Heard {
         assert!(!ended, "an event after the end: {event:?}");
         match event {
             Ok(ProviderEvent::Text(text)) => heard.texts.push(text),
-            Ok(ProviderEvent::ToolCall(call)) => heard.calls.push(call),
-            Ok(ProviderEvent::Done(usage)) => (heard.end, ended) = (Ok(usage), true),
+            Ok(ProviderEvent::Reasoning(text)) => heard.thoughts.push_str(&text),
+            Ok(ProviderEvent::Usage(_)) => {}
+            Ok(ProviderEvent::Done(answer)) => {
+                heard.calls.extend(answer.parts.iter().filter_map(|part| match part {
+                    Part::Call(call) => Some(call.clone()),
+                    _ => None,
+                }));
+                (heard.end, ended) = (Ok(answer), true);
+            }
             Err(error) => (heard.end, ended) = (Err(error), true),
         }
     }

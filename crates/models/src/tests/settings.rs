@@ -197,9 +197,12 @@ impl<S: Subscriber> Layer<S> for Log {
 async fn raw_traffic_is_logged_without_the_key() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    // While there is one subscriber only, another thread that meets a line first turns it off for all.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     for kind in FORMATS {
         let model = ScriptedModel::start().await;
-        model.push(Reply::status(500).message(format!("what is {KEY}?")));
+        let broken = Reply::status(500).message(format!("what is {KEY}?"));
+        model.push(broken.header("x-request-id", "req_7"));
         model.push(Reply::text("Heard."));
         assert!(ask(kind, &model).await.end.is_ok());
         let lines = std::mem::take(&mut *log.0.lock().unwrap());
@@ -208,6 +211,10 @@ async fn raw_traffic_is_logged_without_the_key() {
             let found = lines.iter().any(|line| line.starts_with(&start) && line.contains(words));
             assert!(found, "no {kind} with {words} in {lines:#?}");
         };
+        let named = lines
+            .iter()
+            .any(|line| line.contains("tried again") && line.contains("request_id=\"req_7\""));
+        assert!(named, "{lines:#?}");
         find("request", "Hi");
         find("request", &model.url());
         find("response", "status=500");

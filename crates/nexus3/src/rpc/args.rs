@@ -99,6 +99,23 @@ pub enum RpcCommand {
         /// Most messages to print, 1 to 2000; 200 when absent.
         #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=2000))]
         limit: Option<u32>,
+        /// Print what the model thought, too.
+        #[arg(long)]
+        reasoning: bool,
+    },
+    /// Prints what model calls used and cost: of one agent, of its tree, or of all agents.
+    Usage {
+        /// Name of the agent; all agents when absent.
+        id: Option<String>,
+        /// Its descendants too, those that are gone included.
+        #[arg(long, requires = "id")]
+        tree: bool,
+        /// Rows by this, the dearest first.
+        #[arg(long, value_parser = ["model", "agent", "day"])]
+        by: Option<String>,
+        /// Only since this moment, ISO 8601.
+        #[arg(long, value_name = "MOMENT")]
+        since: Option<String>,
     },
     /// Ends an agent and its descendants for good.
     ///

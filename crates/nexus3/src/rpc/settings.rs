@@ -77,7 +77,7 @@ pub async fn run(server: &ServerArgs, command: SettingsCommand) -> anyhow::Resul
             ask::<GetSystemPrompt>(server, &agent(id), NoParams {}).await
         }
         SettingsCommand::Model { id, model: Some(model) } => {
-            ask::<SetModel>(server, &agent(id), SetModelParams { model }).await
+            ask::<SetModel>(server, &agent(id), SetModelParams { model, reasoning: None }).await
         }
         SettingsCommand::Model { id, model: None } => {
             ask::<GetModel>(server, &agent(id), NoParams {}).await

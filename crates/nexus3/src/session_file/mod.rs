@@ -16,6 +16,7 @@ use nexus_core::message::SharedMessage;
 use nexus_core::name::NameError;
 use nexus_core::permission::{Grants, Permissions, Preset};
 use nexus_core::store::{AgentRecord, Progress, SessionRecord};
+use nexus_core::usage::Bill;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -111,7 +112,7 @@ impl SessionFile {
         if parsed.messages.len() > MESSAGES_MAX {
             return Err(format!("it has more than {MESSAGES_MAX} messages"));
         }
-        let many = |message: &SharedMessage| message.tool_calls.len() > CALLS_MAX;
+        let many = |message: &SharedMessage| message.calls().count() > CALLS_MAX;
         if let Some(at) = parsed.messages.iter().position(many) {
             return Err(format!("messages.{at}: it has more than {CALLS_MAX} tool calls"));
         }
@@ -145,10 +146,13 @@ impl SessionFile {
                 permissions,
                 grants: Grants::default(),
                 model: self.model.clone(),
+                reasoning: None,
                 cwd: import.cwd.clone(),
                 system_prompt: self.system_prompt.clone(),
             },
             progress: Progress::default(),
+            bill: Bill::default(),
+            root: 0,
             message_count: self.messages.len() as u64,
             last_action_at: self.messages.last().map(|message| message.meta.at),
         })

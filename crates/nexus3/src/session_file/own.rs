@@ -228,7 +228,11 @@ impl Rights {
 impl Entry {
     fn of(message: &Message) -> Self {
         let meta = &message.meta;
-        let calls = message.tool_calls.iter().cloned();
+        let call = |ToolCall { id, name, arguments, cut: _ }: &ToolCall| CallEntry {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: arguments.clone(),
+        };
         Self {
             role: match message.role {
                 Role::User => RoleName::User,
@@ -237,10 +241,8 @@ impl Entry {
                 Role::Summary => RoleName::Summary,
             },
             at: Moment(meta.at),
-            content: message.content.clone(),
-            tool_calls: calls
-                .map(|ToolCall { id, name, arguments }| CallEntry { id, name, arguments })
-                .collect(),
+            content: message.text().into_owned(),
+            tool_calls: message.calls().map(call).collect(),
             tool_call_id: message.tool_call_id.clone(),
             request_id: meta.turn.as_ref().map(|turn| match turn {
                 TurnId::Number(number) => Turn::Number(*number),
@@ -271,9 +273,10 @@ impl Entry {
             source_agent: source_agent.map_err(|error| error.to_string())?,
             interrupted: self.interrupted,
             covers: self.covers,
+            ..Meta::default()
         };
         let calls = self.tool_calls.into_iter();
-        let calls = calls.map(|CallEntry { id, name, arguments }| ToolCall { id, name, arguments });
+        let calls = calls.map(|it: CallEntry| ToolCall::new(it.id, it.name, it.arguments));
         let mut message = Message::new(role, self.content, meta).with_tool_calls(calls.collect());
         message.tool_call_id = self.tool_call_id;
         Ok(Arc::new(message))

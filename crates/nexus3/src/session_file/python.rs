@@ -102,8 +102,7 @@ fn message(entry: Entry, at: Timestamp) -> Result<SharedMessage, String> {
         "user" => Message::new(Role::User, content, meta),
         "assistant" => {
             let calls = entry.tool_calls.unwrap_or_default().into_iter();
-            let calls =
-                calls.map(|CallEntry { id, name, arguments }| ToolCall { id, name, arguments });
+            let calls = calls.map(|it: CallEntry| ToolCall::new(it.id, it.name, it.arguments));
             Message::new(Role::Assistant, content, meta).with_tool_calls(calls.collect())
         }
         "tool" => {

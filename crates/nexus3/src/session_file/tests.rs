@@ -110,7 +110,7 @@ fn a_file_of_the_original_is_read() {
     assert_eq!((&*parsed.name, parsed.cwd.to_str()), ("project", Some("/home/inc/repos")));
     let roles: Vec<_> = parsed.messages.iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::Summary, Role::User, Role::Assistant, Role::Tool, Role::Assistant]);
-    assert_eq!(parsed.messages[2].tool_calls[0].arguments, json!({"x": 1}));
+    assert_eq!(parsed.messages[2].calls().next().unwrap().arguments, json!({"x": 1}));
     let sandboxed = preset("sandboxed");
     let record = parsed.record(&import(&sandboxed, false)).unwrap();
     assert_eq!(record.settings.permissions.level, Level::Sandboxed, "whatever the file says");

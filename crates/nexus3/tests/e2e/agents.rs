@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup, Wire, eventually};
-use crate::support::{as_agent, at_path, create, entry, history, list, names, prompt, say};
+use crate::support::{
+    answered, as_agent, at_path, create, entry, history, list, names, prompt, say,
+};
 
 over_every_wire! {
     an_agent_is_made_as_asked,
@@ -219,8 +221,8 @@ async fn a_list_has_exactly_its_members(wire: &Wire) {
         moment.as_str().unwrap().parse::<jiff::Timestamp>().expect("ISO 8601");
     }
     let expected = [
-        r#"{"agent_id":"p","is_temp":false,"created_at":null,"message_count":0,"should_shutdown":false,"parent_agent_id":null,"child_count":1,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"TRUSTED","cwd":"/","write_paths":["/"],"status":"idle"}"#,
-        r#"{"agent_id":".c","is_temp":true,"created_at":null,"message_count":2,"should_shutdown":false,"parent_agent_id":"p","child_count":0,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"SANDBOXED","cwd":"/","write_paths":[],"status":"idle"}"#,
+        r#"{"agent_id":"p","is_temp":false,"created_at":null,"message_count":0,"should_shutdown":false,"parent_agent_id":null,"child_count":1,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"TRUSTED","cwd":"/","write_paths":["/"],"status":"idle","usage":{"tokens":0,"cost_usd":0.0,"cost_unknown_calls":0}}"#,
+        r#"{"agent_id":".c","is_temp":true,"created_at":null,"message_count":2,"should_shutdown":false,"parent_agent_id":"p","child_count":0,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"SANDBOXED","cwd":"/","write_paths":[],"status":"idle","usage":{"tokens":15,"cost_usd":null,"cost_unknown_calls":1}}"#,
     ];
     assert_eq!(agents.iter().map(Value::to_string).collect::<Vec<_>>(), expected);
 
@@ -260,7 +262,7 @@ async fn an_initial_message_is_waited_for(wire: &Wire) {
         json!({"agent_id": "a", "initial_message": "Begin", "wait_for_initial_response": true});
     let made = wire.ok("create_agent", params).await;
     let id = made["initial_request_id"].clone();
-    let answer = json!({"content": "Ready.", "request_id": id, "halted_at_iteration_limit": false});
+    let answer = answered("Ready.", &id);
     assert_eq!(
         made,
         json!({"agent_id": "a", "url": "/agent/a", "initial_request_id": id, "response": answer})

@@ -571,6 +571,7 @@ async fn the_schema_is_what_the_server_discovers() {
         "set_system_prompt",
         "get_model",
         "set_model",
+        "list_models",
         "rpc.discover",
         "rpc.version",
     ];

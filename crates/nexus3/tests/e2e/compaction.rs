@@ -30,21 +30,30 @@ async fn a_conversation_is_compacted_on_demand(wire: &Wire) {
     assert_eq!(not_yet, json!({"compacted": false, "reason": "below_threshold"}));
     assert_eq!(wire.model().request_count(), 1, "no model was asked for that");
 
-    wire.model().push(Reply::text("A story was told."));
+    let asked_before = wire.model().last_request().body;
+    wire.model().push(Reply::text("A story was told to sk-abcdefghijklmnop."));
     let done = wire.ok("compact", json!({"agent_id": "a"})).await;
     let tokens = |name: &str| done[name].as_u64().unwrap();
     assert_eq!(done["compacted"], true);
     assert!(tokens("tokens_after") < tokens("tokens_before"), "{done}");
     assert_eq!(tokens("tokens_saved"), tokens("tokens_before") - tokens("tokens_after"));
-    let asked = wire.model().last_request().body.to_string();
-    assert!(asked.contains("A long story.") && !asked.contains("sk-abcdefghijklmnop"), "{asked}");
+    // It is asked for at the end of what the provider has read already.
+    let asked = wire.model().last_request().body;
+    let (before, now) = (&asked_before["messages"], &asked["messages"]);
+    let before = before.as_array().unwrap();
+    assert_eq!(now.as_array().unwrap()[..before.len()], before[..]);
+    assert_eq!(
+        (now.as_array().unwrap().len(), &asked["tools"]),
+        (before.len() + 2, &asked_before["tools"])
+    );
 
     say(wire, "a", "What was it?").await;
     let asked = wire.model().last_request();
     assert_eq!(shown(&asked), ["user: What was it?"]);
     let summary = &asked.body["messages"][1];
-    assert_eq!(summary["role"], "system");
-    assert!(summary["content"].as_str().unwrap().contains("A story was told."), "{summary}");
+    assert_eq!(summary["role"], "user", "templates refuse a system message elsewhere");
+    let told = summary["content"].as_str().unwrap();
+    assert!(told.contains("A story was told to [redacted]."), "{summary}");
 
     // The history is whole, with the summary where it was made.
     let page = wire.ok("get_messages", json!({"agent_id": "a", "offset": 2, "limit": 1})).await;

@@ -118,7 +118,7 @@ async fn a_turn_that_was_killed_leaves_its_finished_steps() {
         .iter()
         .map(|message| message["role"].clone())
         .collect();
-    assert_eq!(seen, ["system", "user", "assistant", "tool", "system", "user"]);
+    assert_eq!(seen, ["system", "user", "assistant", "tool", "user"]);
 }
 
 /// What a turn begins with is written without a word beside it, so all that is told of it has to follow from the

@@ -275,9 +275,12 @@ async fn failures_exit_with_1_and_say_what_to_do() {
         assert_eq!((output.code, &*output.stdout), (Some(1), ""), "{args:?}: {output:?}");
         assert!(output.stderr.contains(why), "{args:?}: {output:?}");
     }
-    world.model.push(Reply::text("Half ").then_cut());
+    for _ in 0..4 {
+        world.model.push(Reply::text("Half ").then_cut());
+    }
     let output = exec(&world, &["Hi"]).await;
-    assert_eq!((output.code, &*output.stdout), (Some(1), "Half \n"), "what was said is shown");
+    let said = "Half Half Half Half \n";
+    assert_eq!((output.code, &*output.stdout), (Some(1), said), "what was said is shown");
     assert!(output.stderr.starts_with("Error: The provider broke off"), "{output:?}");
     world.model.push(Reply::hang());
     let output = exec(&world, &["-t", "1", "Hi"]).await;

@@ -48,8 +48,8 @@ async fn a_fresh_machine_answers() {
     let (_, usage) = stream(&wire, "a", "And who are you?").await;
     assert_eq!(history(&wire, "a").await.len(), 4);
     let tokens = |name: &str| usage[name].as_u64().unwrap();
-    assert!(tokens("cached_tokens") * 2 > tokens("input_tokens"), "{usage}");
-    assert!(tokens("output_tokens") > 0, "{usage}");
+    assert!(tokens("cache_read") * 2 > tokens("input"), "{usage}");
+    assert!(tokens("output") > 0, "{usage}");
     let counted = wire.ok("get_tokens", json!({"agent_id": "a"})).await;
     assert_eq!((&counted["tools"], &counted["budget"]), (&json!(0), &json!(8192)), "{counted}");
 }

@@ -181,7 +181,7 @@ async fn each_agent_has_a_log_that_people_can_read() {
         server.model().push(Reply::echo());
         say(&wire, agent, &format!("I am {agent}\nand say two lines")).await;
     }
-    server.model().push(Reply::text("Half").then_cut());
+    server.model().push(Reply::text("Half").then_error("invalid_request_error", "no"));
     wire.refused("send", json!({"agent_id": "a", "content": "Again"})).await;
     server.terminate().await;
     let logs = server.world.home().join("logs");
@@ -235,7 +235,9 @@ async fn a_verbose_log_tells_where_words_came_from() {
     wire.ok("send", params).await;
     server.terminate().await;
     let text = read(&logs, "a", "verbose.md");
-    let start = "## user · MOMENT\n\n- turn: 7\n- source: slack\n- source agent: boss\n\nHi\n\n## assistant · MOMENT\n\n- turn: 7\n\n→ `no_such_tool`";
+    let (before, rest) = text.split_once("Current time: ").unwrap();
+    let text = format!("{before}Current time: TIME{}", &rest[rest.find('\n').unwrap()..]);
+    let start = "## user · MOMENT\n\n- turn: 7\n- source: slack\n- source agent: boss\n\n> Current time: TIME\n\nHi\n\n## assistant · MOMENT\n\n- turn: 7\n\n→ `no_such_tool`";
     assert!(text.starts_with(start), "{text}");
     assert!(text.contains("```json\n{\n  \"x\": 1\n}\n```"), "{text}");
     assert!(logs.join("a/context.md").exists());
@@ -277,7 +279,8 @@ async fn each_call_of_a_model_is_in_the_log_of_its_agent() {
         assert!(of("chunk").len() >= calls, "{agent}");
         assert!(!text.contains(other), "{other} in the log of {agent}");
         let first = of("request")[0];
-        assert_eq!(first["body"]["messages"][2]["content"], format!("{agent}-says-0"));
+        let said = first["body"]["messages"][1]["content"].as_str().unwrap();
+        assert!(said.ends_with(&format!("\n\n{agent}-says-0")), "{said}");
         assert!(first["endpoint"].as_str().unwrap().ends_with("/v1/chat/completions"));
         assert_eq!(text.contains("SUMMARY-OF-A"), agent == "a");
     }

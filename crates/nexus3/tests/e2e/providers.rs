@@ -51,15 +51,26 @@ async fn check(case: Case) {
         let hello = "assistant: Hello from the scripted model.";
         let cut = (!case.partial.is_empty()).then(|| format!("assistant: {}", case.partial));
         let mut kept = vec!["user: one".to_string(), hello.into(), "user: two".into()];
-        kept.extend(cut.iter().map(|line| format!("{line} (interrupted)")));
+        if let Some(line) = &cut {
+            // What was said is kept, and the model told to go on, as often as it was.
+            for _ in 1..case.calls {
+                kept.extend([line.clone(), "user: ".into()]);
+            }
+            kept.push(format!("{line} (interrupted)"));
+        }
         assert_eq!(history(&wire, "a").await, kept, "{provider:?}");
 
         say(&wire, "a", "three").await;
         let mut seen = vec!["user: one".to_string(), hello.into()];
         // A message that nobody answered is not shown again.
-        seen.extend(cut.iter().flat_map(|line| ["user: two".into(), line.clone()]));
-        seen.push("user: three".into());
-        assert_eq!(shown(&server.model().last_request()), seen, "{provider:?}");
+        seen.extend(cut.iter().map(|_| "user: two".into()));
+        let seen_at_last = shown(&server.model().last_request());
+        assert_eq!(seen_at_last[..seen.len()], seen, "{provider:?}");
+        assert_eq!(
+            seen_at_last.len(),
+            seen.len() + 2 * case.calls * cut.iter().count() + usize::from(cut.is_none())
+        );
+        assert_eq!(seen_at_last.last().unwrap(), "user: three", "{provider:?}");
     }
 }
 
@@ -107,32 +118,36 @@ async fn a_rate_limit_that_lasts() {
 async fn silence_in_mid_answer() {
     let reply = Reply::text("Half ").then_hang();
     let case = failing(reply, "The provider did not answer in time");
-    check(Case { partial: "Half ", silence_seconds_max: 1.0, ..case }).await;
+    let replies = vec![Reply::text("Half ").then_hang(); 4];
+    check(Case { replies, calls: 4, partial: "Half ", silence_seconds_max: 1.0, ..case }).await;
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_in_mid_answer() {
-    let reply = Reply::chunks(["Half ", "a"]).then_cut();
-    check(Case { partial: "Half a", ..failing(reply, "The provider broke off") }).await;
+    let replies = vec![Reply::chunks(["Half ", "a"]).then_cut(); 4];
+    let case = failing(Reply::hang(), "The provider broke off");
+    check(Case { replies, calls: 4, partial: "Half a", ..case }).await;
 }
 
 #[tokio::test]
 async fn a_call_for_a_tool_that_breaks_off() {
     let reply =
         Reply::text("Let me see. ").then_tool_call("read_file", json!({"path": "a"})).then_cut();
-    check(Case { partial: "Let me see. ", ..failing(reply, "The provider broke off") }).await;
+    let case = failing(Reply::hang(), "The provider broke off");
+    check(Case { replies: vec![reply; 4], calls: 4, partial: "Let me see. ", ..case }).await;
 }
 
 #[tokio::test]
 async fn an_error_in_mid_answer() {
     let reply = Reply::text("Half ").then_error("overloaded_error", "busy");
-    check(Case { partial: "Half ", ..failing(reply, "The provider is not available (busy)") })
-        .await;
+    let case = failing(Reply::hang(), "The provider is not available (busy)");
+    check(Case { replies: vec![reply; 4], calls: 4, partial: "Half ", ..case }).await;
 }
 
 #[tokio::test]
 async fn an_answer_that_is_no_answer() {
-    check(failing(Reply::text("").then_garbage(), "The provider broke off")).await;
+    let replies = vec![Reply::nothing().then_garbage(); 3];
+    check(Case { replies, calls: 3, ..failing(Reply::hang(), "The provider broke off") }).await;
 }
 
 #[tokio::test]
@@ -277,7 +292,10 @@ async fn a_key_is_seen_by_its_service_only() {
         server.model().push(Reply::status(401).message(format!("bad key {}", KEY.1)));
         let fault = wire.refused("send", json!({"agent_id": "a", "content": "Hi"})).await;
         assert!(!format!("{fault:?}").contains(KEY.1), "{fault:?}");
-        server.model().push(Reply::text("Half ").then_error("x", format!("bad key {}", KEY.1)));
+        let broken = Reply::text("Half ").then_error("x", format!("bad key {}", KEY.1));
+        for _ in 0..4 {
+            server.model().push(broken.clone());
+        }
         let fault = wire.refused("send", json!({"agent_id": "a", "content": "Hi"})).await;
         assert!(!format!("{fault:?}").contains(KEY.1), "{fault:?}");
         server.terminate().await;

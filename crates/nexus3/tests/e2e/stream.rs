@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::wire::request;
 use crate::harness::{Server, Setup, Wire};
+use crate::support::answered;
 
 over_every_wire_of_messages! {
     a_stream_is_start_data_event_end_and_the_whole_answer,
@@ -90,10 +91,12 @@ async fn a_stream_is_start_data_event_end_and_the_whole_answer(wire: &Wire) {
     let stream = streamed(wire, 7, json!({"request_id": "turn"})).await;
     assert_eq!(stream.task_id, 7);
     assert_eq!(stream.chunks.concat(), words.concat());
-    let usage =
-        json!({"type": "usage", "input_tokens": 120, "output_tokens": 9, "cached_tokens": 100});
+    let usage = json!({"type": "usage", "input": 120, "cache_read": 100, "cache_write": 0, "output": 9, "reasoning": 0});
     assert_eq!(stream.events, [(stream.chunks.len(), usage)]);
-    let result = json!({"content": words.concat(), "request_id": "turn", "halted_at_iteration_limit": false});
+    let mut result = answered(&words.concat(), &json!("turn"));
+    result["usage"]["input"] = json!(120);
+    result["usage"]["cache_read"] = json!(100);
+    result["usage"]["output"] = json!(9);
     assert_eq!(stream.answer["result"], result);
 }
 
@@ -171,9 +174,12 @@ async fn tool_calls_travel_between_the_text(wire: &Wire) {
 }
 
 async fn a_stream_without_text_has_no_data(wire: &Wire) {
-    wire.model().push(Reply::chunks([""; 0]));
+    // It is asked once more before it is believed.
+    wire.model().push(Reply::nothing());
+    wire.model().push(Reply::nothing());
     let stream = streamed(wire, 1, json!({})).await;
     assert_eq!((stream.chunks.len(), &stream.answer["result"]["content"]), (0, &json!("")));
+    assert_eq!(stream.answer["result"]["stop_reason"], "empty");
 }
 
 async fn what_fails_before_the_first_word_ends_all_the_same(wire: &Wire) {
@@ -183,9 +189,11 @@ async fn what_fails_before_the_first_word_ends_all_the_same(wire: &Wire) {
 }
 
 async fn what_breaks_off_ends_with_what_was_said(wire: &Wire) {
-    wire.model().push(Reply::chunks(["so ", "far"]).then_cut());
+    for _ in 0..4 {
+        wire.model().push(Reply::chunks(["so ", "far"]).then_cut());
+    }
     let stream = streamed(wire, 1, json!({})).await;
-    assert_eq!(stream.chunks.concat(), "so far");
+    assert_eq!(stream.chunks.concat(), "so far".repeat(4));
     assert_eq!(stream.answer["error"]["code"], -32603);
     // The conversation is as good as new.
     assert!(streamed(wire, 2, json!({})).await.answer.get("result").is_some());

@@ -24,7 +24,14 @@ pub fn shown(request: &RecordedRequest) -> Vec<String> {
     let messages = request.body["messages"].as_array().expect("a request has messages");
     let text = |content: &Value| match content {
         Value::Array(blocks) => blocks.last().unwrap()["text"].as_str().unwrap().to_string(),
-        text => text.as_str().unwrap_or_default().to_string(),
+        // On one wire the time is the first line of what a user says, behind a summary where there is one.
+        text => match text.as_str().unwrap_or_default() {
+            text if text.contains("Current time: ") => {
+                let (_, line) = text.split_once("Current time: ").unwrap();
+                line.split_once("\n\n").unwrap().1.to_string()
+            }
+            text => text.to_string(),
+        },
     };
     let said = messages.iter().filter(|message| message["role"] != "system");
     said.map(|message| {
@@ -36,6 +43,16 @@ pub fn shown(request: &RecordedRequest) -> Vec<String> {
 /// The system prompt a model was given.
 pub fn prompt(request: &RecordedRequest) -> String {
     request.body["messages"][0]["content"].as_str().expect("the first message is the prompt").into()
+}
+
+/// What an answer of `send` begins with, for a turn of one step with the scripted model's usual counts.
+pub fn answered(content: &str, request_id: &Value) -> Value {
+    json!({
+        "content": content, "request_id": request_id, "halted_at_iteration_limit": false,
+        "stop_reason": "end_turn",
+        "usage": {"input": 10, "cache_read": 0, "cache_write": 0, "output": 5, "reasoning": 0},
+        "cost_usd": null, "model": "scripted", "steps": 1,
+    })
 }
 
 /// Says `content` to the agent and returns the answer's text.

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::harness::wire::request;
 use crate::harness::{Provider, Server, Setup, Wire, eventually};
-use crate::support::{at_path, create, entry, has_messages, history, list, prompt, say, shown};
+use crate::support::{
+    answered, at_path, create, entry, has_messages, history, list, prompt, say, shown,
+};
 
 over_every_wire! {
     a_turn_is_answered_under_its_name,
@@ -30,10 +32,7 @@ async fn a_turn_is_answered_under_its_name(wire: &Wire) {
     wire.model().set_default(Reply::echo());
     for id in [json!("my-req-1"), json!(" ."), json!(7), json!(-1), json!(i64::MAX)] {
         let answer = wire.ok("send", json!({"content": "Hi", "request_id": id})).await;
-        assert_eq!(
-            answer,
-            json!({"content": "Hi", "request_id": id, "halted_at_iteration_limit": false})
-        );
+        assert_eq!(answer, answered("Hi", &id));
     }
     let answer = wire.ok("send", json!({"content": "Hi"})).await;
     assert!(answer["request_id"].as_str().unwrap().starts_with("req_"), "{answer}");
@@ -115,8 +114,11 @@ async fn a_running_turn_is_cancelled(wire: &Wire) {
         json!({"cancelled": true, "request_id": "r"})
     );
     let (_, answer) = stream.all().await;
-    let expected = json!({"content": "So far ", "request_id": "r", "halted_at_iteration_limit": false, "cancelled": true});
-    assert_eq!(answer["result"], expected);
+    let result = &answer["result"];
+    assert_eq!((&result["content"], &result["request_id"]), (&json!("So far "), &json!("r")));
+    assert_eq!((&result["cancelled"], &result["stop_reason"]), (&json!(true), &json!("cancelled")));
+    // Its provider had not counted yet.
+    assert_eq!(result["usage"]["estimated"], true, "{result}");
     wire.model().wait_for_disconnects(1).await;
     assert_eq!(
         wire.ok("cancel", cancel).await,
@@ -413,13 +415,18 @@ async fn the_users_words_reach_an_openai_model_unaltered_and_last() {
     assert_eq!(asked.path, "/v1/chat/completions");
     let messages = asked.body["messages"].as_array().unwrap();
     let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
-    assert_eq!(roles, ["system", "user", "assistant", "system", "user"]);
-    assert_eq!(messages[4], json!({"role": "user", "content": WORDS}));
-    let volatile = messages[3]["content"].as_str().unwrap();
-    assert!(volatile.starts_with("Current time: 20"), "{volatile}");
-    // The prefix is the same for every turn: that is what providers cache.
+    assert_eq!(
+        roles,
+        ["system", "user", "assistant", "user"],
+        "templates refuse a system message elsewhere"
+    );
+    let said = messages[3]["content"].as_str().unwrap();
+    assert!(said.starts_with("Current time: 20"), "{said}");
+    assert_eq!(said.split_once("\n\n").unwrap().1, WORDS);
+    // What was sent is sent again to the letter: that is what providers cache.
     let first = &server.model().requests()[0];
-    assert_eq!(prompt(first), prompt(&asked));
+    let first = first.body["messages"].as_array().unwrap();
+    assert_eq!(first[..], messages[..2]);
     assert!(!prompt(&asked).contains("Current time"));
     assert_eq!(history(&wire, "a").await[2], format!("user: {WORDS}"));
 }

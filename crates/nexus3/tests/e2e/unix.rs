@@ -176,13 +176,15 @@ async fn one_connection_too_many_is_told_so() {
 
 #[tokio::test]
 async fn many_connections_are_served_at_once() {
+    /// As many as are sent to a provider at a time.
+    const CALLS: usize = 16;
     let server = Server::start().await;
     let gate = nexus_testkit::Gate::new();
     server.model().set_default(Reply::text("done").held_by(&gate));
     let mut connections = Vec::new();
     for n in 0..100 {
         let mut connection = server.unix().await;
-        if n < 20 {
+        if n < CALLS {
             let create = request(n, "create_agent", json!({"agent_id": format!("a{n}")}));
             connection.send(create.as_bytes()).await;
             connection.message().await;
@@ -193,12 +195,12 @@ async fn many_connections_are_served_at_once() {
         }
         connections.push(connection);
     }
-    server.model().wait_for_requests(20).await;
-    for (n, connection) in connections.iter_mut().enumerate().skip(20) {
+    server.model().wait_for_requests(CALLS).await;
+    for (n, connection) in connections.iter_mut().enumerate().skip(CALLS) {
         assert_eq!(connection.message().await["id"], n);
     }
     gate.release();
-    for (n, connection) in connections.iter_mut().enumerate().take(20) {
+    for (n, connection) in connections.iter_mut().enumerate().take(CALLS) {
         assert_eq!(connection.message().await["id"], n);
     }
 }

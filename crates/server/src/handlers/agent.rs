@@ -36,6 +36,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
         cwd: params.cwd,
         write_paths: params.allowed_write_paths.unwrap_or_default(),
         model: params.model,
+        reasoning: params.reasoning.map(super::usage::reasoning),
         system_prompt: params.system_prompt,
         disable_tools: params.disable_tools.unwrap_or_default(),
         parent: params
@@ -53,7 +54,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     };
     if let Some(content) = params.initial_message {
         let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
-        let content = content.into_string();
+        let content = content.into_string().into();
         let asked_by = super::turn::asked_by(&cx.caller.requester);
         let input = TurnInput { content, source_agent, asked_by, ..TurnInput::default() };
         let turn = match engine.turns.start(&agent, input).await {
@@ -117,7 +118,7 @@ async fn list(cx: Cx, params: ListAgentsParams) -> Result<ListAgentsResult, RpcE
 /// The entries of a page, and whether there are more behind it.
 async fn entries(cx: &Cx, query: ListQuery) -> Result<(Shared<Vec<AgentEntry>>, bool), RpcError> {
     let engine = &cx.services().engine;
-    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias.clone());
     let page = engine.agents.list(&cx.caller.requester, query).await.map_err(wire)?;
     let cards = page.cards.into_iter();
     let entries = cards.map(|card| entry(card, default_model.as_ref())).collect();
@@ -146,6 +147,7 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
             Status::Stored => "stored",
         }
         .into(),
+        usage: super::usage::totals(&record.bill),
     }
 }
 

@@ -2,18 +2,21 @@
 
 use nexus_core::authority::Action;
 use nexus_core::compact::Compaction;
-use nexus_core::message::SharedMessage;
+use nexus_core::message::{
+    Attachment, AttachmentKind, Blob, Made, Part, SharedMessage, Source, ToolCall,
+};
 use nexus_core::{Message, Role, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::conversation::{
-    Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
-    GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult, InterruptedTurn,
-    MessageEntry, MessageMeta, ToolCallEntry,
+    AttachmentEntry, Compact, CompactParams, CompactResult, GetContext, GetContextResult,
+    GetMessages, GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult, InterruptedTurn,
+    MadeEntry, MessageEntry, MessageMeta, ToolCallEntry,
 };
 use nexus_protocol::params::NoParams;
 use serde::Serialize;
 
 use super::request_id;
+use super::usage::{cost_usd, usage_entry};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
@@ -58,7 +61,8 @@ async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult
     let _turn = if stored { services.pages.acquire().await.ok() } else { None };
     let bytes_max = page_bytes_max(&cx);
     let page = services.engine.history(&agent, offset, limit, bytes_max).await.map_err(wire)?;
-    let messages = entries(&page.messages, offset, bytes_max);
+    let thoughts = params.include_reasoning == Some(true);
+    let messages = entries(&page.messages, offset, bytes_max, thoughts);
     let agent_id = agent.id().to_string();
     Ok(GetMessagesResult { agent_id, total: page.total, offset, limit, messages })
 }
@@ -71,9 +75,15 @@ fn page_bytes_max(cx: &Cx) -> usize {
 }
 
 /// The messages of a page, as many as fit and one at least.
-fn entries(messages: &[SharedMessage], offset: u64, bytes_max: usize) -> Vec<MessageEntry> {
-    let most: usize = messages.iter().map(|message| bytes_at_most(message)).sum();
-    let numbered = messages.iter().zip(offset..).map(|(message, index)| entry(index, message));
+fn entries(
+    messages: &[SharedMessage],
+    offset: u64,
+    bytes_max: usize,
+    thoughts: bool,
+) -> Vec<MessageEntry> {
+    let most: usize = messages.iter().map(|message| bytes_at_most(message, thoughts)).sum();
+    let numbered = messages.iter().zip(offset..);
+    let numbered = numbered.map(|(message, index)| entry(index, message, thoughts));
     if most <= bytes_max {
         return numbered.collect();
     }
@@ -88,9 +98,9 @@ fn entries(messages: &[SharedMessage], offset: u64, bytes_max: usize) -> Vec<Mes
 
 /// What a message can be in JSON at most, without looking at its text. Most pages are so far from their limit that
 /// nothing more has to be known.
-fn bytes_at_most(message: &Message) -> usize {
-    /// Names of members, punctuation, a time, and whatever else has no length of its own.
-    const FRAME_BYTES: usize = 320;
+fn bytes_at_most(message: &Message, thoughts: bool) -> usize {
+    /// Names of members, punctuation, a time, numbers, and whatever else has no length of its own.
+    const FRAME_BYTES: usize = 640;
     /// A character that has to be escaped: `\u0000`.
     const ESCAPED_BYTES: usize = 6;
     let meta = &message.meta;
@@ -99,13 +109,27 @@ fn bytes_at_most(message: &Message) -> usize {
         Some(TurnId::Text(name)) => name.len(),
         _ => 0,
     };
-    let texts = message.content.len() + length(&message.tool_call_id) + length(&meta.source) + name;
-    let calls = message.tool_calls.iter().map(|call| {
+    let made = meta.made.as_ref().map_or(0, |made| {
+        let details = made.stop.details.as_ref().map_or(0, json_bytes);
+        made.origin.provider.len() + made.origin.model.len() + details
+    });
+    let thought: usize = message.thoughts().filter(|_| thoughts).map(str::len).sum();
+    let said = message.text().len() + thought + told(message).map_or(0, |it| it.len());
+    let texts = said + length(&message.tool_call_id) + length(&meta.source) + name + made;
+    let calls = message.calls().map(|call| {
         FRAME_BYTES
             + ESCAPED_BYTES * (call.id.len() + call.name.len())
             + json_bytes(&call.arguments)
     });
-    FRAME_BYTES + ESCAPED_BYTES * texts + calls.sum::<usize>()
+    let attachments = message.attachments().map(|attachment| {
+        let address = match &attachment.source {
+            Source::Blob(_) => 0,
+            Source::Address(url) => url.len(),
+        };
+        let name = length(&attachment.name);
+        FRAME_BYTES + ESCAPED_BYTES * (attachment.media_type.len() + name + address)
+    });
+    FRAME_BYTES + ESCAPED_BYTES * texts + calls.sum::<usize>() + attachments.sum::<usize>()
 }
 
 /// What a value is in JSON.
@@ -129,7 +153,7 @@ fn json_bytes(value: &impl Serialize) -> usize {
     count.0
 }
 
-fn entry(index: u64, message: &Message) -> MessageEntry {
+fn entry(index: u64, message: &Message, thoughts: bool) -> MessageEntry {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
@@ -137,15 +161,22 @@ fn entry(index: u64, message: &Message) -> MessageEntry {
         Role::Summary => "system",
     };
     let meta = &message.meta;
-    let calls = message.tool_calls.iter().cloned();
+    let call = |call: &ToolCall| ToolCallEntry {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        cut: call.cut.is_some(),
+    };
+    let thoughts: Vec<_> = message.thoughts().filter(|_| thoughts).collect();
     MessageEntry {
         index,
         role: role.into(),
-        content: message.content.clone(),
-        tool_calls: calls
-            .map(|call| ToolCallEntry { id: call.id, name: call.name, arguments: call.arguments })
-            .collect(),
+        content: message.text().into_owned(),
+        context: told(message),
+        reasoning: (!thoughts.is_empty()).then(|| thoughts.join("\n\n")),
+        tool_calls: message.calls().map(call).collect(),
         tool_call_id: message.tool_call_id.clone(),
+        attachments: message.attachments().map(attachment_entry).collect(),
         meta: Some(MessageMeta {
             at: meta.at.to_string(),
             request_id: meta.turn.as_ref().map(request_id),
@@ -153,7 +184,50 @@ fn entry(index: u64, message: &Message) -> MessageEntry {
             source_agent_id: meta.source_agent.as_ref().map(ToString::to_string),
             interrupted: meta.interrupted,
             covers: meta.covers.map(|covers| covers as u64),
+            made: meta.made.as_deref().map(made_entry),
         }),
+    }
+}
+
+/// What the server told the model, where nobody said anything.
+fn told(message: &Message) -> Option<String> {
+    let words = |part: &Part| match part {
+        Part::Context(text) => Some(text.clone()),
+        _ => None,
+    };
+    match &*message.parts {
+        [only] => words(only),
+        _ => None,
+    }
+}
+
+fn attachment_entry(attachment: &Attachment) -> AttachmentEntry {
+    let kind = match attachment.kind {
+        AttachmentKind::Image => "image",
+        AttachmentKind::File { .. } => "file",
+    };
+    let (blob, url) = match &attachment.source {
+        Source::Blob(blob) => (Some(blob), None),
+        Source::Address(url) => (None, Some(url.clone())),
+    };
+    AttachmentEntry {
+        r#type: kind.into(),
+        mime_type: attachment.media_type.clone(),
+        name: attachment.name.clone(),
+        size: blob.map(|blob| blob.size),
+        sha256: blob.map(Blob::name),
+        url,
+    }
+}
+
+fn made_entry(made: &Made) -> MadeEntry {
+    MadeEntry {
+        provider: made.origin.provider.clone(),
+        model: made.origin.model.clone(),
+        stop_reason: made.stop.reason.name().into(),
+        stop_details: made.stop.details.clone(),
+        usage: usage_entry(&made.bill.usage),
+        cost_usd: cost_usd(&made.bill),
     }
 }
 

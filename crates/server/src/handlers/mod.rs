@@ -1,13 +1,16 @@
 //! One file per resource. A handler decodes nothing and frames nothing: wire types in, domain call, wire types out.
 
 mod agent;
+mod content;
 mod conversation;
+mod model;
 mod permission;
 mod schema;
 mod server;
 mod session;
 mod settings;
 mod turn;
+pub mod usage;
 
 use nexus_core::{AgentId, TurnId};
 use nexus_protocol::RpcError;
@@ -15,16 +18,19 @@ use nexus_protocol::params::{BLANK, is_blank};
 use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Table;
+pub use model::entry as model_entry;
 pub use permission::entry as approval_entry;
 
 pub fn register(table: &mut Table) {
     agent::register(table);
     conversation::register(table);
+    model::register(table);
     permission::register(table);
     server::register(table);
     session::register(table);
     settings::register(table);
     turn::register(table);
+    usage::register(table);
 }
 
 /// A name in the parameter `parameter`.

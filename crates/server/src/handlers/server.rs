@@ -39,6 +39,6 @@ async fn version(cx: Cx, _: NoParams) -> Result<VersionResult, RpcError> {
         protocol: PROTOCOL_REVISION.into(),
         features: FEATURES.map(Into::into).to_vec(),
         default_provider: model.as_ref().map(|model| model.provider_name.clone()),
-        default_model: model.map(|model| model.alias),
+        default_model: model.map(|model| model.alias.clone()),
     })
 }

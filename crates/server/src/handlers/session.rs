@@ -35,7 +35,7 @@ async fn list(cx: Cx, params: ListSessionsParams) -> Result<ListSessionsResult, 
     let temporary = params.include_temp.unwrap_or(false);
     let listed = engine.sessions.list(&cx.caller.requester, offset, limit, temporary).await;
     let page = listed.map_err(wire)?;
-    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias.clone());
     let sessions = page.sessions.into_iter();
     Ok(ListSessionsResult {
         total: page.total,

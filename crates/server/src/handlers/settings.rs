@@ -11,6 +11,7 @@ use nexus_protocol::settings::{
     SetSystemPromptResult, SummaryTokens,
 };
 
+use super::usage::{reasoning, reasoning_entry, totals};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
@@ -29,7 +30,7 @@ async fn summaries(
     params: GetAgentSummariesParams,
 ) -> Result<GetAgentSummariesResult, RpcError> {
     let engine = &cx.services().engine;
-    let default_model = engine.models.resolve(None).ok().map(|model| model.alias);
+    let default_model = engine.models.resolve(None).ok().map(|model| model.alias.clone());
     let mut agents = Vec::new();
     let page = engine.agents.list(&cx.caller.requester, ListQuery::default()).await;
     for card in page.map_err(wire)?.cards {
@@ -46,6 +47,7 @@ async fn summaries(
             model: record.settings.model.or_else(|| default_model.clone()),
             halted_at_iteration_limit: record.progress.halted_at_iteration_limit,
             last_action_at: record.last_action_at.map(|at| at.to_string()),
+            usage: totals(&record.bill),
             tokens,
         });
     }
@@ -94,14 +96,16 @@ async fn get_model(cx: Cx, _: NoParams) -> Result<GetModelResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
     let model = cx.services().engine.tuning.model(&agent).map_err(wire)?;
     Ok(GetModelResult {
-        model: model.alias,
-        provider: model.provider_name,
-        reasoning: model.reasoning,
+        model: model.alias.clone(),
+        provider: model.provider_name.clone(),
+        reasoning: reasoning_entry(agent.look().settings.reasoning.unwrap_or(model.reasoning)),
     })
 }
 
 async fn set_model(cx: Cx, params: SetModelParams) -> Result<SetModelResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
-    let model = cx.services().engine.tuning.set_model(&agent, params.model).await.map_err(wire)?;
-    Ok(SetModelResult { updated: true, model: model.alias })
+    let reasoning = params.reasoning.map(reasoning);
+    let tuning = &cx.services().engine.tuning;
+    let model = tuning.set_model(&agent, params.model, reasoning).await.map_err(wire)?;
+    Ok(SetModelResult { updated: true, model: model.alias.clone() })
 }

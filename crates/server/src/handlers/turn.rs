@@ -12,7 +12,8 @@ use nexus_protocol::turn::{
     Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
 };
 
-use super::{agent_id, request_id, schema, turn_id};
+use super::usage::{cost_usd, usage_entry};
+use super::{agent_id, content, request_id, schema, turn_id};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
@@ -28,13 +29,15 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Send).await?;
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
     let schema = params.response_schema.map(schema::checked).transpose()?;
+    let id = params.request_id.map(turn_id).transpose()?;
     let input = TurnInput {
-        content: params.content.into_string(),
-        id: params.request_id.map(turn_id).transpose()?,
+        content: content::taken(&cx, &agent, params.content).await?,
+        id,
         source: params.source,
         source_agent,
         asked_by: asked_by(&cx.caller.requester),
         schema,
+        max_output_tokens: params.max_output_tokens.map(Into::into),
         ..TurnInput::default()
     };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
@@ -114,6 +117,12 @@ pub fn send_result(id: TurnId, outcome: TurnOutcome) -> SendResult {
         request_id: request_id(&id),
         halted_at_iteration_limit: outcome.halted_at_iteration_limit,
         cancelled: outcome.cancelled,
+        stop_reason: outcome.stop.reason.name().into(),
+        stop_details: outcome.stop.details,
+        usage: usage_entry(&outcome.bill.usage),
+        cost_usd: cost_usd(&outcome.bill),
+        model: outcome.model,
+        steps: outcome.steps,
     }
 }
 

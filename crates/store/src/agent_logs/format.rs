@@ -3,14 +3,18 @@
 
 use std::fmt::Write as _;
 
-use nexus_core::message::{Message, Role};
+use nexus_core::message::{Message, Part, Role};
 use nexus_core::visible;
 
 /// An entry of `context.md`: what was said, by whom and when.
 pub(super) fn context(message: &Message, out: &mut String) {
+    if message.role == Role::User && message.text().is_empty() {
+        // Words of ours alone: nobody said them.
+        return;
+    }
     heading(message, out);
-    body(&message.content, out);
-    for call in &message.tool_calls {
+    body(&message.text(), out);
+    for call in message.calls() {
         push(
             out,
             format_args!("→ `{}` ({})\n\n", visible::line(&call.name), visible::line(&call.id)),
@@ -35,8 +39,13 @@ pub(super) fn verbose(message: &Message, out: &mut String) {
     if facts.iter().any(|(_, fact)| fact.is_some()) {
         out.push('\n');
     }
-    body(&message.content, out);
-    for call in &message.tool_calls {
+    for part in &message.parts {
+        if let Part::Context(text) = part {
+            push(out, format_args!("> {}\n\n", visible::line(text)));
+        }
+    }
+    body(&message.text(), out);
+    for call in message.calls() {
         let (name, id) = (visible::line(&call.name), visible::line(&call.id));
         let arguments = format!("{:#}", call.arguments);
         let arguments = visible::json(&arguments);

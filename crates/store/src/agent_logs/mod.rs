@@ -111,7 +111,7 @@ impl Entry {
     fn bytes(&self) -> usize {
         match self {
             Self::Messages { messages, .. } => {
-                messages.iter().map(|message| message.content.len()).sum()
+                messages.iter().map(|message| message.text_bytes()).sum()
             }
             Self::Raw { event, .. } => event.bytes(),
             Self::Renamed { .. } | Self::Flush(_) => 0,

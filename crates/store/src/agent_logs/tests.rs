@@ -51,8 +51,7 @@ fn each_message_has_a_heading_with_role_and_time() {
         "## user · 2026-01-02T03:04:05.678Z\n\n- source: cli\n- source agent: boss\n\nhello\n\n";
     check(Message::new(Role::User, "hello", told), plain, verbose);
 
-    let call =
-        ToolCall { id: "c1".into(), name: "read_file".into(), arguments: json!({"path": "x"}) };
+    let call = ToolCall::new("c1", "read_file", json!({"path": "x"}));
     let asked = Message::new(Role::Assistant, "", Meta { interrupted: true, ..meta.clone() })
         .with_tool_calls(vec![call]);
     let heading = "## assistant · 2026-01-02T03:04:05.678Z (interrupted)\n\n→ `read_file` (c1)\n\n";
@@ -192,7 +191,7 @@ fn what_was_said_cannot_steer_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let logs = AgentLogFiles::start(options(dir.path())).unwrap();
     let evil = "\u{1b}[2J\u{9b}2J\u{202e}";
-    let call = ToolCall { id: evil.into(), name: evil.into(), arguments: json!({ evil: evil }) };
+    let call = ToolCall::new(evil, evil, json!({ evil: evil }));
     let meta = Meta { source: Some(evil.into()), ..Meta::default() };
     let said =
         Message::new(Role::Assistant, format!("a\n{evil}"), meta).with_tool_calls(vec![call]);

@@ -17,7 +17,8 @@ async fn append(writer: &Writer, lease: Lease, first_index: u64) {
     let rows = vec![MessageRow::encode(&said("x")).unwrap()];
     let work = move |db: &rusqlite::Connection, me: &mut Owner| {
         let progress = Some(Default::default());
-        agent::append(db, me, lease, &agent::Step { first_index, rows: &rows, progress })
+        let step = agent::Step { first_index, rows: &rows, progress, bill: None, brief: None };
+        agent::append(db, me, lease, &step)
     };
     writer.submit(work).await.unwrap();
 }
@@ -120,7 +121,7 @@ async fn what_a_summary_stands_for_is_not_read() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     store.append(lease, step(0, &words)).await.unwrap();
     let messages = vec![summary(998)];
-    store.append(lease, Append { first_index: 1000, messages, progress: None }).await.unwrap();
+    store.append(lease, Append { first_index: 1000, messages, ..Append::default() }).await.unwrap();
     // Of a copy, the summary and what it leaves standing lie in the log it was made from.
     let copy = store.load_copy(&id("a"), copy("b")).await.unwrap().unwrap();
     store.append(copy.lease, step(1001, &["1001"])).await.unwrap();
@@ -131,9 +132,9 @@ async fn what_a_summary_stands_for_is_not_read() {
         assert_eq!(stored.record.message_count, length);
         assert_eq!(stored.window.first, 997);
         assert_eq!(stored.window.messages.len() as u64, length - 997, "{name}");
-        assert_eq!(stored.window.messages[0].content, "997");
+        assert_eq!(stored.window.messages[0].text(), "997");
         let some = store.messages(stored.lease.agent, 999, 2, usize::MAX).await.unwrap();
-        let some: Vec<_> = some.iter().map(|it| it.content.as_str()).collect();
+        let some: Vec<_> = some.iter().map(|it| it.text().into_owned()).collect();
         assert_eq!(some, ["999", "sum"]);
     }
     assert!(store.read_session(&id("a")).await.is_err());

@@ -96,7 +96,10 @@ async fn a_failed_commit_is_everybodys_and_leaves_nothing() {
             // A foreign key that is looked at only by the commit.
             store.writer.submit(|db, _| {
                 db.execute_batch("PRAGMA defer_foreign_keys = ON")?;
-                db.execute("INSERT INTO heads VALUES (99, 99, 0, 0, 0, NULL, 0, 0)", [])?;
+                db.execute(
+                    "INSERT INTO heads VALUES (99, 99, 0, 0, 0, NULL, 0, 0, NULL, NULL)",
+                    [],
+                )?;
                 Ok(())
             }),
             store.append(lease, step(1, &["x"])),

@@ -101,6 +101,7 @@ async fn settings_that_were_columns_are_read_and_written() {
         permissions: trusted(),
         grants: Grants::default(),
         model: None,
+        reasoning: None,
         cwd: "/w/ä".into(),
         system_prompt: None,
     };

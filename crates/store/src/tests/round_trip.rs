@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::agent::AgentSettings;
-use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
+use nexus_core::message::{
+    Attachment, AttachmentKind, Blob, Made, Message, Meta, Origin, Part, Role, SharedMessage,
+    Source, Stop, StopReason, Thought, ToolCall,
+};
 use nexus_core::permission::{Grants, Level, Permissions, Reach};
 use nexus_core::store::{AgentQuery, AgentRecord, Progress};
+use nexus_core::usage::{Bill, Cost, Usage};
 use nexus_core::{AgentId, TurnId};
 use proptest::option;
 use proptest::prelude::*;
@@ -16,6 +20,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::super::agent::{self, Step};
+use super::super::log::History;
 use super::super::owner::Owner;
 use super::super::record::{AgentRow, MessageRow};
 use super::super::schema;
@@ -40,13 +45,13 @@ fn turn() -> impl Strategy<Value = TurnId> {
     prop_oneof![any::<i64>().prop_map(TurnId::Number), digits, words]
 }
 
-/// Without fractions: serde_json reads a fraction back exactly only with its feature `float_roundtrip`.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
         text().prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 16, 4, |inner| {
@@ -58,36 +63,108 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
+fn call() -> impl Strategy<Value = ToolCall> {
+    (text(), text(), json_value(), option::of(any::<u64>()))
+        .prop_map(|(id, name, arguments, cut)| ToolCall { id, name, arguments, cut })
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    // A payload of null is none.
+    let payload = option::of(json_value().prop_filter("null", |value| !value.is_null()));
+    let payload = payload.prop_map(|value| value.map(|value| value.to_string().into()));
+    let thought = (text(), payload).prop_map(|(text, payload)| Thought { text, payload });
+    let kind = prop_oneof![
+        Just(AttachmentKind::Image),
+        any::<u32>().prop_map(|pages| AttachmentKind::File { pages }),
+    ];
+    let bytes = prop::collection::vec(any::<u8>(), 0..9);
+    let source = prop_oneof![
+        bytes.prop_map(|bytes| Source::Blob(Blob::new(bytes))),
+        text().prop_map(Source::Address),
+    ];
+    let attachment =
+        (kind, text(), option::of(text()), source).prop_map(|(kind, media_type, name, source)| {
+            Part::Attachment(Attachment { kind, media_type, name, source })
+        });
+    prop_oneof![
+        text().prop_map(Part::Text),
+        text().prop_map(Part::Context),
+        thought.prop_map(Part::Thought),
+        call().prop_map(Part::Call),
+        attachment,
+    ]
+}
+
+fn bill() -> impl Strategy<Value = Bill> {
+    (any::<[u64; 9]>(), any::<bool>()).prop_map(|(numbers, estimated)| {
+        let [
+            calls,
+            unknown_calls,
+            cost,
+            input,
+            cache_read,
+            cache_write,
+            output,
+            reasoning,
+            discarded,
+        ] = numbers;
+        let usage =
+            Usage { input, cache_read, cache_write, output, reasoning, discarded, estimated };
+        Bill { usage, cost: Cost(cost), calls, unknown_calls }
+    })
+}
+
+fn made() -> impl Strategy<Value = Arc<Made>> {
+    let reason = prop::sample::select(vec![
+        StopReason::EndTurn,
+        StopReason::MaxTokens,
+        StopReason::Refusal,
+        StopReason::Other,
+    ]);
+    let origin = (text(), text(), text()).prop_map(|(provider, wire, model)| Origin {
+        provider,
+        wire,
+        model,
+    });
+    (origin, any::<u64>(), reason, option::of(json_value()), bill()).prop_map(
+        |(origin, briefing, reason, details, bill)| {
+            // Nothing is said of it by saying null.
+            let details = details.filter(|details| !details.is_null());
+            Arc::new(Made { origin, briefing, stop: Stop { reason, details }, bill })
+        },
+    )
+}
+
 fn message() -> impl Strategy<Value = SharedMessage> {
     let role = prop::sample::select(vec![Role::User, Role::Assistant, Role::Tool, Role::Summary]);
-    let call = (text(), text(), json_value()).prop_map(|(id, name, arguments)| ToolCall {
-        id,
-        name,
-        arguments,
-    });
     let meta = (
         time(),
         option::of(turn()),
         option::of(text()),
         option::of(name()),
-        any::<bool>(),
+        any::<[bool; 2]>(),
         option::of(any::<usize>()),
+        option::of(made()),
     )
-        .prop_map(|(at, turn, source, source_agent, interrupted, covers)| Meta {
+        .prop_map(|(at, turn, source, source_agent, [interrupted, failed], covers, made)| Meta {
             at,
             turn,
             source,
             source_agent,
             interrupted,
             covers,
+            failed,
+            made,
         });
-    (role, text(), prop::collection::vec(call, 0..3), option::of(text()), meta).prop_map(
-        |(role, content, calls, answers, meta)| {
-            let mut message = Message::new(role, content, meta).with_tool_calls(calls);
-            message.tool_call_id = answers;
-            Arc::new(message)
-        },
-    )
+    let plain = (text(), prop::collection::vec(call(), 0..3)).prop_map(|(text, calls)| {
+        [Part::Text(text)].into_iter().chain(calls.into_iter().map(Part::Call)).collect()
+    });
+    let parts = prop_oneof![plain, prop::collection::vec(part(), 0..5)];
+    (role, parts, option::of(text()), meta).prop_map(|(role, parts, answers, meta)| {
+        let mut message = Message::of_parts(role, parts, meta);
+        message.tool_call_id = answers;
+        Arc::new(message)
+    })
 }
 
 fn paths() -> impl Strategy<Value = BTreeSet<PathBuf>> {
@@ -136,8 +213,8 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
     let lineage = (name(), option::of(parent), any::<u32>());
     let rights = (permissions(), option::of(permissions()));
     let settings = (option::of(text()), text(), option::of(text()), grants());
-    (lineage, time(), rights, settings, progress()).prop_map(
-        |((id, parent, depth), created_at, (permissions, ceiling), settings, progress)| {
+    (lineage, time(), rights, settings, progress(), bill()).prop_map(
+        |((id, parent, depth), created_at, (permissions, ceiling), settings, progress, bill)| {
             let (model, cwd, system_prompt, grants) = settings;
             AgentRecord {
                 id,
@@ -151,10 +228,13 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
                     permissions,
                     grants,
                     model,
+                    reasoning: None,
                     cwd: cwd.into(),
                     system_prompt,
                 },
                 progress,
+                bill,
+                root: 0,
                 message_count: 0,
                 last_action_at: None,
             }
@@ -175,21 +255,35 @@ fn store_and_read(
     let row = AgentRow::encode(record).unwrap();
     let lease = agent::create(&db, &mut me, &record.id, &row).unwrap();
     let rows: Vec<_> = messages.iter().map(|m| MessageRow::encode(m).unwrap()).collect();
-    let step = Step { first_index: 0, rows: &rows, progress };
+    let step = Step { first_index: 0, rows: &rows, progress, bill: None, brief: None };
     agent::append(&db, &me, lease, &step).unwrap();
     let query = AgentQuery { after: None, limit: 2, line_of: None, working: false };
     let [listed] = agent::page(&db, &query).unwrap().agents.try_into().unwrap();
     let [own] = agent::lineage(&db, &record.id).unwrap().try_into().unwrap();
     let (read, _) = agent::read(&db, lease.agent).unwrap();
+    assert_eq!(read.root, lease.agent.0.unsigned_abs());
+    let read = AgentRecord { root: 0, ..read };
     assert_eq!(format!("{:?}", listed.record), format!("{read:?}"));
     assert_eq!(format!("{own:?}"), format!("{read:?}"));
-    (read, agent::messages(&db, lease.agent, 0, 1000, usize::MAX).unwrap())
+    let length = i64::try_from(messages.len()).unwrap();
+    let whole = History::of(&db, lease.agent.0, length).unwrap().whole(&db).unwrap();
+    // A page shows the same but for the bytes of what is attached.
+    let page = agent::messages(&db, lease.agent, 0, 1000, usize::MAX).unwrap();
+    assert_eq!(page.len(), whole.len());
+    for (paged, whole) in page.iter().zip(&whole) {
+        let sizes = |message: &Message| -> Vec<String> {
+            message.attachments().map(|it| format!("{:?}", it.source)).collect()
+        };
+        assert_eq!((paged.text(), sizes(paged)), (whole.text(), sizes(whole)));
+        let held = |message: &Message| message.memory_bytes();
+        assert!(held(paged) <= held(whole));
+    }
+    (read, whole)
 }
 
 fn assert_same(read: &Message, written: &Message) {
     assert_eq!(read.role, written.role);
-    assert_eq!(read.content, written.content);
-    assert_eq!(read.tool_calls, written.tool_calls);
+    assert_eq!(read.parts, written.parts);
     assert_eq!(read.tool_call_id, written.tool_call_id);
     assert_eq!(read.meta, written.meta);
 }
@@ -222,9 +316,8 @@ proptest! {
 fn deeply_nested_arguments_come_back() {
     let text = format!("{}{}", "[".repeat(127), "]".repeat(127));
     let arguments: Value = serde_json::from_str(&text).unwrap();
-    let call = ToolCall { id: "1".into(), name: "t".into(), arguments };
-    let written = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
-    let written = Arc::new(written);
+    let call = Part::Call(ToolCall::new("1", "t", arguments));
+    let written = Arc::new(Message::of_parts(Role::Assistant, vec![call], Meta::default()));
     let record = super::agent("a");
     let (_, read) = store_and_read(&record, std::slice::from_ref(&written), None);
     assert_same(&read[0], &written);
@@ -239,10 +332,10 @@ fn a_plain_message_has_no_extra_column() {
 #[test]
 fn the_order_of_arguments_is_kept() {
     let arguments = json!({"z": 1, "a": 2});
-    let call = ToolCall { id: "1".into(), name: "t".into(), arguments: arguments.clone() };
-    let written = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+    let call = Part::Call(ToolCall::new("1", "t", arguments.clone()));
+    let written = Message::of_parts(Role::Assistant, vec![call], Meta::default());
     let (_, read) = store_and_read(&super::agent("a"), &[Arc::new(written)], None);
-    assert_eq!(read[0].tool_calls[0].arguments.to_string(), arguments.to_string());
+    assert_eq!(read[0].calls().next().unwrap().arguments.to_string(), arguments.to_string());
 }
 
 #[test]

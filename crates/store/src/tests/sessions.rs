@@ -21,7 +21,7 @@ async fn speaking(store: &SqliteStore, name: &str, words: &[&str]) -> Lease {
 async fn said_in(store: &SqliteStore, name: &str) -> Vec<String> {
     let (session, messages) = store.read_session(&id(name)).await.unwrap().unwrap();
     assert_eq!(session.record.message_count, messages.len() as u64);
-    messages.iter().map(|message| message.content.clone()).collect()
+    messages.iter().map(|message| message.text().into_owned()).collect()
 }
 
 async fn page(store: &SqliteStore, offset: u64, limit: u32, line_of: Option<&str>) -> SessionPage {

@@ -17,7 +17,8 @@ fn said_at(at: i64) -> SharedMessage {
 }
 
 fn step(first_index: u64, ats: &[i64], progress: Option<Progress>) -> Append {
-    Append { first_index, messages: ats.iter().copied().map(said_at).collect(), progress }
+    let messages = ats.iter().copied().map(said_at).collect();
+    Append { first_index, messages, progress, ..Append::default() }
 }
 
 /// How long each reader of the store says a session is, and the second of its last message.

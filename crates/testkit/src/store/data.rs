@@ -2,18 +2,22 @@
 //! nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
+use nexus_core::brief::Brief;
 use nexus_core::message::{Role, SharedMessage};
 use nexus_core::permission::DEPTH_MAX;
+use nexus_core::spending::day;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStatus, Census, Contact, Copied, Fence, Holder, Lease, ListedAgent,
-    SessionPage, SessionQuery, SessionRecord, Settlement, StoreError, StoredAgent, StoredApproval,
-    Window,
+    SessionPage, SessionQuery, SessionRecord, Settlement, SpendingBy, SpendingQuery, Spent,
+    StoreError, StoredAgent, StoredApproval, Window,
 };
+use nexus_core::usage::Bill;
 
 /// A process that writes, by a number that no other ever has. One that was taken for dead goes on under a new one.
 pub(super) type Process = u32;
@@ -23,6 +27,7 @@ pub(super) struct Data {
     rows: BTreeMap<i64, Row>,
     keys: HashMap<AgentId, i64>,
     approvals: BTreeMap<String, Asked>,
+    briefings: HashMap<u64, Arc<Brief>>,
     living: BTreeMap<Process, Contact>,
     last_key: i64,
     pub(super) last_fence: u64,
@@ -37,6 +42,10 @@ pub(super) struct Data {
 struct Row {
     record: AgentRecord,
     messages: Vec<SharedMessage>,
+    /// How many messages from the first were copied from another.
+    own_from: usize,
+    /// What its descendants used that are gone.
+    ended: Bill,
     owner: Option<Process>,
     fence: u64,
     saved: bool,
@@ -117,6 +126,8 @@ impl Data {
         let row = Row {
             record: AgentRecord { born: fence, ..record },
             messages,
+            own_from: 0,
+            ended: Bill::default(),
             owner: Some(me),
             fence,
             saved: false,
@@ -135,6 +146,9 @@ impl Data {
         row.changed = self.changes;
         row.count();
         self.last_key += 1;
+        if row.record.root == 0 {
+            row.record.root = self.last_key.unsigned_abs();
+        }
         self.keys.insert(row.record.id.clone(), self.last_key);
         self.rows.insert(self.last_key, row);
         AgentKey(self.last_key)
@@ -185,12 +199,20 @@ impl Data {
         }
         row.messages.extend(append.messages);
         row.count();
+        row.record.bill = append.bill.unwrap_or(row.record.bill);
         if let Some(progress) = append.progress {
             row.record.progress = progress;
             (row.changed, row.updated_at) = (changes, Timestamp::now());
             self.changes = changes;
         }
+        if let Some(brief) = append.brief {
+            self.briefings.insert(brief.digest, brief);
+        }
         Ok(())
+    }
+
+    pub(super) fn briefing(&self, digest: u64) -> Option<Brief> {
+        self.briefings.get(&digest).map(|brief| (**brief).clone())
     }
 
     pub(super) fn update(
@@ -300,6 +322,7 @@ impl Data {
         for row in family.iter().filter_map(|key| self.rows.get(key)) {
             self.refuse_if_held_elsewhere(me, row)?;
         }
+        self.bequeath(&family);
         let mut gone = Vec::new();
         for key in family {
             let Some(row) = self.rows.get_mut(&key) else { continue };
@@ -323,6 +346,61 @@ impl Data {
             !(ended.contains(&it.record.agent) || of_temp && ids.contains(&it.record.agent))
         });
         Ok(gone)
+    }
+
+    /// What those who go have used is noted with their nearest ancestor that stays.
+    fn bequeath(&mut self, family: &[i64]) {
+        let of_family: HashSet<i64> = family.iter().copied().collect();
+        for key in family {
+            let Some(row) = self.rows.get(key).filter(|row| !row.kept) else { continue };
+            let (bill, mut heir) = (row.record.bill + row.ended, row.record.parent.clone());
+            while let Some(key) = heir.as_ref().and_then(|id| self.keys.get(id))
+                && of_family.contains(key)
+            {
+                heir = self.rows.get(key).and_then(|row| row.record.parent.clone());
+            }
+            if let Some(heir) = heir {
+                self.absorb(&heir, bill);
+            }
+        }
+    }
+
+    pub(super) fn absorb(&mut self, heir: &AgentId, bill: Bill) {
+        if let Some(row) = self.keys.get(heir).and_then(|key| self.rows.get_mut(key)) {
+            row.ended += bill;
+        }
+    }
+
+    pub(super) fn spending(&self, query: &SpendingQuery) -> Vec<Spent> {
+        let family = query.of.as_ref().map(|of| match query.tree {
+            true => self.beneath(std::slice::from_ref(of), false),
+            false => vec![of.clone()],
+        });
+        let asked = |row: &&Row| {
+            !row.saved && family.as_ref().is_none_or(|family| family.contains(&row.record.id))
+        };
+        let mut sums: BTreeMap<String, Bill> = BTreeMap::new();
+        for row in self.rows.values().filter(asked) {
+            if query.by == SpendingBy::Agent && query.since.is_none() {
+                let all = query.tree || query.of.is_none();
+                let ended = if all { row.ended } else { Bill::default() };
+                *sums.entry(row.record.id.to_string()).or_default() += row.record.bill + ended;
+                continue;
+            }
+            for message in row.messages.iter().skip(row.own_from) {
+                let Some(made) = &message.meta.made else { continue };
+                if query.since.is_some_and(|since| message.meta.at < since) {
+                    continue;
+                }
+                let key = match query.by {
+                    SpendingBy::Agent => row.record.id.to_string(),
+                    SpendingBy::Model => format!("{}/{}", made.origin.provider, made.origin.model),
+                    SpendingBy::Day => day(message.meta.at),
+                };
+                *sums.entry(key).or_default() += made.bill;
+            }
+        }
+        sums.into_iter().map(|(key, bill)| Spent { key, bill }).collect()
     }
 
     pub(super) fn sessions(&self, query: &SessionQuery) -> SessionPage {
@@ -364,7 +442,7 @@ impl Data {
         replace: bool,
     ) -> Result<bool, StoreError> {
         let Some((source, row)) = self.named(from) else { return Ok(false) };
-        let mut copy = Row { owner: None, saved: true, kept: true, ..row.clone() };
+        let mut copy = Row { owner: None, saved: true, kept: true, ..row.copied() };
         match self.named(&copied.name) {
             Some((key, old)) if replace && old.saved && old.copy_of == Some(source) => {
                 self.rows.remove(&key);
@@ -417,7 +495,7 @@ impl Data {
         let Some((_, source)) = self.named(from) else { return Ok(None) };
         self.refuse_if_taken(&copied.name)?;
         let copy =
-            Row { owner: Some(me), saved: false, kept: false, copy_of: None, ..source.clone() };
+            Row { owner: Some(me), saved: false, kept: false, copy_of: None, ..source.copied() };
         let AgentKey(key) = self.add_copy(copy, copied).agent;
         Ok(self.rows.get(&key).map(|row| row.stored(key)))
     }
@@ -594,6 +672,14 @@ impl Data {
 }
 
 impl Row {
+    /// A copy of what was said. What it cost was paid once.
+    fn copied(&self) -> Self {
+        let mut copy = self.clone();
+        (copy.record.bill, copy.ended) = (Bill::default(), Bill::default());
+        copy.own_from = copy.messages.len();
+        copy
+    }
+
     fn count(&mut self) {
         self.record.message_count = self.messages.len() as u64;
         self.record.last_action_at = self.messages.last().map(|message| message.meta.at);

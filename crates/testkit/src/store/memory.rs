@@ -8,12 +8,15 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
+use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
-    SessionQuery, SessionRecord, SessionStore, Settlement, StoreError, StoredAgent, StoredApproval,
+    SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
+    StoredAgent, StoredApproval,
 };
+use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
 
 use super::data::{Data, Process};
@@ -241,6 +244,10 @@ impl AgentStore for MemoryStore {
         self.write("update", move |data, me| data.update(me, lease, settings))
     }
 
+    async fn briefing(&self, digest: u64) -> Result<Option<Brief>, StoreError> {
+        self.read("briefing", |data, _| data.briefing(digest))
+    }
+
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError> {
         self.read("agents", |data, _| data.agents(&query))
     }
@@ -266,6 +273,19 @@ impl AgentStore for MemoryStore {
         bytes_max: usize,
     ) -> Result<Vec<SharedMessage>, StoreError> {
         self.read("messages", |data, _| data.messages(agent, first, limit, bytes_max))?
+    }
+
+    async fn spending(&self, query: SpendingQuery) -> Result<Vec<Spent>, StoreError> {
+        self.read("spending", |data, _| data.spending(&query))
+    }
+
+    async fn absorb(&self, heir: &AgentId, bill: Bill) -> Result<(), StoreError> {
+        let heir = heir.clone();
+        let absorbing = self.write("absorb", move |data, _| {
+            data.absorb(&heir, bill);
+            Ok(())
+        });
+        absorbing.await
     }
 
     async fn destroy(&self, ids: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {

@@ -10,6 +10,7 @@ use nexus_core::permission::{Grants, Permissions, Reach};
 use nexus_core::store::{
     AgentRecord, Append, ApprovalRecord, ApprovalStatus, Copied, Progress, Settlement,
 };
+use nexus_core::usage::Bill;
 use nexus_core::{AgentId, TurnId};
 use serde_json::json;
 
@@ -29,6 +30,8 @@ pub fn agent(name: &str) -> AgentRecord {
         ceiling: None,
         settings: settings(),
         progress: Progress::default(),
+        bill: Bill::default(),
+        root: 0,
         message_count: 0,
         last_action_at: None,
     }
@@ -55,6 +58,7 @@ pub fn settings() -> AgentSettings {
         },
         grants: Grants::default(),
         model: None,
+        reasoning: None,
         cwd: "/w".into(),
         system_prompt: None,
     }
@@ -79,7 +83,7 @@ pub fn summary(covers: usize) -> SharedMessage {
 /// An append of what a user said, with the progress of a turn that is over.
 pub fn step(first_index: u64, texts: &[&str]) -> Append {
     let messages = texts.iter().map(|text| said(*text)).collect();
-    Append { first_index, messages, progress: Some(Progress::default()) }
+    Append { first_index, messages, progress: Some(Progress::default()), ..Append::default() }
 }
 
 /// A copy with the settings of `agent`, made by nobody in particular.

@@ -138,7 +138,7 @@ mod tests {
         let cwd = std::path::PathBuf::from("/");
         let permissions = Preset::built_in("sandboxed").unwrap().apply(&cwd, &[]);
         let access = Access { command_dir: cwd.clone(), cwd, permissions };
-        let files = Files::new(access, Default::default(), Launcher::own());
+        let files = Files::new(access, Default::default(), Launcher::own(), 1568);
         let diff = format!("--- f\n+++ f\n{hunks}");
         let patch = Patch::from_str(&diff).unwrap();
         let fitted = fit(body, patch.hunks(), &mut Effort { files: &files, bytes_left: bytes });

@@ -10,6 +10,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::de::DeserializeOwned;
 
 use super::files;
 use super::launcher::LAUNCHER_ARGUMENT;
@@ -17,12 +18,9 @@ use super::order::Order;
 use super::policy::Policy;
 use super::run::Launcher;
 use super::syscalls::{self, Calls};
-use crate::apart::{Done, Work};
+use crate::apart::Work;
 
-/// Twice what the densest text takes of the greatest length that is outlined.
-const MEMORY_BYTES_MAX: u64 = 512 << 20;
-
-/// The longest file takes a second or two; nobody waits longer for an outline.
+/// The longest file and the largest image take a second or two; nobody waits longer.
 const PROCESSOR_SECONDS_MAX: u64 = 10;
 
 /// Processes of this kind at once, in the whole server.
@@ -33,7 +31,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 impl Launcher {
     /// Does the work in a process of its own. Blocks. When `stopped` says so, the process is ended.
-    pub(crate) fn apart(&self, work: &Work, stopped: &dyn Fn() -> bool) -> Result<Done, String> {
+    pub(crate) fn apart<T: DeserializeOwned>(
+        &self,
+        work: &Work,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<T, String> {
         let _place = Place::wait_for(stopped)?;
         let order = serde_json::to_vec(&Order::<(), &Work>::Apart(work));
         let mut order = order.map_err(|error| error.to_string())?;
@@ -60,7 +62,10 @@ impl Launcher {
         }
         match serde_json::from_slice(&answer) {
             Ok(done) => done,
-            Err(_) => Err(worker.0.wait().map_or_else(|error| error.to_string(), why)),
+            Err(_) => Err(worker.0.wait().map_or_else(
+                |error| error.to_string(),
+                |status| why(status, work.memory_bytes_max()),
+            )),
         }
     }
 
@@ -80,23 +85,23 @@ impl Launcher {
 
 /// The worker's side: gives up what it does not need, works, and answers.
 pub(super) fn serve(work: Work, server: &UnixStream) -> io::Result<()> {
-    limit()?;
+    limit(work.memory_bytes_max())?;
     let nothing = Policy::nothing();
     let calls = Calls { network: false, metadata: false };
     // Where the kernel cannot do this, the bounds still hold.
     let _ = files::confine(&nothing, None).and_then(|()| syscalls::refuse(calls));
     let mut server = server;
-    server.write_all(&serde_json::to_vec(&work.run())?)
+    server.write_all(&work.run()?)
 }
 
-fn limit() -> io::Result<()> {
+fn limit(memory_bytes_max: u64) -> io::Result<()> {
     // What was mapped so far counts too, and allocators map ahead of their needs.
     let status = std::fs::read_to_string("/proc/self/status")?;
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmData:"));
     let mapped = mapped.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let mapped = mapped.ok_or(ErrorKind::InvalidData)? << 10;
     for (resource, most) in [
-        (Resource::Data, mapped + MEMORY_BYTES_MAX),
+        (Resource::Data, mapped + memory_bytes_max),
         (Resource::Cpu, PROCESSOR_SECONDS_MAX),
         (Resource::Fsize, 0),
         // A dump would hold a stranger's file.
@@ -108,14 +113,14 @@ fn limit() -> io::Result<()> {
 }
 
 /// Why a worker ended without an answer.
-fn why(status: ExitStatus) -> String {
+fn why(status: ExitStatus, memory_bytes_max: u64) -> String {
     match status.signal() {
         Some(libc::SIGXCPU | libc::SIGKILL) => {
             format!("it takes more than {PROCESSOR_SECONDS_MAX} s of processor time")
         }
         // What allocators do when there is no more.
         Some(libc::SIGABRT) => {
-            format!("it takes more than {} MiB of memory", MEMORY_BYTES_MAX >> 20)
+            format!("it takes more than {} MiB of memory", memory_bytes_max >> 20)
         }
         Some(signal) => format!("what was to read it broke (signal {signal})"),
         None => "what was to read it broke".into(),

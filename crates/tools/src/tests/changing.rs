@@ -12,7 +12,7 @@ use super::super::file_tool::FileTool as _;
 use super::super::files::Files;
 use super::super::files::write::WRITE_BYTES_MAX;
 use super::super::sandbox::Launcher;
-use super::World;
+use super::{SIDE_MAX, World};
 
 #[tokio::test]
 async fn a_file_is_made_and_replaced() {
@@ -291,7 +291,8 @@ async fn a_name_like_the_kernels_mark_for_deleted_files_works() {
 async fn a_call_that_nobody_waits_for_changes_nothing() {
     let world = World::new().await;
     world.put("a", "kept");
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let files =
+        Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own(), SIDE_MAX);
     let arguments = serde_json::from_value(json!({"path": "a", "content": "new"})).unwrap();
     assert_eq!(WriteFile::run(arguments, &files), Err("the call was cancelled".into()));
     assert_eq!(world.get("a"), "kept");

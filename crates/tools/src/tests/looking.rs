@@ -12,7 +12,7 @@ use super::super::outline::Outline;
 use super::super::sandbox::Launcher;
 use super::super::search::SearchText;
 use super::super::text::OUTPUT_BYTES_MAX;
-use super::World;
+use super::{SIDE_MAX, World};
 
 #[tokio::test]
 async fn a_file_is_read_whole_or_in_part() {
@@ -185,7 +185,8 @@ async fn a_search_that_finds_too_much_is_cut() {
 async fn a_search_that_nobody_waits_for_ends() {
     let world = World::new().await;
     world.put("a", "match\n");
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let files =
+        Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own(), SIDE_MAX);
     let arguments = serde_json::from_value(json!({"pattern": "match"})).unwrap();
     assert_eq!(SearchText::run(arguments, &files), Ok("Nothing matches.\n".into()));
 }
@@ -295,7 +296,8 @@ async fn what_nobody_can_parse_is_an_answer() {
 async fn an_outline_that_nobody_waits_for_ends() {
     let world = World::new().await;
     world.put("a.sh", "case a in (".repeat(100_000));
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let files =
+        Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own(), SIDE_MAX);
     let arguments = serde_json::from_value(json!({"path": "a.sh"})).unwrap();
     let ended = Outline::run(arguments, &files);
     assert_eq!(ended, Err("a.sh could not be outlined: the call was cancelled".into()));

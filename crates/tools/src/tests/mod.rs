@@ -1,6 +1,7 @@
 //! The file tools as the gate calls them, on a real directory: `work`, which the agent may read and write, beside
 //! `outside`, which it may not.
 
+mod attaching;
 mod changing;
 mod escapes;
 mod looking;
@@ -20,13 +21,14 @@ use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::gate::Ruling;
 use nexus_core::lifecycle::AgentSpec;
+use nexus_core::model::ModelInfo;
 use nexus_core::permission::{Permissions, Preset, Reach};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, Colleagues, Invocation, Toolbox};
+use nexus_core::tool::{Access, Colleagues, Invocation, ToolOutput, Toolbox};
 use nexus_core::{Agent, AgentId, Engine, Requester};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,6 +37,9 @@ use tokio_util::sync::CancellationToken;
 use super::file_tools;
 use super::sandbox::{LAUNCHER_ARGUMENT, Launcher, confine_main};
 use nexus_store::SqliteStore;
+
+/// How large images are shown.
+const SIDE_MAX: u32 = 1568;
 
 struct World {
     root: TempDir,
@@ -104,6 +109,11 @@ impl World {
         self.run_within(self.access(), tool, arguments).await
     }
 
+    /// What the text of a result does not say.
+    async fn shown(&self, tool: &str, arguments: Value) -> Result<ToolOutput, String> {
+        self.output(self.access(), tool, arguments).await
+    }
+
     /// Runs a call as if the gate had let it through.
     async fn run_within(
         &self,
@@ -111,7 +121,16 @@ impl World {
         tool: &str,
         arguments: Value,
     ) -> Result<String, String> {
-        let tools = file_tools(&Launcher::own());
+        Ok(self.output(access, tool, arguments).await?.text)
+    }
+
+    async fn output(
+        &self,
+        access: Access,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<ToolOutput, String> {
+        let tools = file_tools(&Launcher::own(), SIDE_MAX);
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
         tool.run(Invocation {
             agent: self.agent.clone(),
@@ -141,7 +160,8 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         prompts: Arc::new(Silent),
         logs: Arc::new(()),
         counter: Arc::new(Silent),
-        toolbox: Toolbox::new(file_tools(&Launcher::own())),
+        toolbox: Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX)),
+        intake: Arc::new(()),
     };
     let work = root.join("work");
     let settings = Settings {
@@ -164,6 +184,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
             trigger_threshold: 0.9,
             recent_preserve_ratio: 0.25,
         },
+        allow_urls: false,
         max_concurrent: 4,
         max_queued: 4,
         tree: Default::default(),
@@ -191,16 +212,11 @@ impl Provider for Silent {
 
 impl Models for Silent {
     fn resolve(&self, _: Option<&str>) -> Result<Model, ModelError> {
-        Ok(Model {
-            alias: "m".into(),
-            provider_name: "none".into(),
-            id: "m".into(),
-            context_window: 1000,
-            brief: false,
-            reasoning: false,
-            provider: Arc::new(Silent),
-        })
+        let info = ModelInfo::undescribed("none", "none", "m");
+        Ok(Model { info: Arc::new(info), provider: Arc::new(Silent) })
     }
+
+    fn learn_window(&self, _: &ModelInfo, _: u32) {}
 }
 
 impl Prompts for Silent {

@@ -11,7 +11,7 @@ use super::super::files::Files;
 use super::super::files::write::WRITE_BYTES_MAX;
 use super::super::patch::Patch;
 use super::super::sandbox::Launcher;
-use super::World;
+use super::{SIDE_MAX, World};
 
 async fn patch(world: &World, diff: &str) -> Result<String, String> {
     world.run("patch", json!({"diff": diff})).await
@@ -244,7 +244,8 @@ async fn a_patch_keeps_nobody_waiting_and_loses_no_change() {
 async fn a_patch_that_nobody_waits_for_ends() {
     let world = World::new().await;
     world.put("f", "a\n".repeat(1000));
-    let files = Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own());
+    let files =
+        Files::new(world.access(), Arc::new(AtomicBool::new(true)), Launcher::own(), SIDE_MAX);
     let diff = json!({"diff": "--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b\n"});
     let arguments = serde_json::from_value(diff).unwrap();
     assert_eq!(Patch::run(arguments, &files), Err("the call was cancelled".into()));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::file_tools;
 use super::super::sandbox::Launcher;
+use super::SIDE_MAX;
 
 fn parameters(spec: &ToolSpec) -> Value {
     serde_json::from_str(&spec.parameters).unwrap()
@@ -24,7 +25,7 @@ fn all_specs_together_are_short() {
         });
         spec.to_string().len()
     };
-    let sizes: Vec<(String, usize)> = file_tools(&Launcher::own())
+    let sizes: Vec<(String, usize)> = file_tools(&Launcher::own(), SIDE_MAX)
         .iter()
         .map(|tool| (tool.spec().name.clone(), size(tool.spec())))
         .collect();
@@ -34,7 +35,7 @@ fn all_specs_together_are_short() {
 
 #[test]
 fn schemas_name_their_arguments() {
-    let tools = file_tools(&Launcher::own());
+    let tools = file_tools(&Launcher::own(), SIDE_MAX);
     let spec = |name: &str| tools.iter().map(|tool| tool.spec()).find(|spec| spec.name == name);
     let read = parameters(spec("read_file").unwrap());
     let expected = json!({
@@ -50,7 +51,7 @@ fn schemas_name_their_arguments() {
 }
 
 fn needs(tool: &str, arguments: Value) -> Result<Vec<Need>, String> {
-    let tools = file_tools(&Launcher::own());
+    let tools = file_tools(&Launcher::own(), SIDE_MAX);
     tools.iter().find(|known| known.spec().name == tool).unwrap().needs(&arguments)
 }
 
@@ -76,7 +77,7 @@ fn every_path_of_a_call_is_named() {
 
 #[test]
 fn write_tools_are_those_that_write() {
-    for tool in file_tools(&Launcher::own()) {
+    for tool in file_tools(&Launcher::own(), SIDE_MAX) {
         let name = &tool.spec().name;
         let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
         let everything = json!({
@@ -95,8 +96,8 @@ fn write_tools_are_those_that_write() {
         let writes = needs.iter().any(|need| matches!(need, Need::Write(_)));
         assert_eq!(writes, tool.class() == ToolClass::Write, "{name}");
     }
-    let written =
-        nexus_core::tool::Toolbox::new(file_tools(&Launcher::own())).names(ToolClass::Write);
+    let written = nexus_core::tool::Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX))
+        .names(ToolClass::Write);
     assert!(written.iter().eq(nexus_config::WRITE_TOOLS), "{written:?}");
 }
 

@@ -97,7 +97,7 @@ async fn a_cancelled_turn_is_over_when_the_family_is() {
     assert_eq!(alive(&world.cwd), Vec::<&str>::new());
     let now = world.agent.snapshot();
     let told = now.conversation.history_from(0).next_back().unwrap();
-    assert_eq!(told.content, "Interrupted: the turn was cancelled.\ncancelled");
+    assert_eq!(told.text(), "Interrupted: the turn was cancelled.\ncancelled");
 }
 
 #[tokio::test]

@@ -17,12 +17,14 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::lifecycle::AgentSpec;
+use nexus_core::message::Part;
+use nexus_core::model::ModelInfo;
 use nexus_core::paths;
 use nexus_core::permission::{Level, Permissions, Preset, Reach};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
-    EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError, ProviderEvent,
-    Usage,
+    Answer, EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
+    ProviderEvent,
 };
 use nexus_core::tokens::TokenCounter;
 use nexus_core::tool::{Access, Colleagues, Invocation, Need, Tool, Toolbox};
@@ -134,11 +136,12 @@ impl World {
             colleagues: Arc::new(Nobody),
         })
         .await
+        .map(|output| output.text)
     }
 
     /// Starts a turn of the agent in which its model makes this one call, and lets it through.
     pub async fn turn(&self, tool: &str, arguments: Value) -> TurnHandle {
-        let call = ToolCall { id: "c".into(), name: tool.into(), arguments };
+        let call = ToolCall::new("c", tool, arguments);
         *self.model.0.lock().unwrap() = Some(call);
         let turn = self.engine.turns.start(&self.agent, TurnInput::default()).await.unwrap();
         let admin = Requester::Administrator;
@@ -175,6 +178,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         logs: Arc::new(()),
         counter: Arc::new(Nobody),
         toolbox: Toolbox::new(tools),
+        intake: Arc::new(()),
     };
     let settings = Settings {
         cwd: cwd.into(),
@@ -196,6 +200,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
             trigger_threshold: 0.9,
             recent_preserve_ratio: 0.25,
         },
+        allow_urls: false,
         max_concurrent: 1,
         max_queued: 1,
         tree: Default::default(),
@@ -219,9 +224,10 @@ struct OneCall(Mutex<Option<ToolCall>>);
 #[async_trait]
 impl Provider for OneCall {
     async fn stream(&self, _: ModelCall) -> Result<EventStream, ProviderError> {
-        let call = self.0.lock().unwrap().take().map(ProviderEvent::ToolCall);
-        let events = call.into_iter().chain([ProviderEvent::Done(Usage::default())]);
-        Ok(stream::iter(events.map(Ok).collect::<Vec<_>>()).boxed())
+        let call = self.0.lock().unwrap().take().map(Part::Call);
+        let parts = vec![call.unwrap_or_else(|| Part::text("done"))];
+        let answer = Answer { parts, ..Answer::default() };
+        Ok(stream::iter([Ok(ProviderEvent::Done(Box::new(answer)))]).boxed())
     }
 }
 
@@ -229,16 +235,12 @@ struct OneModel(Arc<OneCall>);
 
 impl Models for OneModel {
     fn resolve(&self, _: Option<&str>) -> Result<Model, ModelError> {
-        Ok(Model {
-            alias: "m".into(),
-            provider_name: "none".into(),
-            id: "m".into(),
-            context_window: 1_000_000,
-            brief: false,
-            reasoning: false,
-            provider: self.0.clone(),
-        })
+        let info =
+            ModelInfo { context_window: 1_000_000, ..ModelInfo::undescribed("none", "none", "m") };
+        Ok(Model { info: Arc::new(info), provider: self.0.clone() })
     }
+
+    fn learn_window(&self, _: &ModelInfo, _: u32) {}
 }
 
 /// Fills the places that no command looks at.

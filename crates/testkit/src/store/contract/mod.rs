@@ -14,6 +14,7 @@
 pub mod agents;
 pub mod approvals;
 pub mod leases;
+pub mod models;
 pub mod sessions;
 
 use nexus_core::AgentId;
@@ -35,6 +36,11 @@ pub trait Place {
 #[macro_export]
 macro_rules! store_contract {
     ($place:expr) => {
+        $crate::store_contract! { $place; models:
+            what_was_used_is_kept_and_bequeathed
+            what_a_conversation_began_with_is_found
+            what_was_shown_comes_back
+        }
         $crate::store_contract! { $place; agents:
             a_taken_name_is_refused
             a_permanent_parent_must_be_stored
@@ -133,7 +139,7 @@ async fn sessions(store: &impl Store) -> Vec<AgentId> {
 async fn texts(store: &impl Store, name: &str) -> Vec<String> {
     let (session, messages) = found(store.read_session(&id(name)).await);
     assert_eq!(session.record.message_count, messages.len() as u64);
-    messages.iter().map(|message| message.content.clone()).collect()
+    messages.iter().map(|message| message.text().into_owned()).collect()
 }
 
 /// What a store answered, which must be no refusal.

@@ -21,7 +21,7 @@ pub async fn a_copy_shares_its_past_and_goes_its_own_way(place: impl Place) {
     made(store.copy_session(&id("b"), copy("c"), false).await);
     assert_eq!(texts(&store, "a").await, ["0", "1", "2a"]);
     let both = made(store.messages(loaded.lease.agent, 1, 2, usize::MAX).await);
-    let both: Vec<_> = both.iter().map(|it| it.content.as_str()).collect();
+    let both: Vec<_> = both.iter().map(|it| it.text().into_owned()).collect();
     assert_eq!(both, ["1", "2b"]);
     made(store.delete(&id("a")).await);
     assert_eq!(texts(&store, "b").await, ["0", "1", "2b", "3b"]);

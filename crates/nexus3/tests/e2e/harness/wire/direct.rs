@@ -3,6 +3,7 @@
 
 use nexus_protocol::agent::*;
 use nexus_protocol::conversation::*;
+use nexus_protocol::model::*;
 use nexus_protocol::permission::*;
 use nexus_protocol::server::*;
 use nexus_protocol::session::*;
@@ -70,6 +71,7 @@ async fn by_name(
         SetSystemPrompt,
         GetModel,
         SetModel,
+        ListModels,
         Send,
         Cancel,
         ResumeTurn,

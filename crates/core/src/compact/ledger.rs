@@ -1,0 +1,88 @@
+//! What the calls of one compaction used. All of it was paid for, whatever became of the answers.
+
+use std::sync::Mutex;
+
+use crate::lock;
+use crate::provider::{Answer, ModelCall};
+use crate::usage::{Bill, Usage};
+
+/// A byte of text is about this part of a token.
+const BYTES_PER_TOKEN: u64 = 4;
+
+#[derive(Default)]
+pub(super) struct Ledger(Mutex<Sums>);
+
+#[derive(Default)]
+struct Sums {
+    /// Of answers that may come to be part of the summary.
+    kept: Bill,
+    lost: Bill,
+}
+
+impl Ledger {
+    /// What was heard so far leads nowhere.
+    pub fn discard(&self) {
+        let mut sums = lock(&self.0);
+        let kept = std::mem::take(&mut sums.kept);
+        sums.lost += thrown_away(kept);
+    }
+
+    pub fn total(&self) -> Bill {
+        let sums = lock(&self.0);
+        sums.kept + sums.lost
+    }
+}
+
+/// One call that its provider has begun to answer. It is written down when it goes, also when nobody listens any more.
+pub(super) struct Tally<'a> {
+    ledger: &'a Ledger,
+    call: &'a ModelCall,
+    pub answer: Answer,
+    /// Bytes of the answer that were heard.
+    pub heard: usize,
+    /// Whether the provider came to its end.
+    pub ended: bool,
+    pub kept: bool,
+}
+
+impl<'a> Tally<'a> {
+    pub fn new(ledger: &'a Ledger, call: &'a ModelCall) -> Self {
+        Self { ledger, call, answer: Answer::default(), heard: 0, ended: false, kept: false }
+    }
+
+    fn usage(&self) -> Usage {
+        let mut usage = self.answer.usage;
+        if self.ended {
+            return usage;
+        }
+        let written = self.heard as u64 / BYTES_PER_TOKEN;
+        if usage.input == 0 {
+            let tools = self.call.tools.iter().map(|tool| tool.text_bytes()).sum::<usize>();
+            let messages = self.call.messages.iter().map(|it| it.text_bytes()).sum::<usize>();
+            usage.input = (self.call.system.len() + tools + messages) as u64 / BYTES_PER_TOKEN;
+            usage.estimated = true;
+        }
+        if usage.output < written {
+            usage.output = written;
+            usage.estimated = true;
+        }
+        usage
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        let usage = self.usage();
+        let priced = || self.call.model.prices.as_ref().map(|prices| prices.cost(&usage));
+        let bill = Bill::of(usage, self.answer.cost.or_else(priced));
+        let mut sums = lock(&self.ledger.0);
+        match self.kept {
+            true => sums.kept += bill,
+            false => sums.lost += thrown_away(bill),
+        }
+    }
+}
+
+fn thrown_away(bill: Bill) -> Bill {
+    Bill { usage: bill.usage.thrown_away(), ..bill }
+}

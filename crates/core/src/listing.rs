@@ -1,0 +1,87 @@
+//! What models there are, and who says what of them.
+
+use std::sync::Arc;
+
+use crate::model::ModelInfo;
+
+/// Which models are listed.
+#[derive(Clone, Debug, Default)]
+pub struct ModelQuery {
+    /// Those of this provider alone.
+    pub provider: Option<String>,
+    /// Also those that no configuration names.
+    pub all: bool,
+    pub offset: u64,
+    pub limit: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ModelPage {
+    /// All that the query means, on this page or not.
+    pub total: u64,
+    pub models: Vec<ListedModel>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ListedModel {
+    pub info: Arc<ModelInfo>,
+    pub sources: Sources,
+    /// Whether it takes tools, where that is known.
+    pub tools: Option<bool>,
+    /// Whether its answers can be held to a JSON Schema, where that is known.
+    pub schemas: Option<bool>,
+    /// The only wires that reach it, where not every one of its service does.
+    pub wires: Vec<String>,
+    /// The day its service ends it, as `2026-01-31`.
+    pub retires: Option<String>,
+    /// Whether its provider has the key it needs, or needs none.
+    pub key_set: bool,
+    /// It answers when none is named.
+    pub default: bool,
+}
+
+/// Where each figure of a model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sources {
+    pub context_window: Source,
+    pub max_output: Source,
+    pub inputs: Source,
+    pub thinking: Source,
+    pub prices: Source,
+}
+
+/// Who says something of a model; who comes first is stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    Configuration,
+    /// A provider's rejection.
+    Learned,
+    /// The provider, when it was asked.
+    Provider,
+    /// The table that is shipped with the program.
+    Catalogue,
+    /// The same table, of another model of the family.
+    Family,
+    /// Nobody.
+    Assumed,
+}
+
+impl Source {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Learned => "learned",
+            Self::Provider => "provider",
+            Self::Catalogue => "catalogue",
+            Self::Family => "family",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
+/// Windows that providers enforced, which is more than anybody says of them.
+pub trait Learned: Send + Sync {
+    fn window(&self, provider: &str, id: &str) -> Option<u32>;
+
+    fn learn(&self, provider: &str, id: &str, window: u32);
+}

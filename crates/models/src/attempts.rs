@@ -1,0 +1,110 @@
+//! Whether a call that failed is sent again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::errors::Failure;
+use super::lane::WAIT_MAX;
+
+/// For all attempts together: somebody waits for the turn.
+const ATTEMPTS_MAX: Duration = Duration::from_secs(120);
+
+/// The attempts of one call.
+pub(super) struct Attempts {
+    began: Instant,
+    failures: u32,
+    max_retries: u32,
+}
+
+impl Attempts {
+    pub fn begin(max_retries: u32) -> Self {
+        Self { began: Instant::now(), failures: 0, max_retries }
+    }
+
+    /// No attempt begins after this.
+    pub fn end(&self) -> Instant {
+        self.began + ATTEMPTS_MAX
+    }
+
+    /// Takes note of a failure. How long the call keeps away before it stands in its lane again, or `None` when it is
+    /// given up. `backoff` is the wait of our own choosing after so many failures.
+    pub fn failed(
+        &mut self,
+        failure: &Failure,
+        backoff: impl FnOnce(u32) -> Duration,
+    ) -> Option<Duration> {
+        self.failures += 1;
+        if !failure.retryable || self.failures > self.max_retries {
+            return None;
+        }
+        // What the provider asks for stops the lane, where the call then waits with all others.
+        let (own, all) = match failure.retry_after {
+            Some(asked) => (Duration::ZERO, asked),
+            None if failure.is_overload => (Duration::ZERO, Duration::ZERO),
+            None => {
+                let own = backoff(self.failures);
+                (own, own)
+            }
+        };
+        (all <= WAIT_MAX && Instant::now() + all <= self.end()).then_some(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nexus_core::provider::ProviderError;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn failure(retry_after: Option<Duration>) -> Failure {
+        let error = ProviderError::Unavailable("down".to_owned());
+        Failure { retryable: true, retry_after, ..error.into() }
+    }
+
+    fn backoff(failures: u32) -> Duration {
+        SECOND * failures
+    }
+
+    #[tokio::test]
+    async fn as_often_as_is_configured() {
+        let mut attempts = Attempts::begin(2);
+        let failure = failure(None);
+        assert_eq!(attempts.failed(&failure, backoff), Some(SECOND));
+        assert_eq!(attempts.failed(&failure, backoff), Some(2 * SECOND));
+        assert_eq!(attempts.failed(&failure, backoff), None);
+        assert_eq!(Attempts::begin(0).failed(&failure, backoff), None);
+    }
+
+    #[tokio::test]
+    async fn only_what_may_get_better() {
+        let lasting = Failure { retryable: false, ..failure(None) };
+        assert_eq!(Attempts::begin(2).failed(&lasting, backoff), None);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_was_asked_for_is_that_of_the_lane_and_has_a_limit() {
+        let wait = |wait| Attempts::begin(2).failed(&failure(Some(wait)), backoff);
+        assert_eq!(wait(WAIT_MAX), Some(Duration::ZERO));
+        assert_eq!(wait(WAIT_MAX + SECOND / 1000), None);
+        let overload = Failure { is_overload: true, ..failure(None) };
+        assert_eq!(Attempts::begin(2).failed(&overload, backoff), Some(Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn within_two_minutes() {
+        for (passed, expected) in [(119, Some(SECOND)), (120, None)] {
+            let mut attempts = Attempts::begin(2);
+            advance(SECOND * passed).await;
+            assert_eq!(attempts.failed(&failure(None), backoff), expected, "{passed}");
+        }
+        for (passed, expected) in [(60, Some(Duration::ZERO)), (61, None)] {
+            let mut attempts = Attempts::begin(2);
+            advance(SECOND * passed).await;
+            assert_eq!(attempts.failed(&failure(Some(WAIT_MAX)), backoff), expected, "{passed}");
+        }
+    }
+}

@@ -1,0 +1,669 @@
+//! Chat completions: OpenAI, OpenRouter, Azure, Ollama and every server that speaks alike.
+
+use std::borrow::Cow;
+
+use async_trait::async_trait;
+use nexus_core::message::{Attachment, Message, Part, Role, StopReason, Thought, ToolCall};
+use nexus_core::model::{Effort, ThinkingKind};
+use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, ToolSpec};
+use nexus_core::usage::{Cost, Usage};
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::shown::{Shown, UNNAMED, result_text, shown};
+use super::{bytes_estimate, effort, is_of_model, payload, unwritable, visible};
+use crate::bounds::few;
+use crate::calls::{Arguments, IdForm};
+use crate::heard::Heard;
+use crate::http::Http;
+use crate::json::Json;
+use crate::stream::{Complaint, Decode, Phase};
+use crate::{BuildError, Kind, ProviderSettings, endpoint};
+
+/// The version of Azure's interface that is asked for when the settings name none: the latest that is not a preview.
+const AZURE_API_VERSION: &str = "2024-10-21";
+
+const OWN_HOST: &str = "api.openai.com";
+
+pub(crate) struct Chat {
+    http: Http,
+    endpoint: Endpoint,
+    dialect: Dialect,
+}
+
+/// What a service has of its own beside the common format.
+struct Dialect {
+    kind: Kind,
+    /// OpenAI itself.
+    own_host: bool,
+    /// OpenRouter's `provider`.
+    routing: Option<Map<String, Value>>,
+}
+
+enum Endpoint {
+    Fixed(Url),
+    /// Azure without a deployment in the settings: the model's id names it.
+    PerModel {
+        base: Url,
+        api_version: String,
+    },
+}
+
+impl Chat {
+    pub fn new(settings: &ProviderSettings, base: Url) -> Result<Self, BuildError> {
+        let dialect = Dialect {
+            kind: settings.kind,
+            own_host: base.host_str() == Some(OWN_HOST),
+            routing: settings.routing.clone(),
+        };
+        let http = Http::new(settings, &base, HeaderMap::new())?;
+        Ok(Self { http, endpoint: Endpoint::new(settings, &base), dialect })
+    }
+}
+
+#[async_trait]
+impl Provider for Chat {
+    async fn stream(&self, call: ModelCall) -> Result<EventStream, ProviderError> {
+        let body = request_body(&call, &self.dialect).map_err(unwritable)?;
+        let response = match &self.endpoint {
+            Endpoint::Fixed(url) => self.http.post(url, body, &call).await?,
+            Endpoint::PerModel { base, api_version } => {
+                let url = azure(base, &call.model.id, api_version);
+                self.http.post(&url, body, &call).await?
+            }
+        };
+        Ok(self.http.events(response, Answer::default(), &call))
+    }
+}
+
+impl Endpoint {
+    fn new(settings: &ProviderSettings, base: &Url) -> Self {
+        // Azure's newer interface is reached as OpenAI's own.
+        if settings.kind == Kind::Azure && !base.path().trim_end_matches('/').ends_with("/v1") {
+            let api_version =
+                settings.api_version.clone().unwrap_or_else(|| AZURE_API_VERSION.to_owned());
+            return match &settings.deployment {
+                Some(deployment) => Self::Fixed(azure(base, deployment, &api_version)),
+                None => Self::PerModel { base: base.clone(), api_version },
+            };
+        }
+        let mut url = endpoint(base, &["chat", "completions"]);
+        if let Some(api_version) = &settings.api_version {
+            url.query_pairs_mut().append_pair("api-version", api_version);
+        }
+        Self::Fixed(url)
+    }
+}
+
+fn azure(base: &Url, deployment: &str, api_version: &str) -> Url {
+    let mut url = endpoint(base, &["openai", "deployments", deployment, "chat", "completions"]);
+    url.query_pairs_mut().append_pair("api-version", api_version);
+    url
+}
+
+/// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
+fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u8>> {
+    let messages = visible(&call.messages);
+    let thinks = !call.reasoning.is_off() || call.model.thinking.kind != ThinkingKind::None;
+    let completion = thinks && matches!(dialect.kind, Kind::OpenAi | Kind::Azure);
+    let router = dialect.kind == Kind::OpenRouter;
+    let effort = effort(call).filter(|_| !router).map(Effort::name);
+    let head = Head {
+        model: &call.model.id,
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+        max_tokens: call.max_tokens.filter(|_| !completion),
+        max_completion_tokens: call.max_tokens.filter(|_| completion),
+        response_format: call.schema.as_deref().map(ResponseFormat::of),
+        reasoning_effort: effort,
+        reasoning: if router { reasoning(call) } else { None },
+        prompt_cache_key: Some(&*call.asker.conversation)
+            .filter(|key| dialect.own_host && !key.is_empty()),
+        provider: dialect.routing.as_ref().filter(|_| router),
+        extra: &call.model.extra_body,
+    };
+    let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
+    if !call.tools.is_empty() {
+        json.raw(",\"tools\":");
+        json.list(&*call.tools, write_tool)?;
+    }
+    json.raw(",\"messages\":[");
+    let mut before = "";
+    let mut next = |json: &mut Json| json.raw(std::mem::replace(&mut before, ","));
+    if !call.system.is_empty() {
+        next(&mut json);
+        json.raw("{\"role\":\"system\",\"content\":");
+        json.text(&call.system);
+        json.raw("}");
+    }
+    let writing = Writing {
+        call,
+        ids: if is_mistral(call) { IdForm::Nine } else { IdForm::Any },
+        turn: messages.last().and_then(|last| last.meta.turn.as_ref()),
+    };
+    // What tools returned beside words, which their own messages cannot hold.
+    let mut returned: Vec<&Attachment> = Vec::new();
+    // Many templates refuse two messages of a user one after the other.
+    for group in messages.chunk_by(|a, b| is_user(a) && is_user(b)) {
+        let [first, ..] = group else { continue };
+        if first.role == Role::Assistant && !returned.is_empty() {
+            next(&mut json);
+            writing.user(&mut json, &std::mem::take(&mut returned), &[])?;
+        }
+        next(&mut json);
+        match first.role {
+            Role::User | Role::Summary => {
+                writing.user(&mut json, &std::mem::take(&mut returned), group)?;
+            }
+            Role::Tool => {
+                writing.tool(&mut json, first);
+                returned.extend(first.attachments().filter(|it| call.model.inputs.take(it.kind)));
+            }
+            Role::Assistant => writing.assistant(&mut json, first)?,
+        }
+    }
+    if !returned.is_empty() {
+        next(&mut json);
+        writing.user(&mut json, &returned, &[])?;
+    }
+    json.raw("]}");
+    Ok(json.into_bytes())
+}
+
+/// Everything but the tools and the messages.
+#[derive(Serialize)]
+struct Head<'a> {
+    model: &'a str,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<RouterReasoning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<&'a Map<String, Value>>,
+    #[serde(flatten)]
+    extra: &'a Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct ResponseFormat<'a> {
+    r#type: &'static str,
+    json_schema: NamedSchema<'a>,
+}
+
+/// Not `strict`: that takes only a part of JSON Schema and refuses the rest.
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'static str,
+    schema: &'a Value,
+}
+
+impl<'a> ResponseFormat<'a> {
+    fn of(schema: &'a Value) -> Self {
+        Self { r#type: "json_schema", json_schema: NamedSchema { name: "answer", schema } }
+    }
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+/// How OpenRouter is asked for thinking.
+#[derive(Serialize)]
+struct RouterReasoning {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+}
+
+fn reasoning(call: &ModelCall) -> Option<RouterReasoning> {
+    if call.reasoning.is_off() {
+        return None;
+    }
+    let max_tokens = call.reasoning.budget_tokens();
+    let effort =
+        call.reasoning.effort().filter(|_| max_tokens.is_none()).map(|effort| match effort {
+            Effort::Max => Effort::Xhigh.name(),
+            other => other.name(),
+        });
+    let enabled = (effort.is_none() && max_tokens.is_none()).then_some(true);
+    Some(RouterReasoning { enabled, effort, max_tokens })
+}
+
+fn is_user(message: &Message) -> bool {
+    matches!(message.role, Role::User | Role::Summary)
+}
+
+/// Whether ids of calls have to be as Mistral's are.
+fn is_mistral(call: &ModelCall) -> bool {
+    let named = |name: &str| name.to_ascii_lowercase().contains("mistral");
+    named(&call.model.provider_name) || named(&call.model.id)
+}
+
+/// What the messages of a body are written with.
+struct Writing<'a> {
+    call: &'a ModelCall,
+    ids: IdForm,
+    /// The turn that the call belongs to.
+    turn: Option<&'a nexus_core::TurnId>,
+}
+
+impl Writing<'_> {
+    /// Several messages of a user as one, behind what tools returned. Where there is nothing but words it is a text, since
+    /// some servers take no list.
+    fn user(
+        &self,
+        json: &mut Json,
+        returned: &[&Attachment],
+        group: &[&Message],
+    ) -> serde_json::Result<()> {
+        json.raw("{\"role\":\"user\",\"content\":");
+        let said = group.iter().flat_map(|message| message.parts.iter());
+        let said = said.filter_map(|part| match part {
+            Part::Text(text) | Part::Context(text) => Some(Shown::Words(text.as_str().into())),
+            Part::Attachment(attachment) => Some(shown(self.call, attachment)),
+            Part::Thought(_) | Part::Call(_) => None,
+        });
+        let attached = |message: &&Message| message.attachments().next().is_some();
+        if returned.is_empty() && !group.iter().any(attached) {
+            json.text(&words(group));
+        } else {
+            let label = (!returned.is_empty()).then(|| Shown::Words(RETURNED.into()));
+            let returned = returned.iter().map(|attachment| shown(self.call, attachment));
+            json.list(label.into_iter().chain(returned).chain(said), write_shown)?;
+        }
+        json.raw("}");
+        Ok(())
+    }
+
+    fn tool(&self, json: &mut Json, message: &Message) {
+        json.raw("{\"role\":\"tool\",\"content\":");
+        json.text(&result_text(message, |it| self.call.model.inputs.take(it.kind)));
+        json.raw(",\"tool_call_id\":");
+        json.text(&self.ids.of(message.tool_call_id.as_deref().unwrap_or_default()));
+        json.raw("}");
+    }
+
+    fn assistant(&self, json: &mut Json, message: &Message) -> serde_json::Result<()> {
+        json.raw("{\"role\":\"assistant\",\"content\":");
+        let text = message.text();
+        match text.is_empty() && message.has_calls() {
+            true => json.raw("null"),
+            false => json.text(&text),
+        }
+        if is_of_model(message, self.call) {
+            self.thoughts(json, message)?;
+        }
+        if message.has_calls() {
+            json.raw(",\"tool_calls\":");
+            json.list(message.calls(), |json, call| self.tool_call(json, call))?;
+        }
+        json.raw("}");
+        Ok(())
+    }
+
+    /// What the model thought, under the name it came with. Services want it back while the turn goes on, or always.
+    fn thoughts(&self, json: &mut Json, message: &Message) -> serde_json::Result<()> {
+        let thoughts: Vec<&Thought> = message
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Thought(thought) => Some(thought),
+                _ => None,
+            })
+            .collect();
+        let seals: Vec<Seal> =
+            thoughts.iter().filter_map(|thought| payload(thought.payload.as_deref())).collect();
+        if let Some(details) = seals.iter().find_map(|seal| seal.reasoning_details.as_ref()) {
+            json.raw(",\"reasoning_details\":");
+            json.value(details)?;
+            return Ok(());
+        }
+        let this_turn = message.has_calls() && message.meta.turn.as_ref() == self.turn;
+        if !(this_turn || self.call.model.thinking.replayed_always) {
+            return Ok(());
+        }
+        if let Some(name) = seals.iter().find_map(|seal| seal.name.as_deref()) {
+            let text: String = thoughts.iter().map(|thought| &*thought.text).collect();
+            json.raw(",");
+            json.text(name);
+            json.raw(":");
+            json.text(&text);
+        }
+        Ok(())
+    }
+
+    /// The arguments are JSON inside a text.
+    fn tool_call(&self, json: &mut Json, call: &ToolCall) -> serde_json::Result<()> {
+        json.raw("{\"id\":");
+        json.text(&self.ids.of(&call.id));
+        json.raw(",\"type\":\"function\",\"function\":{\"name\":");
+        json.text(&call.name);
+        json.raw(",\"arguments\":");
+        json.text(&serde_json::to_string(&Arguments(&call.arguments))?);
+        json.raw("}}");
+        Ok(())
+    }
+}
+
+/// What stands before the images of tools.
+const RETURNED: &str = "What the tools returned beside their words:";
+
+/// A part of a user's message.
+fn write_shown(json: &mut Json, shown: Shown<'_>) -> serde_json::Result<()> {
+    match shown {
+        Shown::Words(words) => {
+            json.raw("{\"type\":\"text\",\"text\":");
+            json.text(&words);
+            json.raw("}");
+        }
+        Shown::Image { media_type, bytes } => {
+            json.raw("{\"type\":\"image_url\",\"image_url\":{\"url\":");
+            json.base64(&["data:", media_type, ";base64,"], bytes);
+            json.raw("}}");
+        }
+        Shown::Address(url) => {
+            json.raw("{\"type\":\"image_url\",\"image_url\":{\"url\":");
+            json.text(url);
+            json.raw("}}");
+        }
+        Shown::Document { media_type, name, bytes } => {
+            json.raw("{\"type\":\"file\",\"file\":{\"filename\":");
+            json.text(name.unwrap_or(UNNAMED));
+            json.raw(",\"file_data\":");
+            json.base64(&["data:", media_type, ";base64,"], bytes);
+            json.raw("}}");
+        }
+    }
+    Ok(())
+}
+
+/// What only this wire can read of a thought.
+#[derive(Deserialize)]
+struct Seal {
+    /// The field that the text came in.
+    name: Option<String>,
+    reasoning_details: Option<Value>,
+}
+
+/// What a user said, and what stands around it.
+fn words<'a>(group: &[&'a Message]) -> Cow<'a, str> {
+    let mut texts =
+        group.iter().flat_map(|message| message.parts.iter()).filter_map(|part| match part {
+            Part::Text(text) | Part::Context(text) => Some(text.as_str()),
+            Part::Thought(_) | Part::Call(_) | Part::Attachment(_) => None,
+        });
+    let first = texts.next().unwrap_or_default();
+    texts.fold(Cow::Borrowed(first), |joined, text| Cow::Owned(format!("{joined}\n\n{text}")))
+}
+
+fn write_tool(json: &mut Json, tool: &ToolSpec) -> serde_json::Result<()> {
+    json.raw("{\"type\":\"function\",\"function\":{\"name\":");
+    json.text(&tool.name);
+    json.raw(",\"description\":");
+    json.text(&tool.description);
+    json.raw(",\"parameters\":");
+    json.raw(&tool.parameters);
+    json.raw("}}");
+    Ok(())
+}
+
+/// An answer as it comes in.
+#[derive(Default)]
+struct Answer {
+    /// The field in which thoughts came first; some services send them under two names.
+    thought_name: Option<&'static str>,
+    details: Details,
+}
+
+impl Decode for Answer {
+    fn event(&mut self, data: &[u8], heard: &mut Heard) -> Result<Phase, Complaint> {
+        if data == b"[DONE]" {
+            self.end(heard);
+            return Ok(Phase::Over);
+        }
+        self.take(serde_json::from_slice(data)?, heard)
+    }
+
+    fn document(&mut self, data: &[u8], heard: &mut Heard) -> Result<(), Complaint> {
+        self.take(serde_json::from_slice(data)?, heard)?;
+        self.end(heard);
+        Ok(())
+    }
+}
+
+impl Answer {
+    fn take(&mut self, chunk: Chunk, heard: &mut Heard) -> Result<Phase, Complaint> {
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(Complaint::Error(error));
+        }
+        let mut progress = Phase::Open;
+        let mut usage = chunk.usage;
+        // Only one answer is asked for; the list has at most one entry.
+        for choice in chunk.choices {
+            usage = usage.or(choice.usage);
+            let delta = choice.delta.or(choice.message).unwrap_or_default();
+            self.delta(delta, heard);
+            if let Some(word) = choice.finish_reason {
+                stop(&word, heard);
+                progress = Phase::Answered;
+            }
+        }
+        if let Some(usage) = usage {
+            heard.cost = usage.cost.and_then(Cost::from_usd).or(heard.cost);
+            heard.usage = usage.into();
+        }
+        if progress == Phase::Answered {
+            self.end(heard);
+        }
+        Ok(progress)
+    }
+
+    fn delta(&mut self, delta: Delta, heard: &mut Heard) {
+        let thoughts =
+            [("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)];
+        for (name, text) in thoughts {
+            let Some(Words(text)) = text.filter(|Words(text)| !text.is_empty()) else { continue };
+            if *self.thought_name.get_or_insert(name) == name {
+                heard.think(text);
+            }
+        }
+        self.details.add(delta.reasoning_details);
+        if let Some(Words(text)) = delta.content {
+            heard.text(text);
+        }
+        if let Some(words) = delta.refusal.filter(|words| !words.is_empty()) {
+            heard.unsaid(&words);
+            heard.stop = Some(StopReason::Refusal.into());
+        }
+        for call in delta.tool_calls {
+            let function = call.function.unwrap_or_default();
+            let arguments = match function.arguments {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text,
+                // Some services send it as what it is.
+                Some(whole) => whole.to_string(),
+            };
+            heard.call(call.index, call.id, function.name, &arguments);
+        }
+    }
+
+    /// The model has said all.
+    fn end(&mut self, heard: &mut Heard) {
+        let details = std::mem::take(&mut self.details.0);
+        if !details.is_empty() {
+            heard.seal_first(&json!({ "reasoning_details": details }));
+        } else if let Some(name) = self.thought_name.take() {
+            heard.seal_first(&json!({ "name": name }));
+        }
+    }
+}
+
+/// OpenRouter's account of what was thought, put together from its pieces.
+#[derive(Default)]
+struct Details(Vec<Map<String, Value>>);
+
+impl Details {
+    fn add(&mut self, pieces: Vec<Map<String, Value>>) {
+        for piece in pieces {
+            let same = |known: &Map<String, Value>| {
+                ["type", "index", "id"].iter().all(|key| {
+                    let (known, new) = (known.get(*key), piece.get(*key));
+                    known == new || (*key == "id" && (known.is_none() || new.is_none()))
+                })
+            };
+            let Some(known) = self.0.last_mut().filter(|known| same(known)) else {
+                self.0.push(piece);
+                continue;
+            };
+            for (key, value) in piece {
+                match (known.get_mut(&key), value) {
+                    (Some(Value::String(text)), Value::String(more))
+                        if matches!(&*key, "text" | "summary" | "data") =>
+                    {
+                        text.push_str(&more);
+                    }
+                    (Some(known), value) if known.is_null() => *known = value,
+                    (None, value) => drop(known.insert(key, value)),
+                    (Some(_), _) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Takes in why the model stopped.
+fn stop(word: &str, heard: &mut Heard) {
+    match word {
+        "stop" | "tool_calls" | "function_call" | "end_turn" | "eos" => {
+            heard.stopped(StopReason::EndTurn);
+        }
+        "length" | "max_tokens" => heard.stopped(StopReason::MaxTokens),
+        "content_filter" => heard.stopped(StopReason::ContentFilter),
+        "error" => heard.stopped(StopReason::Broken),
+        odd => heard.stopped_oddly(odd),
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default, deserialize_with = "few")]
+    choices: Vec<Choice>,
+    usage: Option<WireUsage>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    delta: Option<Delta>,
+    /// In an answer that was not streamed.
+    message: Option<Delta>,
+    finish_reason: Option<String>,
+    /// Moonshot says it here.
+    usage: Option<WireUsage>,
+}
+
+#[derive(Deserialize, Default)]
+struct Delta {
+    content: Option<Words>,
+    refusal: Option<String>,
+    reasoning_content: Option<Words>,
+    reasoning: Option<Words>,
+    #[serde(default, deserialize_with = "few")]
+    reasoning_details: Vec<Map<String, Value>>,
+    #[serde(default, deserialize_with = "few")]
+    tool_calls: Vec<CallFragment>,
+}
+
+/// A text, or the texts of a list of parts.
+#[derive(Default)]
+struct Words(String);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Parts(Vec<WordsPart>),
+        }
+        #[derive(Deserialize)]
+        struct WordsPart {
+            #[serde(default)]
+            text: Option<String>,
+        }
+        Ok(Self(match Either::deserialize(deserializer)? {
+            Either::Text(text) => text,
+            Either::Parts(parts) => parts.into_iter().filter_map(|part| part.text).collect(),
+        }))
+    }
+}
+
+#[derive(Deserialize)]
+struct CallFragment {
+    index: Option<usize>,
+    id: Option<String>,
+    function: Option<FunctionFragment>,
+}
+
+#[derive(Deserialize, Default)]
+struct FunctionFragment {
+    name: Option<String>,
+    arguments: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct WireUsage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+    prompt_tokens_details: Option<PromptTokens>,
+    completion_tokens_details: Option<CompletionTokens>,
+    /// DeepSeek's name for what came from its cache.
+    prompt_cache_hit_tokens: Option<u64>,
+    /// In dollars.
+    cost: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct PromptTokens {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionTokens {
+    reasoning_tokens: Option<u64>,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(usage: WireUsage) -> Self {
+        let prompt = usage.prompt_tokens_details;
+        let cached = prompt.as_ref().and_then(|details| details.cached_tokens);
+        let reasoning = usage.completion_tokens_details.and_then(|it| it.reasoning_tokens);
+        Self {
+            input: usage.prompt_tokens,
+            cache_read: cached.or(usage.prompt_cache_hit_tokens).unwrap_or_default(),
+            cache_write: prompt.and_then(|details| details.cache_write_tokens).unwrap_or_default(),
+            output: usage.completion_tokens,
+            reasoning: reasoning.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}

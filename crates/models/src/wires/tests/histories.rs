@@ -1,0 +1,200 @@
+//! Bodies of any conversation: each begins with all of the one before it, and is what the service takes.
+
+use nexus_core::list::List;
+use nexus_core::provider::ToolSpec;
+use nexus_testkit::vendors;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+
+use super::goldens::conversation;
+use super::*;
+
+/// A part of an answer, before its calls have ids.
+#[derive(Clone, Debug)]
+enum Said {
+    Text(String),
+    Thought(String, Option<Value>),
+    Call,
+}
+
+/// Something of a conversation after which a model may be asked.
+#[derive(Clone, Debug)]
+enum Next {
+    Asked(Vec<String>),
+    /// By whom, and what. The results of its calls follow.
+    Answered(Wire, &'static str, Vec<Said>),
+}
+
+fn words() -> impl Strategy<Value = String> {
+    "[a-zé🦀\" \\\\\n]{1,12}"
+}
+
+/// What thoughts bear on any wire, and what none wrote.
+fn payload(knows_all: bool) -> impl Strategy<Value = Value> {
+    let reasoning =
+        json!({"reasoning": {"type": "reasoning", "summary": [], "encrypted_content": "ZQ=="}});
+    let mut payloads = vec![
+        reasoning,
+        json!({"phase": "commentary"}),
+        json!({"signature": "c2ln", "on": "call"}),
+        json!({"signature": "c2ln", "on": "text"}),
+        json!({"signature": "c2ln", "on": "thought"}),
+        json!({"signature": "c2ln", "on": "nothing"}),
+        json!({"name": "reasoning_content"}),
+        json!({"redacted": "x"}),
+        json!([7]),
+    ];
+    if !knows_all {
+        payloads.push(json!({"item": {"type": "brand_new", "n": 1}}));
+        payloads.push(json!({"raw": {"executableCode": {"code": "1"}}}));
+    }
+    prop::sample::select(payloads)
+}
+
+fn next(wire: Wire, knows_all: bool) -> impl Strategy<Value = Next> {
+    let part = prop_oneof![
+        words().prop_map(Said::Text),
+        ("[a-z]{0,4}", prop::option::of(payload(knows_all)))
+            .prop_map(|(text, seal)| Said::Thought(text, seal)),
+        Just(Said::Call),
+    ];
+    let maker = prop_oneof![
+        4 => Just((wire, "scripted-1")),
+        1 => Just((wire, "another")),
+        1 => Just((Wire::Messages, "scripted-1")),
+    ];
+    let answered = (maker, prop::collection::vec(part, 0..6))
+        .prop_map(|((wire, model), parts)| Next::Answered(wire, model, parts));
+    prop_oneof![prop::collection::vec(words(), 1..3).prop_map(Next::Asked), answered]
+}
+
+fn history(wire: Wire, knows_all: bool) -> impl Strategy<Value = Vec<Next>> {
+    prop::collection::vec(next(wire, knows_all), 0..8)
+}
+
+/// The requests of a conversation that goes on so.
+fn requests(wire: Wire, history: &[Next]) -> Vec<ModelCall> {
+    let tool = ToolSpec {
+        name: "f".into(),
+        description: "Does it.".into(),
+        parameters: r#"{"type":"object","properties":{"path":{"type":"string"}}}"#.into(),
+    };
+    let mut messages: List<SharedMessage> = [user("Hi")].into_iter().collect();
+    let mut ids = 0..;
+    let mut requests = Vec::new();
+    let mut request = |messages: &List<SharedMessage>| {
+        let call = ModelCall {
+            messages: messages.clone(),
+            system: "Be brief.".into(),
+            tools: vec![tool.clone()].into(),
+            ..call(wire, [])
+        };
+        requests.push(thinking(call, ThinkingKind::Effort, Reasoning::On));
+    };
+    request(&messages);
+    for next in history {
+        match next {
+            Next::Asked(texts) => {
+                let parts = texts.iter().cloned().map(Part::Context).chain([Part::text("Well?")]);
+                let asked = Message::of_parts(Role::User, parts.collect(), Meta::default());
+                messages.push(Arc::new(asked));
+            }
+            Next::Answered(by, model, parts) => {
+                let mut open = Vec::new();
+                let part = |said: &Said| match said {
+                    Said::Text(text) => Part::text(text),
+                    Said::Thought(text, seal) => thought(text, seal.clone().unwrap_or_default()),
+                    Said::Call => {
+                        open.push(format!("c{}", ids.next().unwrap()));
+                        calls(open.last().unwrap(), "f")
+                    }
+                };
+                let parts = parts.iter().map(part).collect();
+                messages.push(said(*by, model, parts));
+                for id in open {
+                    messages.push(result(&id, "done"));
+                }
+            }
+        }
+        request(&messages);
+    }
+    requests
+}
+
+/// What a cache sees of a conversation, piece by piece.
+fn seen(wire: Wire, call: &ModelCall) -> Vec<Value> {
+    let list = listed(wire, call);
+    if wire != Wire::GenerateContent {
+        return list;
+    }
+    let pieces = |content: Value| {
+        let parts = content["parts"].as_array().unwrap().clone();
+        parts.into_iter().map(move |part| json!([content["role"], part]))
+    };
+    list.into_iter().flat_map(pieces).collect()
+}
+
+fn check_responses(items: &[Value]) {
+    let is_of_model = |item: &Value| item.get("role").is_none_or(|role| role == "assistant");
+    for (at, item) in items.iter().enumerate() {
+        assert_eq!(item.get("id"), None, "{item}");
+        if item["type"] == "reasoning" {
+            assert!(items.get(at + 1).is_some_and(is_of_model), "nothing follows {item}");
+            assert_ne!(items[at + 1]["type"], "function_call_output");
+        }
+    }
+}
+
+fn check_generate_content(contents: &[Value]) {
+    let having = |content: &Value, key: &str| {
+        let parts = content["parts"].as_array().unwrap();
+        parts.iter().filter(|part| part.get(key).is_some()).cloned().collect::<Vec<_>>()
+    };
+    for (at, content) in contents.iter().enumerate() {
+        assert!(!content["parts"].as_array().unwrap().is_empty(), "{content}");
+        let calls = having(content, "functionCall");
+        let Some(first) = calls.first() else { continue };
+        assert!(first["thoughtSignature"].is_string(), "{first}");
+        let results = having(&contents[at + 1], "functionResponse");
+        assert_eq!(results.len(), calls.len());
+        for (call, result) in calls.iter().zip(&results) {
+            let (call, result) = (&call["functionCall"], &result["functionResponse"]);
+            assert_eq!((&call["name"], &call["id"]), (&result["name"], &result["id"]));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_request_begins_with_all_of_the_one_before_it(
+        histories in WIRES.map(|wire| history(wire, false)),
+    ) {
+        for (wire, history) in WIRES.into_iter().zip(histories) {
+            let mut before: Vec<Value> = Vec::new();
+            for call in requests(wire, &history) {
+                let now = seen(wire, &call);
+                prop_assert!(now.starts_with(&before), "{wire:?}: {before:#?} became {now:#?}");
+                match wire {
+                    Wire::Responses => check_responses(&now),
+                    Wire::GenerateContent => check_generate_content(&listed(wire, &call)),
+                    _ => {}
+                }
+                before = now;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_vendors_own_types_take_any_conversation() {
+    let mut runner = TestRunner::deterministic();
+    for wire in WIRES {
+        let histories = history(wire, true);
+        let last = |history: &[Next]| body(wire, requests(wire, history).last().unwrap());
+        let any = (0..200).map(|_| last(&histories.new_tree(&mut runner).unwrap().current()));
+        let bodies: Vec<Value> = any.chain([body(wire, &conversation(wire))]).collect();
+        let vendor = nexus_testkit::Wire::ALL.into_iter().find(|it| it.name() == wire.name());
+        vendors::assert_valid(vendor.unwrap(), &bodies, |_| false);
+    }
+}

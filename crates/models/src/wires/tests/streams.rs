@@ -1,0 +1,91 @@
+//! Streams in any pieces, whole or damaged.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A step with thoughts, text, and calls, in letters of more than one byte.
+fn sample(wire: Wire) -> Vec<u8> {
+    let events = match wire {
+        Wire::Responses => vec![
+            json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "id": "rs"}}),
+            json!({"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "Hmm 🦀"}),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": {
+                "type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hmm 🦀"}], "encrypted_content": "e"}}),
+            json!({"type": "response.output_item.added", "output_index": 1, "item": {"type": "message", "phase": "commentary"}}),
+            json!({"type": "response.output_text.delta", "output_index": 1, "delta": "Grüße\n"}),
+            json!({"type": "response.output_text.delta", "output_index": 1, "delta": "日本"}),
+            json!({"type": "response.output_item.added", "output_index": 2, "item": {
+                "type": "function_call", "call_id": "c", "name": "f", "arguments": ""}}),
+            json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "{\"a\":"}),
+            json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "\"é\"}"}),
+            json!({"type": "response.completed", "response": {"output": [], "usage": {"input_tokens": 3, "output_tokens": 4}}}),
+        ],
+        Wire::GenerateContent => vec![
+            json!({"candidates": [{"content": {"parts": [{"text": "Hmm 🦀", "thought": true}]}}]}),
+            json!({"candidates": [{"content": {"parts": [{"text": "Grüße\n"}, {"text": "日本", "thoughtSignature": "s"}]}}]}),
+            json!({"candidates": [{"content": {"parts": [
+                {"functionCall": {"id": "c", "name": "f", "args": {"a": "é"}}, "thoughtSignature": "t"}]}}]}),
+            json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4}}),
+        ],
+        _ => vec![
+            json!({"message": {"content": "", "thinking": "Hmm 🦀"}, "done": false}),
+            json!({"message": {"content": "Grüße\n"}, "done": false}),
+            json!({"message": {"content": "日本"}, "done": false}),
+            json!({"message": {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": "é"}}}]}, "done": false}),
+            json!({"done": true, "done_reason": "stop", "prompt_eval_count": 3, "eval_count": 4}),
+        ],
+    };
+    stream(wire, &events)
+}
+
+/// The bytes cut at these places.
+fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+    at.extend([0, bytes.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect()
+}
+
+#[test]
+fn the_samples_say_something() {
+    for wire in WIRES {
+        let read = read(wire, [&*sample(wire)]);
+        assert_eq!((&*read.text, &*read.thoughts), ("Grüße\n日本", "Hmm 🦀"), "{wire:?}");
+        let answer = read.answer();
+        assert_eq!((answer.usage.input, answer.usage.output), (3, 4), "{wire:?}");
+        let call = Part::Call(ToolCall::new("c", "f", json!({"a": "é"})));
+        assert_eq!(answer.parts.last(), Some(&call), "{wire:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_split_reads_alike(cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40)) {
+        for wire in WIRES {
+            let bytes = sample(wire);
+            prop_assert_eq!(read(wire, pieces(&bytes, &cuts)), read(wire, [&*bytes]));
+        }
+    }
+
+    /// The ids of calls that have lost theirs are made up, so only the rest is compared.
+    #[test]
+    fn damage_is_an_error_or_an_answer_and_reads_alike_too(
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        end in any::<prop::sample::Index>(),
+    ) {
+        for wire in WIRES {
+            let mut bytes = sample(wire);
+            for (at, byte) in &damage {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            bytes.truncate(end.index(bytes.len()) + 1);
+            let (whole, split) = (read(wire, [&*bytes]), read(wire, pieces(&bytes, &cuts)));
+            prop_assert_eq!((&whole.text, &whole.thoughts), (&split.text, &split.thoughts));
+            let ok = |read: &Read| read.end.as_ref().unwrap().is_ok();
+            prop_assert_eq!(ok(&whole), ok(&split));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a request is said to have read from a cache. The rules are tested beside them.
+
+use nexus_testkit::{Reply, ScriptedModel, Wire};
+use serde_json::{Value, json};
+
+use crate::client::{path, post, question};
+
+/// The usage that the last answer reports: cached and written tokens.
+fn reported(wire: Wire, events: &[Value]) -> (Value, Value) {
+    let find = |pointer: &str| {
+        let mut found = events.iter().rev().filter_map(|event| event.pointer(pointer));
+        found.next().cloned().unwrap_or_default()
+    };
+    match wire {
+        Wire::Messages => (
+            find("/message/usage/cache_read_input_tokens"),
+            find("/message/usage/cache_creation_input_tokens"),
+        ),
+        Wire::Chat => (find("/usage/prompt_tokens_details/cached_tokens"), json!(0)),
+        Wire::Responses => (
+            find("/response/usage/input_tokens_details/cached_tokens"),
+            find("/response/usage/input_tokens_details/cache_write_tokens"),
+        ),
+        Wire::GenerateContent => (find("/usageMetadata/cachedContentTokenCount"), json!(0)),
+        Wire::Ollama => (json!(0), json!(0)),
+    }
+}
+
+#[tokio::test]
+async fn the_second_request_reads_what_the_first_one_kept_and_the_bill_says_so() {
+    for wire in Wire::ALL {
+        let model = ScriptedModel::start().await;
+        model.billing();
+        let long = "Much to read. ".repeat(1000);
+        let mut body = question(wire);
+        match wire {
+            Wire::Messages => {
+                let mark = json!({"type": "ephemeral"});
+                body["system"] = json!([{"type": "text", "text": long, "cache_control": mark}]);
+            }
+            Wire::Chat | Wire::Ollama => body["messages"][0]["content"] = json!(long),
+            Wire::Responses => body["instructions"] = json!(long),
+            Wire::GenerateContent => body["systemInstruction"] = json!({"parts": [{"text": long}]}),
+        }
+        let first = reported(wire, &post(&model, path(wire), &body).await.events());
+        let second = reported(wire, &post(&model, path(wire), &body).await.events());
+        let bill = model.bill();
+        assert_eq!(bill.requests, 2, "{wire:?}");
+        assert_eq!(first.0.as_u64().unwrap_or(0), 0, "{wire:?}");
+        assert_eq!(second.0.as_u64().unwrap_or(0), bill.cache_read, "{wire:?}");
+        assert_eq!(first.1.as_u64().unwrap_or(0), bill.cache_write, "{wire:?}");
+        match wire {
+            Wire::Ollama => assert_eq!(bill.price_ratio(), 1.0),
+            _ => assert!(bill.cache_read > 3000 && bill.price_ratio() < 0.7, "{wire:?} {bill:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_answered_is_not_billed() {
+    let model = ScriptedModel::start().await;
+    model.billing();
+    model.push(Reply::status(500));
+    model.storm(1, "1");
+    for _ in 0..2 {
+        post(&model, path(Wire::Chat), &question(Wire::Chat)).await;
+    }
+    assert_eq!((model.bill().requests, model.request_count()), (0, 2));
+}
