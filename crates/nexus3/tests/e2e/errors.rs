@@ -138,8 +138,18 @@ async fn absent_params_may_be_null(wire: &Wire) {
 async fn a_bad_parameter_is_named_and_pointed_at(wire: &Wire) {
     for (method, params, text, path) in [
         ("send", json!({}), "Missing required parameter: content", "/content"),
-        ("send", json!({"content": 7}), "content must be string or array, got: integer", "/content"),
-        ("send", json!({"content": null}), "content must be string or array, got: null", "/content"),
+        (
+            "send",
+            json!({"content": 7}),
+            "content must be string or array, got: integer",
+            "/content",
+        ),
+        (
+            "send",
+            json!({"content": null}),
+            "content must be string or array, got: null",
+            "/content",
+        ),
         ("send", json!({"content": "x", "sream": true}), "Unknown parameter: sream", "/sream"),
         ("send", json!({"content": "x", "a/b~c": 1}), "Unknown parameter: a/b~c", "/a~1b~0c"),
         (

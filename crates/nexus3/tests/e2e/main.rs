@@ -43,4 +43,3 @@ mod tools;
 mod trees;
 mod turns;
 mod unix;
-mod wires;

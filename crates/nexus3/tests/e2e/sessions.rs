@@ -190,7 +190,7 @@ async fn a_copy_is_whole_and_goes_its_own_way(wire: &Wire) {
     }
     let [mut a, mut b] = [entry(wire, "a").await, entry(wire, "b").await];
     for entry in [&mut a, &mut b] {
-        for own in ["agent_id", "created_at", "last_action_at"] {
+        for own in ["agent_id", "created_at", "last_action_at", "usage"] {
             entry[own].take();
         }
     }

@@ -238,9 +238,10 @@ async fn summaries_are_of_every_agent(wire: &Wire) {
         "model",
         "halted_at_iteration_limit",
         "last_action_at",
+        "usage",
         "tokens",
     ];
-    for (summaries, members) in [(&plain, &members[..7]), (&full, &members[..])] {
+    for (summaries, members) in [(&plain, &members[..8]), (&full, &members[..])] {
         let agents = summaries["agents"].as_array().unwrap();
         assert_eq!(agents.len(), 2);
         for agent in agents {

@@ -9,6 +9,7 @@ use nexus_protocol::server::*;
 use nexus_protocol::session::*;
 use nexus_protocol::settings::*;
 use nexus_protocol::turn::*;
+use nexus_protocol::usage::GetUsage;
 use nexus_protocol::{Api as _, CallError, Incoming, Method, RpcError, Scope, Target};
 use nexus_protocol::{envelope, params};
 use nexus_server::DirectAgentApi;
@@ -72,6 +73,7 @@ async fn by_name(
         GetModel,
         SetModel,
         ListModels,
+        GetUsage,
         Send,
         Cancel,
         ResumeTurn,
