@@ -89,6 +89,7 @@ pub fn config(model_url: &str) -> Value {
         "providers": {"bench": {
             "type": "openai",
             "base_url": model_url,
+            "max_concurrent_calls": 1024,
             "models": {"scripted": {"context_window": 10_000_000}},
         }},
         "server": {"max_concurrent": 128},
