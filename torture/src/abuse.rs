@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use fastrand::Rng;
-use nexus_testkit::Reply;
+use nexus_testkit::{Reply, last_user_text};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -238,13 +238,11 @@ async fn strangers(address: Address, stop: Arc<AtomicBool>) -> u64 {
 /// The model: honest to the honest, and otherwise what the last word of its user asks for.
 fn script(request: &Value) -> Reply {
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let said = |message: &&Value| message["role"] == "user";
-    let asked = messages.iter().rev().find(said).and_then(|message| message["content"].as_str());
     // A tool's answer ends the turn.
     if messages.last().is_some_and(|message| message["role"] == "tool") {
         return Reply::text("enough");
     }
-    match asked.unwrap_or_default() {
+    match last_user_text(request).unwrap_or_default() {
         "hello" => Reply::text("well"),
         "hang" => Reply::hang(),
         "endless" => Reply::chunks(std::iter::repeat_n("x".repeat(64 * 1024), 2_000)),

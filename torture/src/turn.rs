@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use nexus_testkit::Reply;
+use nexus_testkit::{Reply, last_user_text};
 use serde_json::{Value, json};
 
 /// Calls whose tokens begin like this write where their agent may write only with somebody's leave.
@@ -73,7 +73,7 @@ pub fn script(request: &Value) -> Reply {
     let none = Vec::new();
     let messages = request["messages"].as_array().unwrap_or(&none);
     let last = messages.iter().rposition(|message| message["role"] == "user");
-    let text = last.and_then(|at| messages[at]["content"].as_str()).unwrap_or_default();
+    let text = last_user_text(request).unwrap_or_default();
     let Some(turn) = Turn::parse(text) else { return Reply::text("I do not understand.") };
     let after = messages.iter().skip(last.unwrap_or_default());
     let step = after.filter(|message| message["tool_calls"].is_array()).count();

@@ -40,4 +40,4 @@ mod wire;
 pub use billing::Bill;
 pub use reply::{Gate, Odd, Reply, StopSaid, ThoughtField};
 pub use server::{RecordedRequest, ScriptedModel};
-pub use wire::Wire;
+pub use wire::{Wire, last_user_text};

@@ -194,7 +194,11 @@ async fn a_streamed_answer_is_its_text() {
         let params = json!({"stream_id": "s", "chunk": chunk, "sequence": 1});
         event(&json!({"method": "stream_data", "params": params}).to_string())
     };
-    let result = r#"{"content":"one\ntwo","request_id":"r","halted_at_iteration_limit":false}"#;
+    let result = json!({
+        "content": "one\ntwo", "request_id": "r", "halted_at_iteration_limit": false, "stop_reason": "end_turn",
+        "usage": {"input": 1, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}, "cost_usd": null,
+        "model": "m", "steps": 1,
+    });
     let done = event(&format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{result}}}"#));
     let answer = [data("one\n"), data("two"), done].concat();
     let ran = run_against(&["send", "a", "x", "--stream"], vec![(true, answer)]).await;

@@ -282,7 +282,7 @@ pub(crate) fn waits_in_header(wire: Wire, retry_after: &str) -> bool {
 }
 
 /// The last thing a user said, whatever the wire; of several text blocks the last.
-pub(crate) fn last_user_text(body: &Value) -> Option<&str> {
+pub fn last_user_text(body: &Value) -> Option<&str> {
     let messages = match (&body["messages"], &body["input"], &body["contents"]) {
         (Value::Array(messages), _, _)
         | (_, Value::Array(messages), _)
@@ -302,12 +302,15 @@ pub(crate) fn last_user_text(body: &Value) -> Option<&str> {
     })
 }
 
-/// What a user said, where a wire has one text for that and for the line of ours before it.
+/// What a user said last, where a wire has one text for all that nobody answered and for our lines between.
 fn own_words(text: &str) -> &str {
-    match text.split_once("\n\n") {
-        Some((line, said)) if line.starts_with("Current time: ") => said,
-        _ => text,
-    }
+    const OURS: &str = "Current time: ";
+    let at = match text.rfind(&format!("\n\n{OURS}")) {
+        Some(at) => at + 2,
+        None if text.starts_with(OURS) => 0,
+        None => return text,
+    };
+    text[at..].split_once("\n\n").map_or(text, |(_, said)| said)
 }
 
 /// A call's arguments where the wire wants an object.

@@ -62,7 +62,7 @@ pub async fn an_agent_comes_back_as_it_was_made(place: impl Place) {
     assert_eq!(print(made(store.lineage(&id("a")).await)[0].clone()), expected);
     assert_eq!(print(found(store.session(&id("a")).await).record), expected);
     let page = made(store.agents(query(Some("p"), 1)).await);
-    assert_eq!(format!("{:?}", page.agents[0].record), expected);
+    assert_eq!(print(page.agents[0].record.clone()), expected);
 }
 
 pub async fn who_is_not_stored_is_nobody(place: impl Place) {
