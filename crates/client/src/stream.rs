@@ -47,7 +47,7 @@ pub enum StreamItem {
 enum State {
     Open(Box<(Incoming, Decoder)>),
     /// The server answered without a stream.
-    Answered(SendResult),
+    Answered(Box<SendResult>),
     Over,
 }
 
@@ -60,7 +60,7 @@ impl SendStream {
     }
 
     pub(crate) fn answered(result: SendResult) -> Self {
-        Self { id: 0, state: State::Answered(result), deadline: None }
+        Self { id: 0, state: State::Answered(Box::new(result)), deadline: None }
     }
 
     /// The next item; `None` after `Done` or an error. May be dropped and called again without losing anything.
@@ -87,7 +87,7 @@ impl SendStream {
                 else {
                     return None;
                 };
-                return Some(Ok(StreamItem::Done(result)));
+                return Some(Ok(StreamItem::Done(*result)));
             }
         };
         loop {
