@@ -1,7 +1,7 @@
 //! What is known of a model, each figure from the strongest who says it: the configuration, what a provider enforced, what
 //! it said, the shipped table, its line of a relative, and what is assumed of everybody.
 
-use nexus_core::listing::{Source, Sources};
+use nexus_core::listing::{Lesson, Source, Sources};
 use nexus_core::model::{Effort, Inputs, ModelInfo, Reasoning, Thinking, ThinkingKind};
 use nexus_core::usage::Prices;
 use nexus_models::catalogue::said::Said;
@@ -30,13 +30,13 @@ pub(super) struct Figures {
     pub retires: Option<String>,
 }
 
-/// Gathers what is known of `model`, which is asked for by `name`. `learned` is the window that its provider enforced.
+/// Gathers what is known of `model`, which is asked for by `name`. `learned` is what its provider enforced.
 pub(super) fn gather(
     name: &str,
     provider: &ProviderEntry,
     model: &ModelEntry,
     said: &Said,
-    learned: Option<u32>,
+    learned: Lesson,
 ) -> Figures {
     let (told, usual) = match &provider.backend {
         Backend::Service(settings) => (
@@ -50,7 +50,7 @@ pub(super) fn gather(
         }
     };
     let (context_window, window_source) =
-        window(model, learned, &told, &provider.backend, usual.context_window);
+        window(model, learned.window, &told, &provider.backend, usual.context_window);
     let (max_output, output_source) = told.first(|entry| entry.output);
     let output_source = match model.max_output_tokens {
         Some(_) => Source::Configuration,
@@ -60,7 +60,8 @@ pub(super) fn gather(
         Some(inputs) => (inputs, Source::Configuration),
         None => told.or(Inputs::default(), Entry::inputs),
     };
-    let (thinking, thinking_source) = thinking(model, &told, &provider.backend);
+    let (mut thinking, thinking_source) = thinking(model, &told, &provider.backend);
+    thinking.replayed_always |= learned.thoughts_always;
     let (prices, prices_source) = prices(model, &told, &provider.backend);
     let info = ModelInfo {
         alias: name.to_owned(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use nexus_core::listing::{Learned, ModelPage, ModelQuery};
+use nexus_core::listing::{Learned, Lesson, ModelPage, ModelQuery};
 use nexus_core::model::ModelInfo;
 use nexus_core::provider::{Model, ModelError, Models, Pauses, Provider};
 use nexus_models::catalogue::said::Said;
@@ -33,10 +33,10 @@ pub struct ModelCatalog {
     found: RwLock<HashMap<String, Found>>,
 }
 
-/// A model, and the window that was learned of it by then.
+/// A model, and what was learned of it by then.
 struct Found {
     model: Model,
-    learned: Option<u32>,
+    learned: Lesson,
 }
 
 /// Names that are kept. Callers make names up; the configuration has fewer.
@@ -126,7 +126,7 @@ impl ModelCatalog {
         Self { said, ..self }
     }
 
-    /// The same with a memory of the windows that providers enforce.
+    /// The same with a memory of what providers enforce.
     pub fn with_learned(self, learned: Arc<dyn Learned>) -> Self {
         Self { learned: Some(learned), ..self }
     }
@@ -166,7 +166,7 @@ impl ModelCatalog {
         &self.said
     }
 
-    /// What was found by this name before, unless a window was learned since.
+    /// What was found by this name before, unless something was learned since.
     fn found(&self, name: &str) -> Option<Model> {
         let all = self.found.read().unwrap_or_else(PoisonError::into_inner);
         let found = all.get(name)?;
@@ -174,8 +174,8 @@ impl ModelCatalog {
         (self.learned(&model.provider_name, &model.id) == found.learned).then(|| model.clone())
     }
 
-    fn learned(&self, provider: &str, id: &str) -> Option<u32> {
-        self.learned.as_ref()?.window(provider, id)
+    fn learned(&self, provider: &str, id: &str) -> Lesson {
+        self.learned.as_ref().map(|it| it.known(provider, id)).unwrap_or_default()
     }
 
     /// What is known of a model that is asked for by `name`.
@@ -184,7 +184,7 @@ impl ModelCatalog {
         name: &str,
         provider: &ProviderEntry,
         model: &ModelEntry,
-    ) -> (figures::Figures, Option<u32>) {
+    ) -> (figures::Figures, Lesson) {
         let learned = self.learned(&provider.name, &model.id);
         (figures::gather(name, provider, model, &self.said, learned), learned)
     }
@@ -374,10 +374,10 @@ impl Models for ModelCatalog {
         Ok(model)
     }
 
-    fn learn_window(&self, model: &ModelInfo, window: u32) {
-        tracing::warn!(model = model.id, window, "the provider takes less than the model's window");
+    fn learn(&self, model: &ModelInfo, lesson: Lesson) {
+        tracing::warn!(model = model.id, ?lesson, "the provider enforces what nobody said of it");
         if let Some(learned) = &self.learned {
-            learned.learn(&model.provider_name, &model.id, window);
+            learned.learn(&model.provider_name, &model.id, lesson);
         }
     }
 

@@ -79,9 +79,36 @@ impl Source {
     }
 }
 
-/// Windows that providers enforced, which is more than anybody says of them.
-pub trait Learned: Send + Sync {
-    fn window(&self, provider: &str, id: &str) -> Option<u32>;
+/// What a provider was found to enforce for a model, which is more than anybody says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lesson {
+    pub window: Option<u32>,
+    /// It wants its thoughts back with every message.
+    pub thoughts_always: bool,
+}
 
-    fn learn(&self, provider: &str, id: &str, window: u32);
+impl Lesson {
+    pub fn window(tokens: u32) -> Self {
+        Self { window: Some(tokens), ..Self::default() }
+    }
+
+    pub fn thoughts_always() -> Self {
+        Self { thoughts_always: true, ..Self::default() }
+    }
+
+    /// What is known once `new` is.
+    pub fn with(self, new: Self) -> Self {
+        Self {
+            window: new.window.or(self.window),
+            thoughts_always: new.thoughts_always || self.thoughts_always,
+        }
+    }
+}
+
+/// The memory of such lessons.
+pub trait Learned: Send + Sync {
+    fn known(&self, provider: &str, id: &str) -> Lesson;
+
+    /// Adds to what is known.
+    fn learn(&self, provider: &str, id: &str, lesson: Lesson);
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::list::List;
-use crate::listing::{ModelPage, ModelQuery};
+use crate::listing::{Lesson, ModelPage, ModelQuery};
 use crate::message::{Origin, Part, SharedMessage, Stop};
 use crate::model::{ModelInfo, Reasoning};
 use crate::usage::{Cost, Usage};
@@ -143,9 +143,9 @@ pub enum ProviderError {
     /// The conversation is longer than the model's window, which the provider may have named.
     #[error("the conversation is too long for the model ({message})")]
     TooLong { message: String, window: Option<u32> },
-    /// Thoughts of an earlier answer were refused, or missed.
-    #[error("the provider refused what the model had thought before ({0})")]
-    Thoughts(String),
+    /// Thoughts of an earlier answer were refused, or `missed`.
+    #[error("the provider refused what the model had thought before ({message})")]
+    Thoughts { message: String, missed: bool },
     #[error("the provider is not available ({0})")]
     Unavailable(String),
     /// It failed again and again a moment ago, and is not asked until it had some rest.
@@ -189,7 +189,7 @@ impl ProviderError {
             Self::Credentials(_)
             | Self::Rejected(_)
             | Self::TooLong { .. }
-            | Self::Thoughts(_)
+            | Self::Thoughts { .. }
             | Self::Broken(_) => false,
         }
     }
@@ -200,8 +200,8 @@ pub trait Models: Send + Sync {
     /// The model `name` means (`alias`, or `provider/id`); the default one without a name.
     fn resolve(&self, name: Option<&str>) -> Result<Model, ModelError>;
 
-    /// Keeps in mind that a provider takes no more than so many tokens for this model.
-    fn learn_window(&self, model: &ModelInfo, window: u32);
+    /// Keeps in mind what the provider of this model was found to enforce.
+    fn learn(&self, model: &ModelInfo, lesson: Lesson);
 
     /// What can be asked for, and where each figure of it comes from.
     fn list(&self, _: &ModelQuery) -> Result<ModelPage, ModelError> {

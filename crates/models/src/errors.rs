@@ -94,13 +94,15 @@ const LASTING_WORDS: [&str; 8] = [
 const LASTING_WITHOUT_WAIT: &str = "exceeded your current quota";
 
 /// What says that the thoughts sent back were not taken, or missed; small letters, without backticks.
-const OF_THOUGHTS: [&[&str]; 5] = [
+const THOUGHTS_REFUSED: [&[&str]; 4] = [
     &["invalid signature in thinking block"],
     &["invalid_encrypted_content"],
     &["thought_signature"],
     &["thought signature"],
-    &["reasoning_content", "must be passed back"],
 ];
+
+/// Thoughts have to go back with more messages than they went with.
+const THOUGHTS_MISSED: [&str; 2] = ["reasoning_content", "must be passed back"];
 
 /// The provider answered with something else than a stream.
 pub(super) fn refused(
@@ -128,7 +130,7 @@ pub(super) fn refused(
         failure.wait_for(wait);
     }
     let same_again =
-        matches!(failure.error, ProviderError::TooLong { .. } | ProviderError::Thoughts(_));
+        matches!(failure.error, ProviderError::TooLong { .. } | ProviderError::Thoughts { .. });
     match wait::value(headers, &SHOULD_RETRY) {
         Some("false") => failure.retryable = false,
         Some("true") => failure.retryable = !same_again && !is_lasting(&report),
@@ -145,7 +147,9 @@ pub(super) fn in_stream(error: &Value, secrets: &Secrets) -> Failure {
     match report_status(&report) {
         Some(status) => understood(status, said, &report, false, secrets),
         // What is known by its words alone.
-        None if too_long::says(&report.codes, &report.message) || of_thoughts(&report) => {
+        None if too_long::says(&report.codes, &report.message)
+            || of_thoughts(&report).is_some() =>
+        {
             understood(400, said, &report, false, secrets)
         }
         None => Failure { retryable: true, ..Failure::of(ProviderError::Broken(said)) },
@@ -237,7 +241,9 @@ fn understood(
     let mut failure = match status {
         _ if codes.contains("api_key_invalid") => credentials(said, secrets),
         401 | 403 => credentials(said, secrets),
-        _ if of_thoughts(report) => Failure::of(ProviderError::Thoughts(said)),
+        _ if let Some(missed) = of_thoughts(report) => {
+            Failure::of(ProviderError::Thoughts { message: said, missed })
+        }
         // Codes are certain; words of a limit that time lifts are not looked at for a length.
         _ if wordless
             || status == 413
@@ -292,11 +298,16 @@ fn is_lasting(report: &Report) -> bool {
         || message.contains(LASTING_WITHOUT_WAIT) && wait.is_none()
 }
 
-fn of_thoughts(report: &Report) -> bool {
+/// Whether it is thoughts that are refused, and then whether they were missed.
+fn of_thoughts(report: &Report) -> Option<bool> {
     let message = report.message.to_lowercase().replace('`', "");
-    OF_THOUGHTS.iter().any(|pieces| {
+    let says = |pieces: &[&str]| {
         pieces.iter().all(|piece| message.contains(piece) || report.codes.contains(piece))
-    })
+    };
+    if says(&THOUGHTS_MISSED) {
+        return Some(true);
+    }
+    THOUGHTS_REFUSED.iter().any(|pieces| says(pieces)).then_some(false)
 }
 
 /// Where it was sent on to. It is not followed: that would carry the key to wherever it points.

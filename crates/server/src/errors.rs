@@ -140,7 +140,7 @@ impl WireError for ProviderError {
             Self::Credentials(_)
             | Self::Rejected(_)
             | Self::TooLong { .. }
-            | Self::Thoughts(_)
+            | Self::Thoughts { .. }
             | Self::Unavailable(_)
             | Self::Broken(_)
             | Self::Timeout => RpcError::internal(sentence(self)),
@@ -328,7 +328,7 @@ mod tests {
             ProviderError::Credentials(text()),
             ProviderError::Rejected(text()),
             ProviderError::TooLong { message: text(), window: None },
-            ProviderError::Thoughts(text()),
+            ProviderError::Thoughts { message: text(), missed: false },
             ProviderError::Unavailable(text()),
             ProviderError::Broken(text()),
             ProviderError::Timeout,

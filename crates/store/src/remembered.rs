@@ -1,4 +1,4 @@
-//! What is remembered of model services: the windows they enforced, and until when they want to be left alone. Questions
+//! What is remembered of model services: what they enforced, and until when they want to be left alone. Questions
 //! are answered from memory; what is new is written behind whoever found it out.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use nexus_core::listing::Learned;
+use nexus_core::listing::{Learned, Lesson};
 use nexus_core::provider::Pauses;
 use nexus_core::store::{AgentStore as _, StoreError};
 use rusqlite::{Connection, params};
@@ -15,12 +15,15 @@ use super::SqliteStore;
 use super::fault::Fault;
 use super::record::{micros, timestamp};
 
-/// Models of which a window is remembered. Whoever can call the server can name models.
-const WINDOWS_MAX: usize = 1_000;
+/// Models of which something is remembered. Whoever can call the server can name models.
+const LESSONS_MAX: usize = 1_000;
+
+/// By provider and model.
+type Lessons = HashMap<(String, String), Lesson>;
 
 pub struct Remembered {
     store: Arc<SqliteStore>,
-    windows: Mutex<HashMap<(String, String), u32>>,
+    lessons: Mutex<Lessons>,
     pauses: Arc<Mutex<HashMap<String, Timestamp>>>,
     /// What other processes had written when pauses were last read.
     seen: AtomicU64,
@@ -29,37 +32,39 @@ pub struct Remembered {
 impl Remembered {
     pub async fn load(store: Arc<SqliteStore>) -> Result<Arc<Self>, StoreError> {
         let seen = AtomicU64::new(store.foreign_commits());
-        let (windows, pauses) = store.readers.read(|db| Ok((windows(db)?, pauses(db)?))).await?;
-        let (windows, pauses) = (Mutex::new(windows), Arc::new(Mutex::new(pauses)));
-        Ok(Arc::new(Self { store, windows, pauses, seen }))
+        let (lessons, pauses) = store.readers.read(|db| Ok((lessons(db)?, pauses(db)?))).await?;
+        let (lessons, pauses) = (Mutex::new(lessons), Arc::new(Mutex::new(pauses)));
+        Ok(Arc::new(Self { store, lessons, pauses, seen }))
     }
 }
 
 impl Learned for Remembered {
-    fn window(&self, provider: &str, id: &str) -> Option<u32> {
-        let windows = lock(&self.windows);
-        if windows.is_empty() {
-            return None;
+    fn known(&self, provider: &str, id: &str) -> Lesson {
+        let lessons = lock(&self.lessons);
+        if lessons.is_empty() {
+            return Lesson::default();
         }
-        windows.get(&(provider.to_owned(), id.to_owned())).copied()
+        lessons.get(&(provider.to_owned(), id.to_owned())).copied().unwrap_or_default()
     }
 
-    fn learn(&self, provider: &str, id: &str, window: u32) {
+    fn learn(&self, provider: &str, id: &str, lesson: Lesson) {
         let key = (provider.to_owned(), id.to_owned());
         {
-            let mut windows = lock(&self.windows);
-            if windows.len() >= WINDOWS_MAX && !windows.contains_key(&key) {
+            let mut lessons = lock(&self.lessons);
+            if lessons.len() >= LESSONS_MAX && !lessons.contains_key(&key) {
                 return;
             }
-            windows.insert(key.clone(), window);
+            let known = lessons.entry(key.clone()).or_default();
+            *known = known.with(lesson);
         }
         let (provider, id) = key;
         self.write(move |db| {
             db.prepare_cached(
-                "INSERT INTO windows (provider, model, tokens) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (provider, model) DO UPDATE SET tokens = ?3",
+                "INSERT INTO lessons (provider, model, tokens, thoughts_always) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (provider, model) DO UPDATE SET
+                 tokens = coalesce(?3, tokens), thoughts_always = max(?4, thoughts_always)",
             )?
-            .execute(params![provider, id, window])?;
+            .execute(params![provider, id, lesson.window, lesson.thoughts_always])?;
             Ok(())
         });
     }
@@ -116,9 +121,12 @@ impl Remembered {
     }
 }
 
-fn windows(db: &Connection) -> Result<HashMap<(String, String), u32>, Fault> {
-    let mut query = db.prepare("SELECT provider, model, tokens FROM windows")?;
-    let rows = query.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+fn lessons(db: &Connection) -> Result<Lessons, Fault> {
+    let mut query = db.prepare("SELECT provider, model, tokens, thoughts_always FROM lessons")?;
+    let rows = query.query_map([], |row| {
+        let lesson = Lesson { window: row.get(2)?, thoughts_always: row.get(3)? };
+        Ok(((row.get(0)?, row.get(1)?), lesson))
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 

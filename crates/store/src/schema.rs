@@ -192,7 +192,7 @@ const SESSIONS_BY_MAKER: &str = "
 /// - `heads.bill` is what the agent's model calls used, `heads.ended_bill` what those of its descendants did that ended;
 ///   nothing when null. In `heads`, because the step that ends a turn writes its row anyway.
 /// - `blobs` are bytes beside the text of messages, each once; `blob_uses` says which messages show them.
-/// - `windows` are the windows that providers were found to have, `lane_pauses` says until when one wants no calls.
+/// - `lessons` are what providers were found to enforce for a model, `lane_pauses` says until when one wants no calls.
 const BRIEFS_BILLS_BLOBS: &str = "
     CREATE TABLE briefings (
         digest INTEGER PRIMARY KEY,
@@ -224,10 +224,11 @@ const BRIEFS_BILLS_BLOBS: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX blob_uses_by_blob ON blob_uses (blob_id);
 
-    CREATE TABLE windows (
-        provider TEXT    NOT NULL,
-        model    TEXT    NOT NULL,
-        tokens   INTEGER NOT NULL,
+    CREATE TABLE lessons (
+        provider        TEXT    NOT NULL,
+        model           TEXT    NOT NULL,
+        tokens          INTEGER,
+        thoughts_always INTEGER NOT NULL,
         PRIMARY KEY (provider, model)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE lane_pauses (

@@ -8,6 +8,7 @@ mod faults;
 mod leases;
 mod migration;
 mod opening;
+mod remembered;
 mod round_trip;
 mod sessions;
 mod tails;

@@ -10,6 +10,7 @@ use super::transcript::{entries, pieces};
 use super::weigh::{Shown, is_truncated, scaled};
 use super::{Compactor, Task, answer_room, margin};
 use crate::briefing::earlier;
+use crate::listing::Lesson;
 use crate::message::{ATTACHED_BYTES_MAX, Message, Meta, Origin, Part, Role, StopReason};
 use crate::on_thread;
 use crate::provider::{Asker, Model, ModelCall, ProviderError, ProviderEvent, Urgency};
@@ -267,7 +268,7 @@ impl Ladder<'_> {
 
     fn failed(&self, model: &Model, error: ProviderError) -> String {
         if let ProviderError::TooLong { window: Some(window), .. } = error {
-            self.compactor.models.learn_window(model, window);
+            self.compactor.models.learn(model, Lesson::window(window));
         }
         error.to_string()
     }

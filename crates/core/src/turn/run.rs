@@ -21,6 +21,7 @@ use crate::conversation::INTERRUPTED_CALL;
 use crate::events::{TurnEvent, TurnOutcome};
 use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
+use crate::listing::Lesson;
 use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall};
 use crate::name::TurnId;
 use crate::provider::{Model, Urgency};
@@ -233,7 +234,7 @@ impl Turn {
             "the conversation is too long for the model"
         );
         if let Some(window) = window {
-            self.turns.models.learn_window(&talk.model, window);
+            self.turns.models.learn(&talk.model, Lesson::window(window));
         }
         let now = self.agent.snapshot();
         let window = window.unwrap_or(u32::MAX);

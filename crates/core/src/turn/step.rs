@@ -10,6 +10,7 @@ use super::run::Turn;
 use super::said::Said;
 use super::talk::Talk;
 use crate::events::TurnEvent;
+use crate::listing::Lesson;
 use crate::message::{Part, Stop, StopReason};
 use crate::provider::{Answer, EventStream, ProviderError, ProviderEvent, Waiting};
 use crate::usage::{Bill, Cost, Usage};
@@ -194,10 +195,22 @@ impl Turn {
                 self.shorten(talk, message, *window).await?;
                 return Ok(Verdict::Again);
             }
-            ProviderError::Thoughts(reason) if !talk.tried.thoughts => {
-                tracing::warn!(reason, "the model goes on without what it had thought");
+            ProviderError::Thoughts { message, missed } if !talk.tried.thoughts => {
                 talk.tried.thoughts = true;
-                talk.forget_thoughts();
+                if *missed {
+                    tracing::warn!(
+                        reason = message,
+                        "the model wants all back that it had thought"
+                    );
+                    self.turns.models.learn(&talk.model, Lesson::thoughts_always());
+                    talk.recall_thoughts();
+                } else {
+                    tracing::warn!(
+                        reason = message,
+                        "the model goes on without what it had thought"
+                    );
+                    talk.forget_thoughts();
+                }
                 return Ok(Verdict::Again);
             }
             _ => {}

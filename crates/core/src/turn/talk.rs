@@ -135,6 +135,14 @@ impl Talk {
         self.call.earlier = self.call.messages.len();
     }
 
+    /// Goes on with everything that was thought so far, in all of the conversation.
+    pub fn recall_thoughts(&mut self) {
+        let mut info = (*self.model.info).clone();
+        info.thinking.replayed_always = true;
+        self.model.info = Arc::new(info);
+        self.call.model = self.model.info.clone();
+    }
+
     /// Lets the next model take over that can. Returns the alias of the one that is left.
     pub fn fall_back(&mut self, models: &dyn Models, needed: u64) -> Option<String> {
         while let Some(alias) = self.fallbacks.pop_front() {

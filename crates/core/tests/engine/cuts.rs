@@ -163,7 +163,9 @@ async fn thoughts_that_are_refused_are_left_out_from_there_on() {
     };
     world.model.script([thinks()]);
     world.say(&agent, "one").await.unwrap();
-    let refuse = || Script::Refuse(ProviderError::Thoughts("bad signature".into()));
+    let refuse = || {
+        Script::Refuse(ProviderError::Thoughts { message: "bad signature".into(), missed: false })
+    };
     world.model.script([refuse(), thinks()]);
     world.say(&agent, "two").await.unwrap();
     let calls = world.model.calls();
@@ -178,6 +180,25 @@ async fn thoughts_that_are_refused_are_left_out_from_there_on() {
     // Refused twice, it is an error.
     again.model.script([refuse(), refuse()]);
     assert!(matches!(again.say(&agent, "five").await, Err(TurnError::Provider(_))));
+}
+
+#[tokio::test]
+async fn thoughts_that_are_missed_go_back_from_there_on() {
+    let world = World::new();
+    let agent = world.agent("a").await;
+    let missed = || {
+        let message = "reasoning_content must be passed back".into();
+        Script::Refuse(ProviderError::Thoughts { message, missed: true })
+    };
+    world.model.script([missed()]);
+    world.say(&agent, "one").await.unwrap();
+    world.say(&agent, "two").await.unwrap();
+    let always = |at: usize| world.model.calls()[at].model.thinking.replayed_always;
+    assert_eq!([always(0), always(1), always(2)], [false, true, true]);
+    assert!(world.model.calls().iter().all(|call| call.earlier == 0));
+    // Missed with all of them there, it is an error.
+    world.model.script([missed(), missed()]);
+    assert!(matches!(world.say(&agent, "three").await, Err(TurnError::Provider(_))));
 }
 
 fn used(input: u64, output: u64) -> Usage {

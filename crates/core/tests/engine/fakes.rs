@@ -16,7 +16,7 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::lifecycle::{AccessError, AgentSpec, Card, ListQuery};
-use nexus_core::listing::{self, ListedModel, ModelPage, ModelQuery, Sources};
+use nexus_core::listing::{self, Lesson, ListedModel, ModelPage, ModelQuery, Sources};
 use nexus_core::logs::AgentLogs;
 use nexus_core::message::{
     Attachment, AttachmentKind, Blob, Part, SharedMessage, Source, Stop, StopReason,
@@ -379,9 +379,10 @@ impl Models for FakeModels {
         }
     }
 
-    fn learn_window(&self, model: &ModelInfo, window: u32) {
+    fn learn(&self, model: &ModelInfo, lesson: Lesson) {
         if let Some(known) = self.known.lock().unwrap().get_mut(&model.alias) {
-            known.context_window = window;
+            known.context_window = lesson.window.unwrap_or(known.context_window);
+            known.thinking.replayed_always |= lesson.thoughts_always;
         }
     }
 

@@ -214,12 +214,14 @@ fn refused_thoughts_are_known() {
         said("Invalid signature in thinking block"),
         json!({"error": {"code": "invalid_encrypted_content", "message": "m"}}).to_string(),
         said("Function call is missing a thought_signature in functionCall parts."),
-        said("The `reasoning_content` in the thinking mode must be passed back to the API."),
     ] {
         let failure = answered(400, &[], &page);
-        assert!(matches!(failure.error, ProviderError::Thoughts(_)), "{page}");
+        assert!(matches!(failure.error, ProviderError::Thoughts { missed: false, .. }), "{page}");
         assert!(!failure.retryable);
     }
+    let page = said("The `reasoning_content` in the thinking mode must be passed back to the API.");
+    let failure = answered(400, &[], &page);
+    assert!(matches!(failure.error, ProviderError::Thoughts { missed: true, .. }));
     let other = answered(400, &[], &said("reasoning_content is not a known field"));
     assert!(matches!(other.error, ProviderError::Rejected(_)));
 }

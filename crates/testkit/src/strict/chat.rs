@@ -16,7 +16,9 @@ pub(super) fn check(given: &Given, body: &Value) -> Result<(), Rejection> {
     let turn = messages.iter().rposition(|message| message["role"] == "user").unwrap_or(0);
     let lacks_thought = |message: &&&Value| {
         let mut calls = prompt::pieces(&message["tool_calls"]);
-        calls.any(|call| call["id"].as_str().is_some_and(|id| given.thought_calls.contains(id)))
+        // What another model thought is not for this one.
+        let thought_by = |id: &str| given.thought_calls.get(id);
+        calls.any(|call| call["id"].as_str().and_then(thought_by) == Some(&body["model"]))
             && message["reasoning_content"].as_str().is_none_or(str::is_empty)
     };
     if messages[turn.min(messages.len())..].iter().any(|message| lacks_thought(&message)) {

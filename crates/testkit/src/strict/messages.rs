@@ -174,8 +174,9 @@ fn check_last_thought(given: &Given, messages: &[&Value]) -> Result<(), Rejectio
         return Ok(());
     };
     let blocks: Vec<&Value> = prompt::pieces(&messages[index]["content"]).collect();
-    let was_thought =
-        |block: &&Value| block["id"].as_str().is_some_and(|id| given.thought_calls.contains(id));
+    let was_thought = |block: &&Value| {
+        block["id"].as_str().is_some_and(|id| given.thought_calls.contains_key(id))
+    };
     let first = blocks.first().and_then(|block| block["type"].as_str()).unwrap_or("text");
     if blocks.iter().any(was_thought) && !first.ends_with("thinking") {
         let message = format!(

@@ -52,8 +52,8 @@ struct Given {
     signatures: HashSet<String>,
     /// The signature that a call was given out with, by its id.
     signature_of_call: HashMap<String, String>,
-    /// Calls that were thought over before.
-    thought_calls: HashSet<String>,
+    /// Calls that were thought over before, and the model that did.
+    thought_calls: HashMap<String, Value>,
 }
 
 impl Strictness {
@@ -82,7 +82,7 @@ impl Strictness {
                     given.signatures.insert(sign.clone());
                 }
                 Step::ToolCall { id, .. } if must_return && !id.is_empty() => {
-                    given.thought_calls.insert(id.clone());
+                    given.thought_calls.insert(id.clone(), body["model"].clone());
                 }
                 _ => {}
             }

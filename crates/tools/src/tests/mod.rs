@@ -21,6 +21,7 @@ use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::gate::Ruling;
 use nexus_core::lifecycle::AgentSpec;
+use nexus_core::listing::Lesson;
 use nexus_core::model::ModelInfo;
 use nexus_core::permission::{Permissions, Preset, Reach};
 use nexus_core::prompt::{Prompt, Prompts};
@@ -216,7 +217,7 @@ impl Models for Silent {
         Ok(Model { info: Arc::new(info), provider: Arc::new(Silent) })
     }
 
-    fn learn_window(&self, _: &ModelInfo, _: u32) {}
+    fn learn(&self, _: &ModelInfo, _: Lesson) {}
 }
 
 impl Prompts for Silent {

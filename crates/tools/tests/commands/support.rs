@@ -17,6 +17,7 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Parts, Settings};
 use nexus_core::events::TurnOutcome;
 use nexus_core::lifecycle::AgentSpec;
+use nexus_core::listing::Lesson;
 use nexus_core::message::Part;
 use nexus_core::model::ModelInfo;
 use nexus_core::paths;
@@ -240,7 +241,7 @@ impl Models for OneModel {
         Ok(Model { info: Arc::new(info), provider: self.0.clone() })
     }
 
-    fn learn_window(&self, _: &ModelInfo, _: u32) {}
+    fn learn(&self, _: &ModelInfo, _: Lesson) {}
 }
 
 /// Fills the places that no command looks at.
