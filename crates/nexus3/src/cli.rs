@@ -166,6 +166,9 @@ pub struct ExecArgs {
     /// Go on with a durable agent of this name, or make it; without a name the agent is gone afterwards
     #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
+    /// Image, PDF or text file to show with the prompt, read with the agent's permissions; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub attach: Vec<PathBuf>,
     /// Give up after this many seconds
     #[arg(short, long, value_name = "SECONDS")]
     pub timeout: Option<std::num::NonZeroU64>,

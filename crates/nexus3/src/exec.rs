@@ -15,6 +15,7 @@ use nexus_core::gate::APPROVAL_RULE;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::api::{Api as _, CallError};
+use nexus_protocol::content::Content;
 use nexus_protocol::envelope::{Call, Outgoing};
 use nexus_protocol::error::INVALID_PARAMS;
 use nexus_protocol::params::is_blank;
@@ -51,9 +52,10 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
         prompt = prompt(args.prompt.clone()) => prompt?,
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     };
-    if is_blank(&prompt) {
+    if is_blank(&prompt) && args.attach.is_empty() {
         return nothing_to_say();
     }
+    let content = rpc::with_files(prompt, &args.attach)?;
     let home = wiring::home()?;
     let mut config = wiring::load_config(&home, args.model.clone())?;
     let approver = Approver::choose(args.approve);
@@ -65,7 +67,7 @@ pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
     let _approving = AbortOnDropHandle::new(tokio::spawn(approver.run(api, asked)));
     let mut printer = Printer::new(args.json, questions);
-    let outcome = turn(&wired, &args, &prompt, &mut signals, &mut printer).await;
+    let outcome = turn(&wired, &args, &content, &mut signals, &mut printer).await;
     wired.engine.turns.stop(Duration::ZERO).await;
     serve::close(&wired, None).await?;
     match outcome? {
@@ -113,7 +115,7 @@ fn nothing_to_say() -> anyhow::Result<ExitCode> {
 async fn turn(
     wired: &Wired,
     args: &ExecArgs,
-    prompt: &str,
+    content: &Content,
     signals: &mut Signals,
     printer: &mut Printer,
 ) -> anyhow::Result<Result<SendResult, RpcError>> {
@@ -125,7 +127,7 @@ async fn turn(
     let (connection, mut notifications) =
         MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
     let mut params =
-        json!({"agent_id": agent_id, "content": prompt, "request_id": REQUEST_ID, "stream": true});
+        json!({"agent_id": agent_id, "content": content, "request_id": REQUEST_ID, "stream": true});
     if let Some(seconds) = args.timeout {
         params["timeout_ms"] = json!(seconds.get().saturating_mul(1000));
     }

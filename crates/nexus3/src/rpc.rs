@@ -8,7 +8,7 @@ mod settings;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use nexus_protocol::agent::{
     CreateAgent, CreateAgentParams, CreateAgentToken, CreateAgentTokenParams, DestroyAgent,
     DestroyAgentParams, ListAgents, ListAgentsParams,
 };
+use nexus_protocol::content::{Content, ContentPart};
 use nexus_protocol::conversation::{
     Compact, CompactParams, GetContext, GetMessages, GetMessagesParams, GetTokens,
 };
@@ -338,7 +339,7 @@ impl SendArgs {
             request_id: self.request_id.map(RequestId::Text),
             timeout_ms: turn_timeout(self.timeout),
             response_schema: self.schema.as_deref().map(read_schema).transpose()?,
-            ..SendParams::new(message(self.text)?)
+            ..SendParams::new(with_files(message(self.text)?.into_string(), &self.attach)?)
         })
     }
 }
@@ -349,6 +350,19 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
     match path.into_os_string().into_string() {
         Ok(path) => Ok(path),
         Err(path) => bail!("{} is not UTF-8, which JSON needs", path.display()),
+    }
+}
+
+/// What is said to an agent, and the files that are shown with it.
+pub fn with_files(text: String, files: &[PathBuf]) -> anyhow::Result<Content> {
+    let files = files.iter().map(|file| Ok(ContentPart::file(absolute(file)?)));
+    let files: Vec<_> = files.collect::<anyhow::Result<_>>()?;
+    match NonBlank::new(text) {
+        Some(text) if files.is_empty() => Ok(text.into()),
+        text => {
+            let text = text.map(|text| ContentPart::text(text.into_string()));
+            Ok(Content::Parts(text.into_iter().chain(files).collect()))
+        }
     }
 }
 

@@ -177,6 +177,10 @@ pub struct SendArgs {
     pub id: String,
     /// The message; "-" reads it from stdin. Put "--" before a message that starts with "-".
     pub text: String,
+    /// Image, PDF or text file of the server's machine to show with the message, relative to your directory. It is read
+    /// with the agent's permissions. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub attach: Vec<PathBuf>,
     /// Cancels the turn when it takes longer than so many seconds; no limit when absent.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds())]
     pub timeout: Option<u64>,

@@ -133,6 +133,14 @@ async fn each_command_is_a_call() {
     check(&["model", "a"], "/agent/a get_model", json!({})).await;
     check(&["model", "a", "fast"], "/agent/a set_model", json!({"model": "fast"})).await;
     check(&["send", "a", "hello"], "/agent/a send", json!({"content": "hello"})).await;
+    let here = std::env::current_dir().unwrap().join("b.pdf");
+    let parts = json!([
+        {"type": "text", "text": "look"},
+        {"type": "file", "path": "/x/a.png"},
+        {"type": "file", "path": here},
+    ]);
+    let send = ["send", "a", "look", "--attach", "/x/a.png", "--attach", "b.pdf"];
+    check(&send, "/agent/a send", json!({"content": parts})).await;
     let send = ["send", "a", "-t", "2", "--request-id", "7", "--", "-x"];
     let params = json!({"content": "-x", "request_id": "7", "timeout_ms": 2000});
     check(&send, "/agent/a send", params).await;

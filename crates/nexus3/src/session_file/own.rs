@@ -225,6 +225,17 @@ impl Rights {
     }
 }
 
+/// What was said, with a word for what stands beside it: a file holds no bytes of images and documents.
+fn content(message: &Message) -> String {
+    let mut content = message.text().into_owned();
+    for attachment in message.attachments() {
+        let gap = if content.is_empty() { "" } else { "\n\n" };
+        let words = attachment.words();
+        content.push_str(&format!("{gap}[{words}: not in this file.]"));
+    }
+    content
+}
+
 impl Entry {
     fn of(message: &Message) -> Self {
         let meta = &message.meta;
@@ -241,7 +252,7 @@ impl Entry {
                 Role::Summary => RoleName::Summary,
             },
             at: Moment(meta.at),
-            content: message.text().into_owned(),
+            content: content(message),
             tool_calls: message.calls().map(call).collect(),
             tool_call_id: message.tool_call_id.clone(),
             request_id: meta.turn.as_ref().map(|turn| match turn {

@@ -1,8 +1,9 @@
 //! What comes out of a file is what was put into it, and never more than was allowed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use nexus_core::message::Role;
+use nexus_core::message::{Attachment, AttachmentKind, Blob, Message, Meta, Role, Source};
 use nexus_core::permission::{Level, Preset, Reach};
 use nexus_core::store::SessionRecord;
 use serde_json::{Value, json};
@@ -192,4 +193,25 @@ fn what_a_file_may_be_just_under_and_just_over() {
     let deep =
         check(plain.replacen('{', &format!("{{\"x\":{}", "[".repeat(100_000)), 1).as_bytes());
     assert!(deep.unwrap_err().contains("recursion limit exceeded"));
+}
+
+#[test]
+fn a_file_says_what_it_leaves_out() {
+    let (session, _) = session();
+    let image = Attachment {
+        kind: AttachmentKind::Image,
+        media_type: "image/png".into(),
+        name: Some("a.png".into()),
+        source: Source::Blob(Blob::new(*b"bytes")),
+    };
+    let said = |text: &str| {
+        let message = Message::new(Role::User, text, Meta::default());
+        Arc::new(message.with_attachments(vec![image.clone()]))
+    };
+    let file = export(&session, &[said("Look"), said("")]).unwrap();
+    let word = "[An image, a.png, 5 bytes: not in this file.]";
+    assert_eq!(file["messages"][0]["content"], format!("Look\n\n{word}"));
+    assert_eq!(file["messages"][1]["content"], word);
+    let read = SessionFile::parse(file).unwrap();
+    assert_eq!(read.messages[1].text(), word);
 }

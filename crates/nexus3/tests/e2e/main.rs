@@ -10,6 +10,7 @@ mod harness;
 
 mod agents;
 mod answers;
+mod attachments;
 mod borders;
 mod cli;
 mod compaction;
@@ -43,3 +44,4 @@ mod tools;
 mod trees;
 mod turns;
 mod unix;
+mod wires;

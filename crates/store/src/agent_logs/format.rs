@@ -8,12 +8,13 @@ use nexus_core::visible;
 
 /// An entry of `context.md`: what was said, by whom and when.
 pub(super) fn context(message: &Message, out: &mut String) {
-    if message.role == Role::User && message.text().is_empty() {
+    if message.role == Role::User && !message.has_words() {
         // Words of ours alone: nobody said them.
         return;
     }
     heading(message, out);
     body(&message.text(), out);
+    attachments(message, out);
     for call in message.calls() {
         push(
             out,
@@ -45,6 +46,7 @@ pub(super) fn verbose(message: &Message, out: &mut String) {
         }
     }
     body(&message.text(), out);
+    attachments(message, out);
     for call in message.calls() {
         let (name, id) = (visible::line(&call.name), visible::line(&call.id));
         let arguments = format!("{:#}", call.arguments);
@@ -68,6 +70,13 @@ fn body(content: &str, out: &mut String) {
     if !content.is_empty() {
         out.push_str(&visible::text(content.trim_end_matches('\n')));
         out.push_str("\n\n");
+    }
+}
+
+/// What stands beside the text, by name.
+fn attachments(message: &Message, out: &mut String) {
+    for attachment in message.attachments() {
+        push(out, format_args!("[{}]\n\n", visible::line(&attachment.words())));
     }
 }
 

@@ -5,7 +5,9 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
 use nexus_core::logs::{RAW_TARGET, TURN_SPAN};
-use nexus_core::message::{Message, Meta, Role, ToolCall};
+use nexus_core::message::{
+    Attachment, AttachmentKind, Blob, Message, Meta, Part, Role, Source, ToolCall,
+};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 use tracing::instrument::WithSubscriber as _;
@@ -374,4 +376,22 @@ fn raw_lines_hold_the_fields_and_json_bodies_as_json() {
     assert_eq!(lines[2]["body"].as_str().unwrap().len(), 100_000);
     assert_eq!(lines.len(), 3);
     assert_eq!(fs::read_dir(dir.path().join("logs")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_stands_beside_the_text_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = AgentLogFiles::start(options(dir.path())).unwrap();
+    let image = Attachment {
+        kind: AttachmentKind::Image,
+        media_type: "image/png".into(),
+        name: Some("a\u{1b}[2J.png".into()),
+        source: Source::Blob(Blob::new(*b"bytes")),
+    };
+    let said = Message::of_parts(Role::User, vec![Part::Attachment(image)], Meta::default());
+    logs.messages(&agent("a"), &[Arc::new(said)]);
+    logs.flush();
+    let context = fs::read_to_string(dir.path().join("logs/a/context.md")).unwrap();
+    assert!(context.contains("[An image, a\\u{1b}[2J.png, 5 bytes]"), "{context}");
+    assert!(!context.contains("bytes]bytes") && context.contains("## user"));
 }
