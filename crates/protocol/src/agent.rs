@@ -144,7 +144,8 @@ pub struct AgentEntry {
     pub cwd: String,
     /// Null when it may write anywhere.
     pub write_paths: Option<Vec<String>>,
-    /// `idle`, `running`, or `stored` (on disk, not in memory).
+    /// `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
+    /// not in memory).
     pub status: String,
     /// What its model calls used.
     pub usage: UsageTotals,

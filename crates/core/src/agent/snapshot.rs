@@ -1,6 +1,7 @@
 //! An agent as of one moment.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -34,6 +35,9 @@ pub struct Snapshot {
     pub progress: Progress,
     /// The turn that runs, if one does, and those that wait behind it, in their order.
     pub turns: Arc<[TurnCard]>,
+    /// The turn that runs waits until its provider takes a call. One for all snapshots of the agent: it changes without
+    /// a new one.
+    pub(crate) waits_for_provider: Arc<AtomicBool>,
     /// Proof that this process may write the agent; a temporary agent is not stored and has none.
     pub(crate) lease: Option<Lease>,
     /// All that its model calls used.
@@ -74,6 +78,7 @@ impl Snapshot {
             conversation,
             progress: record.progress,
             turns: Arc::from([]),
+            waits_for_provider: Arc::default(),
             bill: record.bill,
             root: match (record.root, lease) {
                 (0, Some(lease)) => lease.agent.0.unsigned_abs(),

@@ -1,6 +1,7 @@
 //! Who there is, by page.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{AccessError, Lifecycle};
 use crate::agent::Snapshot;
@@ -23,6 +24,8 @@ pub struct Card {
 pub enum Status {
     Idle,
     Running,
+    /// The turn that runs waits until its provider takes a call.
+    WaitingProvider,
     Stored,
 }
 
@@ -157,7 +160,11 @@ impl Lifecycle {
 
     /// An agent that is live here, with its children that are not stored.
     fn live_card(&self, agent: &Snapshot) -> Card {
-        let status = if agent.turns.is_empty() { Status::Idle } else { Status::Running };
+        let status = match agent.turns.is_empty() {
+            true => Status::Idle,
+            false if agent.waits_for_provider.load(Ordering::Relaxed) => Status::WaitingProvider,
+            false => Status::Running,
+        };
         let child_count = self.directory.temporary_children(&agent.id);
         Card { record: agent.record(), status, child_count }
     }

@@ -1,6 +1,7 @@
 //! One step of a turn: a model is asked until it says something that can be kept.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -59,6 +60,15 @@ enum Verdict {
     Again,
 }
 
+/// Says of an agent that it waits, until this is dropped.
+struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 pub(super) type Opened = Option<Result<EventStream, ProviderError>>;
 
 impl Turn {
@@ -67,13 +77,14 @@ impl Turn {
         let (tell, mut told) = mpsc::channel::<Waiting>(WAITS_MAX);
         let mut call = talk.call.clone();
         call.asker.waiting = Some(Arc::new(move |waiting| drop(tell.try_send(waiting))));
+        let waits = Waits(self.agent.snapshot().waits_for_provider.clone());
         let opening = self.cancel.run_until_cancelled(talk.model.provider.stream(call));
         tokio::pin!(opening);
         loop {
             tokio::select! {
                 biased;
                 opened = &mut opening => {
-                    drop(told);
+                    drop((told, waits));
                     return match self.cancel.run_until_cancelled(self.standing.enter()).await {
                         Some(()) => opened,
                         None => None,
@@ -81,6 +92,7 @@ impl Turn {
                 }
                 Some(waiting) = told.recv() => {
                     self.standing.leave();
+                    waits.0.store(true, Ordering::Relaxed);
                     said.tell(TurnEvent::Waiting(&waiting));
                 }
             }

@@ -32,6 +32,7 @@ mod local_model;
 mod logs;
 mod model_files;
 mod models;
+mod outcomes;
 mod providers;
 mod resume;
 mod seeds;

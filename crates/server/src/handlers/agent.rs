@@ -144,6 +144,7 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
         status: match status {
             Status::Idle => "idle",
             Status::Running => "running",
+            Status::WaitingProvider => "waiting_provider",
             Status::Stored => "stored",
         }
         .into(),
