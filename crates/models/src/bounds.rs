@@ -4,7 +4,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, SeqAccess, Visitor};
+use serde_json::Value;
 
 /// What one answer may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,13 @@ pub fn json_values(text: &[u8]) -> usize {
     values
 }
 
+/// What a service says beside its answer, if it can be read: the bill must not cost the answer.
+pub fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +109,25 @@ mod tests {
         let error = read(&of(LISTED_MAX + 1)).unwrap_err().to_string();
         assert!(error.contains("a list of at most 1024 entries"), "{error}");
         assert!(read("{\"list\":{}}").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_read_beside_an_answer_is_passed_over() {
+        #[derive(serde::Deserialize)]
+        struct Event {
+            #[serde(default, deserialize_with = "lenient")]
+            count: Option<u64>,
+        }
+        for (said, count) in [
+            ("{}", None),
+            ("{\"count\":7}", Some(7)),
+            ("{\"count\":null}", None),
+            ("{\"count\":\"7\"}", None),
+            ("{\"count\":-7}", None),
+            ("{\"count\":{\"a\":[1]}}", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Event>(said).unwrap().count, count, "{said}");
+        }
     }
 
     #[test]

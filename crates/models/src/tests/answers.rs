@@ -302,3 +302,20 @@ async fn what_the_vendors_own_clients_take_is_taken() {
     assert_eq!(heard.calls[0].arguments, json!({"a": 1}));
     assert_eq!(answer.usage, used(3, 4));
 }
+
+#[tokio::test]
+async fn neither_a_second_answer_nor_an_odd_bill_costs_the_first() {
+    let model = ScriptedModel::start().await;
+    model.push(Reply::raw([
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"He\"}},{\"index\":1,\"delta\":{\"content\":\"Go\"}}]}\n\n",
+        "data: {\"choices\":[{\"index\":1,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"llo\"},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":\"4\",\"completion_tokens_details\":[],\"cost\":{\"total_cost\":0.5}}}\n\n",
+        "data: [DONE]\n\n",
+    ]));
+    let heard = ask(Kind::OpenAi, &model).await;
+    assert_eq!(heard.text(), "Hello");
+    let answer = heard.end.unwrap();
+    assert_eq!(answer.stop.reason, StopReason::EndTurn);
+    assert_eq!((answer.usage, answer.cost), (used(3, 0), Cost::from_usd(0.5)));
+}

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::shown::{Shown, UNNAMED, result_text, shown};
 use super::{bytes_estimate, effort, is_of_model, payload, unwritable, visible};
-use crate::bounds::few;
+use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
@@ -454,8 +454,8 @@ impl Answer {
         }
         let mut progress = Phase::Open;
         let mut usage = chunk.usage;
-        // Only one answer is asked for; the list has at most one entry.
-        for choice in chunk.choices {
+        // Only one answer is asked for.
+        for choice in chunk.choices.into_iter().filter(|it| it.index.unwrap_or_default() == 0) {
             usage = usage.or(choice.usage);
             let delta = choice.delta.or(choice.message).unwrap_or_default();
             self.delta(delta, heard);
@@ -465,7 +465,7 @@ impl Answer {
             }
         }
         if let Some(usage) = usage {
-            heard.cost = usage.cost.and_then(Cost::from_usd).or(heard.cost);
+            heard.cost = usage.cost.and_then(|it| Cost::from_usd(it.total())).or(heard.cost);
             heard.usage = usage.into();
         }
         if progress == Phase::Answered {
@@ -564,17 +564,21 @@ fn stop(word: &str, heard: &mut Heard) {
 struct Chunk {
     #[serde(default, deserialize_with = "few")]
     choices: Vec<Choice>,
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct Choice {
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
     delta: Option<Delta>,
     /// In an answer that was not streamed.
     message: Option<Delta>,
     finish_reason: Option<String>,
     /// Moonshot says it here.
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
 }
 
@@ -629,26 +633,49 @@ struct FunctionFragment {
 
 #[derive(Deserialize)]
 struct WireUsage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    prompt_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
+    completion_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     prompt_tokens_details: Option<PromptTokens>,
+    #[serde(default, deserialize_with = "lenient")]
     completion_tokens_details: Option<CompletionTokens>,
     /// DeepSeek's name for what came from its cache.
+    #[serde(default, deserialize_with = "lenient")]
     prompt_cache_hit_tokens: Option<u64>,
     /// In dollars.
-    cost: Option<f64>,
+    #[serde(default, deserialize_with = "lenient")]
+    cost: Option<Dollars>,
+}
+
+/// One number, or (Perplexity) what each part of it cost.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Dollars {
+    Total(f64),
+    Parts { total_cost: f64 },
+}
+
+impl Dollars {
+    fn total(self) -> f64 {
+        match self {
+            Self::Total(total) | Self::Parts { total_cost: total } => total,
+        }
+    }
 }
 
 #[derive(Deserialize)]
 struct PromptTokens {
+    #[serde(default, deserialize_with = "lenient")]
     cached_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct CompletionTokens {
+    #[serde(default, deserialize_with = "lenient")]
     reasoning_tokens: Option<u64>,
 }
 
@@ -658,10 +685,10 @@ impl From<WireUsage> for Usage {
         let cached = prompt.as_ref().and_then(|details| details.cached_tokens);
         let reasoning = usage.completion_tokens_details.and_then(|it| it.reasoning_tokens);
         Self {
-            input: usage.prompt_tokens,
+            input: usage.prompt_tokens.unwrap_or_default(),
             cache_read: cached.or(usage.prompt_cache_hit_tokens).unwrap_or_default(),
             cache_write: prompt.and_then(|details| details.cache_write_tokens).unwrap_or_default(),
-            output: usage.completion_tokens,
+            output: usage.completion_tokens.unwrap_or_default(),
             reasoning: reasoning.unwrap_or_default(),
             ..Self::default()
         }

@@ -24,7 +24,7 @@ use super::{
     bytes_estimate, earlier, effort, is_of_model, is_own, payload, schema_in_words, unwritable,
     visible,
 };
-use crate::bounds::few;
+use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, random};
 use crate::heard::Heard;
 use crate::http::Http;
@@ -631,6 +631,7 @@ fn explained(reason: StopReason, word: &str, message: Option<String>, heard: &mu
 struct Chunk<'a> {
     #[serde(default, borrow, deserialize_with = "few")]
     candidates: Vec<Candidate<'a>>,
+    #[serde(default, deserialize_with = "lenient")]
     usage_metadata: Option<WireUsage>,
     prompt_feedback: Option<PromptFeedback>,
     error: Option<Value>,
@@ -706,10 +707,15 @@ struct PromptFeedback {
 #[derive(Clone, Copy, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct WireUsage {
+    #[serde(default, deserialize_with = "lenient")]
     prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     tool_use_prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cached_content_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     candidates_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     thoughts_token_count: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ use super::shown::{Shown, result_text, shown};
 use super::{
     budget, bytes_estimate, earlier, effort, is_own, payload, turn_start, unwritable, visible,
 };
-use crate::bounds::few;
+use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
@@ -621,6 +621,7 @@ struct Event<'a> {
     #[serde(borrow)]
     content_block: Option<&'a RawValue>,
     message: Option<MessageStart>,
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
     error: Option<Value>,
 }
@@ -656,27 +657,35 @@ struct Document<'a> {
     content: Vec<&'a RawValue>,
     stop_reason: Option<String>,
     stop_details: Option<Value>,
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct MessageStart {
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
 }
 
 /// Counts so far; what is left out has not changed.
 #[derive(Clone, Copy, Deserialize, Default)]
 struct WireUsage {
+    #[serde(default, deserialize_with = "lenient")]
     input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cache_creation_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cache_read_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     output_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     output_tokens_details: Option<OutputDetails>,
 }
 
 #[derive(Clone, Copy, Deserialize, Default)]
 struct OutputDetails {
+    #[serde(default, deserialize_with = "lenient")]
     thinking_tokens: Option<u64>,
 }
 

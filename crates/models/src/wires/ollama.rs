@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::shown::{Shown, in_text, result_text, shown};
 use super::{bytes_estimate, earlier, effort, is_of_model, schema_in_words, unwritable, visible};
-use crate::bounds::few;
+use crate::bounds::{few, lenient};
 use crate::calls::Arguments;
 use crate::heard::Heard;
 use crate::http::Http;
@@ -329,7 +329,9 @@ struct Line<'a> {
     #[serde(default)]
     done: bool,
     done_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     prompt_eval_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     eval_count: Option<u64>,
     error: Option<Value>,
 }

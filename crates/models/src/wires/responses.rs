@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::shown::{Shown, UNNAMED, result_text, shown};
 use super::{bytes_estimate, earlier, effort, is_of_model, is_own, payload, unwritable, visible};
-use crate::bounds::few;
+use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
@@ -654,6 +654,7 @@ struct Response<'a> {
     status: Option<String>,
     #[serde(default, borrow, deserialize_with = "few")]
     output: Vec<&'a RawValue>,
+    #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
     error: Option<Value>,
     incomplete_details: Option<Incomplete>,
@@ -666,22 +667,27 @@ struct Incomplete {
 
 #[derive(Deserialize)]
 struct WireUsage {
-    #[serde(default)]
-    input_tokens: u64,
-    #[serde(default)]
-    output_tokens: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
+    output_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     input_tokens_details: Option<InputTokens>,
+    #[serde(default, deserialize_with = "lenient")]
     output_tokens_details: Option<OutputTokens>,
 }
 
 #[derive(Deserialize)]
 struct InputTokens {
+    #[serde(default, deserialize_with = "lenient")]
     cached_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct OutputTokens {
+    #[serde(default, deserialize_with = "lenient")]
     reasoning_tokens: Option<u64>,
 }
 
@@ -690,10 +696,10 @@ impl From<WireUsage> for Usage {
         let input = usage.input_tokens_details;
         let reasoning = usage.output_tokens_details.and_then(|it| it.reasoning_tokens);
         Self {
-            input: usage.input_tokens,
+            input: usage.input_tokens.unwrap_or_default(),
             cache_read: input.as_ref().and_then(|it| it.cached_tokens).unwrap_or_default(),
             cache_write: input.and_then(|it| it.cache_write_tokens).unwrap_or_default(),
-            output: usage.output_tokens,
+            output: usage.output_tokens.unwrap_or_default(),
             reasoning: reasoning.unwrap_or_default(),
             ..Self::default()
         }
