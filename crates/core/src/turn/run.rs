@@ -178,7 +178,13 @@ impl Turn {
             if self.cancel.is_cancelled() {
                 return Ok(outcome(&mut said, StopReason::Cancelled.into()));
             }
-            if (cut && !calls.is_empty() && cuts >= CUT_CALLS_MAX) || (own_limit && !goes_on) {
+            if cut && !calls.is_empty() && cuts >= CUT_CALLS_MAX {
+                // Some services say that the model was done, and its caller must not believe it.
+                let told = stop.reason.is_cut();
+                let stop = if told { stop } else { StopReason::MaxTokens.into() };
+                return Ok(outcome(&mut said, stop));
+            }
+            if own_limit && !goes_on {
                 return Ok(outcome(&mut said, stop));
             }
             said.check()?;

@@ -76,14 +76,16 @@ async fn calls_that_are_cut_three_times_end_the_turn() {
         settings.max_tool_iterations = 100;
         settings.compaction.enabled = false;
     });
-    let agent = world.agent("a").await;
-    let cut = || Script::Answer(answer([cut_call()], StopReason::MaxTokens));
-    world.model.script((0..3).map(|_| cut()));
-    let outcome = world.say(&agent, "go").await.unwrap();
-    assert_eq!((outcome.stop.reason, outcome.steps), (StopReason::MaxTokens, 3));
-    assert_eq!(world.model.calls().len(), 3);
-    // What was cut has its result, so the next turn is valid.
-    world.say(&agent, "on").await.unwrap();
+    // The second is what services say that hide the cut.
+    for (said, calls) in [(StopReason::MaxTokens, 3), (StopReason::EndTurn, 7)] {
+        let agent = world.agent(said.name()).await;
+        world.model.script((0..3).map(|_| Script::Answer(answer([cut_call()], said))));
+        let outcome = world.say(&agent, "go").await.unwrap();
+        assert_eq!((outcome.stop.reason, outcome.steps), (StopReason::MaxTokens, 3), "{said:?}");
+        assert_eq!(world.model.calls().len(), calls, "{said:?}");
+        // What was cut has its result, so the next turn is valid.
+        world.say(&agent, "on").await.unwrap();
+    }
 }
 
 #[tokio::test]
