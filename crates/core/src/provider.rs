@@ -44,6 +44,8 @@ pub struct ModelCall {
     /// JSON Schema that the answer's text must satisfy, where the caller wants one.
     pub schema: Option<Arc<Value>>,
     pub asker: Asker,
+    /// Whether a later call may begin with this one. One that stands alone is not worth a place in a provider's cache.
+    pub recurs: bool,
 }
 
 /// On whose behalf a model is called: who shares what a provider gives, and who goes first.
@@ -173,6 +175,7 @@ impl ModelCall {
             max_tokens: None,
             schema: None,
             asker: Asker::default(),
+            recurs: true,
         }
     }
 }

@@ -150,6 +150,7 @@ impl Ladder<'_> {
             max_tokens: left_for_answer(model, tokens),
             schema: None,
             asker: self.asker(),
+            recurs: true,
         };
         Some((call, tokens))
     }
@@ -213,6 +214,7 @@ impl Ladder<'_> {
             system: transcript_words(wanted).into(),
             max_tokens: left_for_answer(model, weight),
             asker: self.asker(),
+            recurs: false,
             ..ModelCall::of(model.info.clone(), [message])
         };
         let heard = self.ask(model, &call).await?;

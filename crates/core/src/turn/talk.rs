@@ -69,6 +69,7 @@ impl Talk {
             max_tokens: None,
             schema: wishes.schema,
             asker: agent.asker(account, wishes.urgency),
+            recurs: true,
         };
         let fallbacks = model.fallback.iter().cloned().collect();
         let asked_max = wishes.max_output_tokens;

@@ -196,6 +196,7 @@ async fn a_summariser_with_a_tenth_of_the_window_is_shown_pieces() {
     let mut seen = String::new();
     for call in pieces {
         assert_eq!((&*call.model.alias, call.asker.urgency), ("small", Urgency::Background));
+        assert!(!call.recurs, "a piece is shown once");
         assert!(letters(call) <= 12_000, "{}", letters(call));
         assert!((7_000..20_000).contains(&call.max_tokens.unwrap()), "{:?}", call.max_tokens);
         seen.push_str(&call.messages.last().unwrap().text());

@@ -137,6 +137,9 @@ async fn the_cache_marks_end_what_is_read_again() {
     let body =
         sent(Kind::Anthropic, conversation(), |settings| settings.prompt_caching = false).await;
     assert!(marked(&body).is_empty());
+    let alone = ModelCall { recurs: false, ..conversation() };
+    let body = sent(Kind::Anthropic, alone, |_| {}).await;
+    assert!(marked(&body).is_empty(), "nobody reads it again");
     let body = sent(Kind::OpenAi, conversation(), |_| {}).await;
     assert!(marked(&body).is_empty(), "OpenAI caches without marks");
 }

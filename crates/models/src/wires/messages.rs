@@ -73,7 +73,10 @@ impl Provider for Messages {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn request_body(
+    call: &ModelCall,
+    marks: Option<CacheTtl>,
+) -> serde_json::Result<Vec<u8>> {
     let messages = visible(&call.messages);
     let max_tokens = call.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT);
     let thinking = thinking(call, max_tokens);
@@ -86,7 +89,8 @@ fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_json::Result
         extra: &call.model.extra_body,
     };
     let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
-    let marker = Marker { ttl: marks, minimum_bytes: call.model.cache_minimum as usize * 4 };
+    let ttl = marks.filter(|_| call.recurs);
+    let marker = Marker { ttl, minimum_bytes: call.model.cache_minimum as usize * 4 };
     if let Some((last, others)) = call.tools.split_last() {
         // Where there is a system text, its end covers the tools too.
         let marked = call.system.is_empty();
