@@ -16,6 +16,7 @@ mod llama;
 mod local;
 mod memory;
 mod model;
+mod models;
 mod prompt;
 mod requests;
 mod search;
@@ -41,9 +42,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions crowd model (all when none is named)";
+        sessions crowd models model (all when none is named)";
 
-const GROUPS: [&str; 14] = [
+const GROUPS: [&str; 15] = [
     "http",
     "inprocess",
     "create",
@@ -57,6 +58,7 @@ const GROUPS: [&str; 14] = [
     "tools",
     "sessions",
     "crowd",
+    "models",
     "model",
 ];
 
@@ -134,6 +136,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "tools" => tools::run(bench, table).await?,
             "sessions" => sessions::run(bench, table).await?,
             "crowd" => crowd::run(bench, table).await?,
+            "models" => models::run(bench, table).await?,
             _ => local::run(bench, table).await?,
         }
     }

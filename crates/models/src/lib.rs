@@ -5,7 +5,7 @@
 //! [`attempts`] how often, [`errors`] names what fails, [`stream`] drives the reading, [`silence`] says when nothing more
 //! is waited for, [`lines`] and `nexus_sse` find the events, [`heard`] puts the answer together, [`calls`] gathers tool
 //! calls, [`bounds`] says when it is enough, [`redact`] keeps keys to themselves.
-//! [`ollama`] finds out whether one runs here.
+//! [`ollama`] finds out whether one runs here, and [`measure`] shows a benchmark pieces of all this.
 
 pub mod ask;
 mod attempts;
@@ -18,6 +18,7 @@ mod http;
 mod json;
 mod lane;
 mod lines;
+pub mod measure;
 pub mod ollama;
 mod redact;
 mod silence;
