@@ -21,6 +21,7 @@ use crate::gate::Gate;
 use crate::kin::Kin;
 use crate::lifecycle::{AccessError, Lifecycle, Rules};
 use crate::logs::AgentLogs;
+use crate::memory::Memories;
 use crate::message::SharedMessage;
 use crate::name::AgentId;
 use crate::permission::{Preset, ToolClass};
@@ -49,6 +50,8 @@ pub struct Engine {
     /// What model calls used.
     pub spending: Arc<Spending>,
     pub approvals: Arc<Approvals>,
+    /// What is remembered about people and chats.
+    pub memories: Arc<Memories>,
     pub gate: Arc<Gate>,
     /// Making something of what comes with messages.
     pub attacher: Attacher,
@@ -175,6 +178,8 @@ impl Engine {
             mode: settings.approvals,
             waiting: Mutex::default(),
         });
+        let memories =
+            Arc::new(Memories { store: store.clone(), kin: kin.clone(), meaning: OnceLock::new() });
         let gate = Arc::new(Gate {
             kin: kin.clone(),
             toolbox,
@@ -231,6 +236,7 @@ impl Engine {
             sessions,
             spending,
             approvals,
+            memories,
             gate,
             attacher,
             compactor,

@@ -22,6 +22,7 @@ pub mod lifecycle;
 pub mod list;
 pub mod listing;
 pub mod logs;
+pub mod memory;
 pub mod message;
 pub mod model;
 pub mod name;
@@ -41,6 +42,7 @@ pub mod turn;
 pub mod usage;
 pub mod visible;
 mod waits;
+pub mod words;
 
 pub use agent::Agent;
 pub use authority::Requester;

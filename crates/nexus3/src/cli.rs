@@ -1,16 +1,16 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exec::Approve;
+use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
 use crate::models::ModelsArgs;
 use crate::rpc::RpcArgs;
 use crate::session::SessionArgs;
+use crate::sockets::Sockets;
 
 /// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
 #[derive(Parser)]
@@ -41,6 +41,8 @@ pub enum Command {
     Rpc(RpcArgs),
     /// Write sessions to files and read them back
     Session(SessionArgs),
+    /// Search, change, export and import what is remembered; make tokens for sandboxes
+    Memory(MemoryArgs),
     /// Manage the weights of models that run in this program
     Model(ModelArgs),
     /// List the models that agents can have, and what is known of them
@@ -79,10 +81,9 @@ pub struct ServeOptions {
     /// Model for agents that name none
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Path of the Unix socket; without it the variable ASH_RPC_SOCKET, else server.socket of the configuration
-    #[arg(long, value_name = "PATH", conflicts_with = "no_socket", value_parser = OsStringValueParser::new().try_map(socket))]
-    pub socket: Option<PathBuf>,
-    /// Open no Unix socket
+    #[command(flatten)]
+    pub sockets: Sockets,
+    /// Open no Unix socket but those for one identity
     #[arg(long)]
     pub no_socket: bool,
     /// Serve without a token; anyone on this machine can then do anything the server can
@@ -109,11 +110,11 @@ impl ServeOptions {
     /// With what the environment says; an empty variable says nothing.
     pub fn with_environment(mut self) -> anyhow::Result<Self> {
         let variable = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
-        if let Some(path) = variable.filter(|_| self.socket.is_none() && !self.no_socket) {
+        if let Some(path) = variable.filter(|_| self.sockets.own.is_none() && !self.no_socket) {
             let path = PathBuf::from(path);
             nexus_config::check_socket_path(&path)
                 .map_err(|why| anyhow::anyhow!("{SOCKET_VARIABLE}: {}: {why}", path.display()))?;
-            self.socket = Some(path);
+            self.sockets.own = Some(path);
         }
         Ok(self)
     }
@@ -123,7 +124,7 @@ impl ServeOptions {
         let given = [
             ("--host", self.host.is_some()),
             ("--model", self.model.is_some()),
-            ("--socket", self.socket.is_some()),
+            ("--socket", self.sockets.own.is_some() || !self.sockets.doors.is_empty()),
             ("--no-socket", self.no_socket),
             ("--no-auth", self.no_auth),
             ("--log-dir", self.log_dir.is_some()),
@@ -133,11 +134,6 @@ impl ServeOptions {
         ];
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
     }
-}
-
-fn socket(path: OsString) -> Result<PathBuf, String> {
-    let path = PathBuf::from(path);
-    nexus_config::check_socket_path(&path).map(|()| path)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -10,6 +10,7 @@ mod greet;
 mod home;
 mod input;
 mod logging;
+mod memory;
 mod model;
 mod models;
 mod output;
@@ -19,6 +20,7 @@ mod serve;
 mod session;
 pub mod session_file;
 mod signals;
+mod sockets;
 pub mod wiring;
 
 use std::ffi::OsString;
@@ -66,6 +68,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
+        Some(Command::Memory(args)) => on_runtime(memory::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),
         Some(Command::Doctor(args)) => doctor::run(&args),

@@ -11,6 +11,7 @@ use nexus_config::Config;
 use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
+use nexus_server::behalf::Door;
 use nexus_server::descriptors;
 use nexus_server::transport::http::{HttpServer, Limits};
 use nexus_server::transport::stdio;
@@ -52,6 +53,7 @@ pub async fn serve(
     let port = Port::take(host, port.unwrap_or(config.server.port))?;
     let address = port.address();
     let socket = open_socket(&config, &options)?;
+    let doors = open_doors(&options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
     let token_file =
@@ -86,7 +88,7 @@ pub async fn serve(
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));
-    let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
+    let unix = serve_sockets(socket, doors, &wired, &config, &stop);
     let greeting = async {
         if greets {
             // The conversation stands below what the server said of itself.
@@ -106,8 +108,8 @@ pub async fn serve(
         wired.engine.turns.stop(config.server.shutdown_grace).await;
         let connections = async {
             let _ = http.await;
-            if let Some(unix) = unix {
-                let _ = unix.await;
+            for socket in unix {
+                let _ = socket.await;
             }
         };
         let _ = tokio::time::timeout(CONNECTIONS_GRACE, connections).await;
@@ -126,14 +128,15 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     let mut config = wiring::load_config(&home, options.model.clone())?;
     let (agent_logs, log) = start_logs(&home, &options)?;
     config.server.max_connections = connections_max(&config);
-    let socket = match &options.socket {
+    let socket = match &options.sockets.own {
         Some(_) => open_socket(&config, &options)?,
         None => None,
     };
+    let doors = open_doors(&options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
-    let unix = socket.map(|socket| serve_socket(socket, &wired, &config, &stop));
+    let unix = serve_sockets(socket, doors, &wired, &config, &stop);
     let parent = stdio::serve(
         wired.dispatcher.clone(),
         tokio::io::stdin(),
@@ -151,8 +154,8 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     wired.engine.turns.stop(grace).await;
     let answered = async {
         let _ = parent.answered.await;
-        if let Some(unix) = unix {
-            let _ = unix.await;
+        for socket in unix {
+            let _ = socket.await;
         }
     };
     let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
@@ -176,17 +179,26 @@ async fn wire(
     wiring::wire_on(store, home, &wiring::cwd()?, config, logs, Launcher::own()).await
 }
 
-fn serve_socket(
-    socket: UnixServer,
+/// Serves the owner's socket, and those for one identity.
+fn serve_sockets(
+    own: Option<UnixServer>,
+    doors: Vec<(UnixServer, Arc<Door>)>,
     wired: &Wired,
     config: &Config,
     stop: &CancellationToken,
-) -> JoinHandle<()> {
+) -> Vec<JoinHandle<()>> {
     let limits = unix::Limits {
         connections_max: config.server.max_connections,
         idle_timeout: config.server.socket_idle_timeout,
     };
-    tokio::spawn(socket.run(wired.dispatcher.clone(), limits, stop.clone()))
+    let own = own.map(|socket| (socket, None));
+    let doors = doors.into_iter().map(|(socket, door)| (socket, Some(door)));
+    own.into_iter()
+        .chain(doors)
+        .map(|(socket, door)| {
+            tokio::spawn(socket.run(wired.dispatcher.clone(), door, limits, stop.clone()))
+        })
+        .collect()
 }
 
 /// Everything on disk, then the logs.
@@ -238,7 +250,7 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
     if options.no_socket {
         return Ok(None);
     }
-    if let Some(path) = options.socket.as_ref().or(config.server.socket.as_ref()) {
+    if let Some(path) = options.sockets.own.as_ref().or(config.server.socket.as_ref()) {
         return Ok(Some(UnixServer::bind(path)?));
     }
     let fallback = std::env::var_os("XDG_RUNTIME_DIR")
@@ -257,6 +269,12 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
         }
     }
     Ok(None)
+}
+
+/// The sockets for one identity each. All of them were asked for.
+fn open_doors(options: &ServeOptions) -> anyhow::Result<Vec<(UnixServer, Arc<Door>)>> {
+    let doors = options.sockets.doors.iter();
+    doors.map(|(path, door)| Ok((UnixServer::bind(path)?, Arc::new(door.clone())))).collect()
 }
 
 /// Lets other processes on the home tell their callers where the agents of this one are to be had.

@@ -19,6 +19,7 @@ use nexus_models::ollama;
 use nexus_models::tokenizer::Tokenizer;
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
+use nexus_server::context_token::ContextTokens;
 use nexus_server::{Dispatcher, Services};
 use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
@@ -143,9 +144,18 @@ pub async fn wire_on(
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
     tokio::spawn(weights.clone().watch(Arc::downgrade(&engine)));
     let agent_tokens = AgentTokens::new()?;
-    let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls);
+    let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls)
+        .with_context_tokens(context_tokens());
     let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
+}
+
+/// Holds the key of tokens that say for whom a sandbox speaks.
+pub const CONTEXT_SECRET: &str = "ASH_CONTEXT_TOKEN_SECRET";
+
+/// What makes and checks such tokens; `None` where there is no key.
+pub fn context_tokens() -> Option<ContextTokens> {
+    std::env::var(CONTEXT_SECRET).ok().and_then(|secret| ContextTokens::new(&secret))
 }
 
 /// Where the weights of models lie that run here.
@@ -208,7 +218,7 @@ impl Weights {
 /// Between two looks at which agents are idle.
 const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Lets idle agents out of memory, and ends idle temporary ones, for as long as there is an engine.
+/// Lets idle agents out of memory, ends idle temporary ones and removes what expired, for as long as there is an engine.
 async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
     let (idle, temp_idle) = (server.agent_idle_timeout, server.temp_agent_idle_timeout);
     let pause = (idle.min(temp_idle) / 4).min(SWEEP_PAUSE_MAX);
@@ -216,6 +226,9 @@ async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
         tokio::time::sleep(pause).await;
         let Some(engine) = engine.upgrade() else { return };
         engine.agents.sweep(idle, temp_idle).await;
+        if let Err(error) = engine.memories.sweep().await {
+            tracing::warn!(%error, "expired memories were not removed");
+        }
     }
 }
 

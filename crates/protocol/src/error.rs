@@ -119,6 +119,21 @@ impl RpcError {
         Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Not allowed") }
     }
 
+    /// The token that says for whom a call speaks is not valid here. One text for every reason, as above.
+    pub fn identity_failed() -> Self {
+        let suggestions = ["Ask the host for a new context token."];
+        let details = "The context token is not valid here.";
+        let data = details_data("AUTHENTICATION_FAILED", details.into(), &suggestions);
+        Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Authentication failed") }
+    }
+
+    /// The way the call came does not lead to the method; `details` names the rule.
+    pub fn closed_here(details: impl Into<String>) -> Self {
+        let suggestions = ["Call it on a socket that was not opened for one identity."];
+        let data = details_data("AUTHENTICATION_FAILED", details.into(), &suggestions);
+        Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Not allowed") }
+    }
+
     fn execution(
         message: &str,
         kind: &str,

@@ -7,6 +7,7 @@ pub mod content;
 pub mod conversation;
 pub mod envelope;
 pub mod error;
+pub mod memory;
 pub mod method;
 pub mod model;
 pub mod params;

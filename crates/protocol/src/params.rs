@@ -104,10 +104,30 @@ const NON_BLANK_PATTERN: &str = r"\S";
 /// Reads JSON as `P`. Only objects are parameters: serde would fill a struct from an array too.
 pub fn decode<P: DeserializeOwned + JsonSchema>(text: Option<&str>) -> Result<P, RpcError> {
     let text = object(text)?;
-    serde_json::from_str(text).map_err(|error| match serde_json::from_str::<Value>(text) {
-        Ok(value) => explain::<P>(&value).unwrap_or_else(|| invalid(&error)),
-        Err(error) => invalid(&error),
+    serde_json::from_str(text).or_else(|error| {
+        if let Some(rest) = without_token::<P>(text) {
+            return decode(Some(&rest));
+        }
+        Err(match serde_json::from_str::<Value>(text) {
+            Ok(value) => explain::<P>(&value).unwrap_or_else(|| invalid(&error)),
+            Err(error) => invalid(&error),
+        })
     })
+}
+
+/// The one parameter that is passed over wherever it is not known: a client in the field sends it with every call.
+const CONTEXT_TOKEN: &str = "context_token";
+
+/// Parameters that could not be read, without that one; `None` where it is not the cause. A method that knows it is
+/// never read without it: a token that cannot be read must not be taken for none.
+fn without_token<P: JsonSchema>(text: &str) -> Option<String> {
+    let known = || !schemars::schema_for!(P).to_value()["properties"][CONTEXT_TOKEN].is_null();
+    if !text.contains(CONTEXT_TOKEN) || known() {
+        return None;
+    }
+    let mut members: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
+    members.remove(CONTEXT_TOKEN)?;
+    serde_json::to_string(&members).ok()
 }
 
 /// Reads JSON as `P` and, beside it, the `agent_id` that says which agent it is for: that is part of the address of a
@@ -122,6 +142,10 @@ pub fn decode_addressed<P: DeserializeOwned + JsonSchema>(
         .and_then(|params| json.end().map(|()| params));
     match read {
         Ok(params) => Ok((params, agent_id.map(name).transpose()?.flatten())),
+        Err(_) if let Some(rest) = without_token::<P>(text) => {
+            let (params, name) = decode_addressed::<P>(Some(&rest))?;
+            Ok((params, name.map(|name| Cow::Owned(name.into_owned()))))
+        }
         Err(error) => Err(match serde_json::from_str::<Value>(text) {
             Ok(mut value) => explain_address(&mut value)
                 .or_else(|| explain::<P>(&value))
@@ -331,6 +355,7 @@ mod tests {
     use super::*;
     use crate::agent::CreateAgentParams;
     use crate::conversation::GetMessagesParams;
+    use crate::memory::MemoryListParams;
     use crate::turn::{CancelParams, SendParams};
 
     fn check<P: DeserializeOwned + JsonSchema>(params: &str, expected: &str) {
@@ -410,6 +435,17 @@ mod tests {
         );
         check::<NoParams>("{}", "ok");
         check::<NoParams>(r#"{"x":1}"#, "Unknown parameter: x @/x");
+        check::<NoParams>(r#"{"context_token":"t"}"#, "ok");
+        check::<NoParams>(r#"{"context_token":7,"x":1}"#, "Unknown parameter: x @/x");
+        check::<MemoryListParams>(
+            r#"{"context_token":7}"#,
+            "context_token must be string, got: integer @/context_token",
+        );
+        check::<SendParams>(r#"{"context_token":"t","content":"x"}"#, "ok");
+        check::<SendParams>(
+            r#"{"context_token":"t"}"#,
+            "Missing required parameter: content @/content",
+        );
         check::<NoParams>(
             "[]",
             "Positional params (array) not supported, use named params (object) @",
@@ -444,6 +480,8 @@ mod tests {
         check::<SendParams>(r#"{"agent_id":"a"}"#, "Missing required parameter: content");
         check::<SendParams>(r#"{"content":"x","agent_id":"a"}"#, r#"Some("a") {"content":"x"}"#);
         check::<SendParams>(r#"{"content":"x"}"#, r#"None {"content":"x"}"#);
+        let with_token = r#"{"agent_id":"\u0061","context_token":"t","content":"x"}"#;
+        check::<SendParams>(with_token, r#"Some("a") {"content":"x"}"#);
         let twice = r#"{"agent_id":"a","content":"x","agent_id":"b"}"#;
         assert!(decode_addressed::<SendParams>(Some(twice)).is_err());
         assert!(decode_addressed::<NoParams>(Some("[]")).is_err());

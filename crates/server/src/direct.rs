@@ -37,7 +37,7 @@ impl Api for DirectAgentApi {
         };
         let requester = self.requester.clone();
         let answer_bytes_max = ANSWER_BYTES_MAX;
-        let caller = Caller { requester, target, peer: None, answer_bytes_max };
+        let caller = Caller { requester, target, peer: None, behalf: None, answer_bytes_max };
         Ok(self.dispatcher.call::<M>(caller, params).await?)
     }
 }

@@ -19,14 +19,14 @@ use tracing::Instrument as _;
 
 use crate::Services;
 use crate::begin::{Begun, begin, worker_died};
+use crate::behalf::Behalf;
 use crate::calls::EndedCall;
 use crate::cx::Cx;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 
-/// Who calls, what they called, and how they can be reached while the call runs. Made by a transport. Whoever else a
-/// connection speaks for, beside the one whose rights it has, is a further member of this.
+/// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.
 #[derive(Clone)]
 pub struct Caller {
     /// Whose rights the call has.
@@ -34,6 +34,8 @@ pub struct Caller {
     pub target: Target,
     /// `None` where notifications cannot travel.
     pub peer: Option<Arc<Peer>>,
+    /// Whom its connection speaks for; `None` where each call stands alone.
+    pub behalf: Option<Arc<Behalf>>,
     /// Largest answer the connection can carry.
     pub answer_bytes_max: usize,
 }
@@ -328,9 +330,15 @@ impl Dispatcher {
         run: impl FnOnce(&Entry, Cx) -> BoxFuture<'static, Result<T, RpcError>>,
     ) -> (Result<T, RpcError>, Class) {
         let start = Instant::now();
-        let (result, class) = match self.unknown_target(caller).await {
-            Some(error) => (Err(error), Class::UnknownAgent),
-            None => {
+        let closed = caller.behalf.as_ref().and_then(|behalf| behalf.check(method).err());
+        let unknown = match closed {
+            Some(_) => None,
+            None => self.unknown_target(caller).await,
+        };
+        let (result, class) = match (closed, unknown) {
+            (Some(error), _) => (Err(error), Class::Answered),
+            (None, Some(error)) => (Err(error), Class::UnknownAgent),
+            (None, None) => {
                 let result = match self.entry(caller, method) {
                     None => Err(RpcError::method_not_found(method)),
                     Some(entry) => {

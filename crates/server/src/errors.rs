@@ -7,6 +7,7 @@ use nexus_core::approval::RespondError;
 use nexus_core::attach::AttachError;
 use nexus_core::authority::Denied;
 use nexus_core::lifecycle::{AccessError, CreateError};
+use nexus_core::memory::MemoryError;
 use nexus_core::provider::{ModelError, ProviderError};
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
@@ -222,6 +223,21 @@ impl WireError for RespondError {
             )
             .with("owner", owner(holder)),
             Self::Own => RpcError::not_allowed(sentence(self)),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for MemoryError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |name: &str| RpcError::invalid_param(format!("/{name}"), self.to_string());
+        match self {
+            Self::Blank { what } | Self::TooLong { what, .. } => at(what),
+            Self::Subjects(_) => at("subjects"),
+            Self::Expiry(_) => at("expires_days"),
+            Self::NoChat => at("shared"),
+            Self::ShortId(_) | Self::Ambiguous => at("memory_id"),
+            Self::Temporary => RpcError::not_allowed(sentence(self)),
             Self::Store(error) => error.to_rpc(),
         }
     }

@@ -2,7 +2,9 @@
 
 pub mod auth;
 mod begin;
+pub mod behalf;
 pub mod calls;
+pub mod context_token;
 mod cx;
 pub mod descriptors;
 pub mod direct;
@@ -31,6 +33,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     pub tokens: auth::AgentTokens,
     pub calls: Arc<dyn calls::CallLog>,
+    /// `None` where no secret was given: no token is valid then.
+    pub context_tokens: Option<context_token::ContextTokens>,
     /// Pages of conversations that are read from the store at once; each is some megabytes until it is sent.
     pages: Semaphore,
     agent_list: Mutex<Option<AgentList>>,
@@ -49,7 +53,13 @@ impl Services {
         calls: Arc<dyn calls::CallLog>,
     ) -> Self {
         let pages = Semaphore::new(PAGES_MAX);
-        Self { engine, tokens, calls, pages, agent_list: Mutex::new(None) }
+        let agent_list = Mutex::new(None);
+        Self { engine, tokens, calls, context_tokens: None, pages, agent_list }
+    }
+
+    /// With tokens by which hosts say for whom calls speak.
+    pub fn with_context_tokens(self, tokens: Option<context_token::ContextTokens>) -> Self {
+        Self { context_tokens: tokens, ..self }
     }
 }
 

@@ -13,6 +13,7 @@ mod doctor;
 mod family;
 mod fault;
 mod log;
+mod memory;
 mod open;
 mod owner;
 mod readers;
@@ -33,15 +34,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
+    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Deletion, Fence, IdPrefix, Lease,
+    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, SessionPage,
     SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
-    StoredAgent, StoredApproval,
+    StoredAgent, StoredApproval, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -109,6 +112,15 @@ impl SqliteStore {
     ) -> Result<(), StoreError> {
         let whole = session::Whole::encode(record, messages)?;
         self.writer.submit(move |db, me| session::put_saved(db, me, &whole)).await
+    }
+
+    /// Everybody's memories behind `after`, in the order in which they were added, without what was superseded.
+    pub async fn every_memory(
+        &self,
+        after: MemoryKey,
+        limit: u32,
+    ) -> Result<Vec<(MemoryKey, MemoryRecord)>, StoreError> {
+        self.readers.read(move |db| memory::every(db, after, limit)).await
     }
 
     /// Reads an agent after its lease is ours: nobody else can append between the two.
@@ -366,5 +378,76 @@ impl ApprovalStore for SqliteStore {
     async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalPage, StoreError> {
         // By the writer, as above.
         self.writer.submit(move |db, me| approval::page(db, me, &query)).await
+    }
+}
+
+#[async_trait]
+impl MemoriesStore for SqliteStore {
+    async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError> {
+        self.writer.submit(move |db, _| memory::add(db, &memory)).await
+    }
+
+    async fn memories_with(
+        &self,
+        scopes: Vec<MemoryScope>,
+        words: Vec<String>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Vec<MemoryRecord>, StoreError> {
+        self.readers.read(move |db| memory::with_words(db, &scopes, &words, limit, now)).await
+    }
+
+    async fn memories_by_id(
+        &self,
+        scopes: Vec<MemoryScope>,
+        ids: Vec<MemoryId>,
+        now: Timestamp,
+    ) -> Result<Vec<MemoryRecord>, StoreError> {
+        self.readers.read(move |db| memory::by_id(db, &scopes, &ids, now)).await
+    }
+
+    async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {
+        self.readers.read(move |db| memory::page(db, &query)).await
+    }
+
+    async fn delete_memory(
+        &self,
+        scopes: Vec<MemoryScope>,
+        prefix: IdPrefix,
+    ) -> Result<Deletion, StoreError> {
+        self.writer.submit(move |db, _| memory::delete(db, &scopes, prefix)).await
+    }
+
+    async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.writer.submit(move |db, _| memory::remove_expired(db, before, limit)).await
+    }
+
+    async fn unembedded(
+        &self,
+        model: &str,
+        after: MemoryKey,
+        limit: u32,
+    ) -> Result<Vec<Unembedded>, StoreError> {
+        let model = model.to_owned();
+        self.readers.read(move |db| memory::unembedded(db, &model, after, limit)).await
+    }
+
+    async fn put_vectors(
+        &self,
+        model: &str,
+        vectors: Vec<(MemoryKey, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
+        let model = model.to_owned();
+        self.writer.submit(move |db, _| memory::put_vectors(db, &model, &vectors)).await
+    }
+
+    async fn vectors(
+        &self,
+        model: &str,
+        after: MemoryKey,
+        limit: u32,
+    ) -> Result<Vec<StoredVector>, StoreError> {
+        let model = model.to_owned();
+        self.readers.read(move |db| memory::vectors(db, &model, after, limit)).await
     }
 }

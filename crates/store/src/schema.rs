@@ -14,6 +14,7 @@ pub(super) const STEPS: &[&str] = &[
     SETTINGS_AND_PAGES,
     SESSIONS_BY_MAKER,
     BRIEFS_BILLS_BLOBS,
+    MEMORIES,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -235,6 +236,60 @@ const BRIEFS_BILLS_BLOBS: &str = "
         lane  TEXT    PRIMARY KEY,
         until INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
+";
+
+/// - A memory lies in a scope: everybody's (kind 0, no name), a user's (1) or a chat's (2). `seq` is the order in which
+///   memories were added, and is never used twice.
+/// - `superseded_by` is the memory that took its place, and takes it along when it goes. What was superseded is in no
+///   index but the one by that.
+/// - `digest` brings memories of the same text together.
+/// - `memory_words` is the full-text index, which keeps no text. Its `scope` is the number of the scope as a word, so
+///   that a search never looks at what is in others.
+/// - `memory_subjects` has subjects as they are compared.
+/// - `memory_vectors` says which memories are embedded, and by which model.
+const MEMORIES: &str = "
+    CREATE TABLE memory_scopes (
+        id   INTEGER PRIMARY KEY,
+        kind INTEGER NOT NULL,
+        name TEXT    NOT NULL,
+        UNIQUE (kind, name)
+    ) STRICT;
+
+    CREATE TABLE memories (
+        seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+        id            BLOB    NOT NULL UNIQUE,
+        scope         INTEGER NOT NULL REFERENCES memory_scopes (id),
+        digest        INTEGER NOT NULL,
+        source        TEXT    NOT NULL,
+        created_at    INTEGER NOT NULL,
+        expires_at    INTEGER,
+        superseded_by INTEGER REFERENCES memories (seq) ON DELETE CASCADE,
+        subjects      TEXT    NOT NULL,
+        content       TEXT    NOT NULL
+    ) STRICT;
+    CREATE INDEX memories_by_age ON memories (scope, created_at, seq) WHERE superseded_by IS NULL;
+    CREATE INDEX memories_by_digest ON memories (scope, digest) WHERE superseded_by IS NULL;
+    CREATE INDEX memories_by_expiry ON memories (expires_at)
+        WHERE expires_at IS NOT NULL AND superseded_by IS NULL;
+    CREATE INDEX memories_superseded ON memories (superseded_by) WHERE superseded_by IS NOT NULL;
+
+    CREATE TABLE memory_subjects (
+        scope   INTEGER NOT NULL,
+        subject TEXT    NOT NULL,
+        seq     INTEGER NOT NULL,
+        PRIMARY KEY (scope, subject, seq)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE memory_vectors (
+        seq    INTEGER PRIMARY KEY REFERENCES memories (seq) ON DELETE CASCADE,
+        model  TEXT    NOT NULL,
+        vector BLOB    NOT NULL
+    ) STRICT;
+
+    CREATE VIRTUAL TABLE memory_words USING fts5 (
+        content, subjects, scope,
+        content = '', contentless_delete = 1, tokenize = 'porter unicode61'
+    );
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -3,6 +3,7 @@
 
 mod agent;
 mod approval;
+mod memory;
 mod session;
 mod settings;
 
@@ -20,6 +21,10 @@ pub use approval::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,
     StoredApproval,
 };
+pub use memory::{
+    Deletion, IdPrefix, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope,
+    StoredVector, Unembedded,
+};
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::AgentSettings;
 
@@ -28,9 +33,9 @@ pub use settings::AgentSettings;
 /// Several processes may share one store. An agent is live in one of them at a time: whoever makes or acquires it gets
 /// a [`Lease`], every later write carries it, and one with an old fence is refused. Writes of one agent happen in the
 /// order in which they were asked for; nothing is said of the order among agents.
-pub trait Store: AgentStore + SessionStore + ApprovalStore {}
+pub trait Store: AgentStore + SessionStore + ApprovalStore + MemoriesStore {}
 
-impl<T: AgentStore + SessionStore + ApprovalStore> Store for T {}
+impl<T: AgentStore + SessionStore + ApprovalStore + MemoriesStore> Store for T {}
 
 /// The living process that has an agent: enough to call it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ mod life;
 mod lineage;
 mod local_model;
 mod logs;
+mod memory;
 mod model_files;
 mod models;
 mod outcomes;

@@ -3,6 +3,7 @@
 mod agent;
 mod content;
 mod conversation;
+mod memory;
 mod model;
 mod permission;
 mod schema;
@@ -24,6 +25,7 @@ pub use permission::entry as approval_entry;
 pub fn register(table: &mut Table) {
     agent::register(table);
     conversation::register(table);
+    memory::register(table);
     model::register(table);
     permission::register(table);
     server::register(table);

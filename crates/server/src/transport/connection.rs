@@ -18,6 +18,7 @@ use super::places::Place;
 use super::stall::Stall;
 use super::{Worker, begin, error_message, finished, too_large};
 use crate::begin::Begun;
+use crate::behalf::{Behalf, Door};
 use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
 use crate::freight::Load;
 use crate::outbox::Peer;
@@ -54,6 +55,8 @@ pub enum Frame {
 /// How a peer is served.
 pub struct Terms {
     pub requester: Requester,
+    /// What it came through, if that is for one identity alone.
+    pub door: Option<Arc<Door>>,
     /// Largest answer.
     pub answer_bytes_max: usize,
     /// How long the peer may be silent while none of its calls runs.
@@ -134,6 +137,7 @@ where
             requester: terms.requester,
             target: Target::Server,
             peer: Some(peer.clone()),
+            behalf: Some(Arc::new(Behalf::through(terms.door))),
             answer_bytes_max: terms.answer_bytes_max,
         };
         Self {

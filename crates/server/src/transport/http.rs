@@ -284,6 +284,7 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
             requester,
             target,
             peer: None,
+            behalf: None,
             answer_bytes_max: context.limits.answer_bytes_max,
         },
         coding,

@@ -32,6 +32,7 @@ impl MemoryConnection {
             requester,
             target: Target::Server,
             peer: Some(peer.clone()),
+            behalf: Some(Arc::default()),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let _closed = peer.closed.clone().drop_guard();

@@ -34,6 +34,7 @@ pub fn serve(
 ) -> Parent {
     let terms = Terms {
         requester: Requester::Administrator,
+        door: None,
         answer_bytes_max,
         silence_max: None,
         // Whoever started this program may stop reading for as long as it likes.

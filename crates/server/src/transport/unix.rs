@@ -23,6 +23,7 @@ use super::connection::{Connection, Frame, Framing, Terms};
 use super::places::Places;
 use super::stall::Stall;
 use super::{error_message, not_accepted, too_many_connections};
+use crate::behalf::Door;
 use crate::dispatcher::Dispatcher;
 
 /// Largest frame, both ways.
@@ -81,7 +82,14 @@ impl UnixServer {
     }
 
     /// Serves until `stop`; then closes idle connections and lets running calls finish.
-    pub async fn run(self, dispatcher: Arc<Dispatcher>, limits: Limits, stop: CancellationToken) {
+    /// With a `door`, all who connect speak for its identity and reach its methods.
+    pub async fn run(
+        self,
+        dispatcher: Arc<Dispatcher>,
+        door: Option<Arc<Door>>,
+        limits: Limits,
+        stop: CancellationToken,
+    ) {
         let connections = TaskTracker::new();
         let places = Places::new(limits.connections_max);
         loop {
@@ -106,6 +114,7 @@ impl UnixServer {
             };
             let terms = Terms {
                 requester: Requester::Administrator,
+                door: door.clone(),
                 answer_bytes_max: FRAME_BYTES_MAX,
                 silence_max: Some(limits.idle_timeout),
                 stall: Stall::new(),

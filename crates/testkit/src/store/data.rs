@@ -19,6 +19,8 @@ use nexus_core::store::{
 };
 use nexus_core::usage::Bill;
 
+use super::memories::Memories;
+
 /// A process that writes, by a number that no other ever has. One that was taken for dead goes on under a new one.
 pub(super) type Process = u32;
 
@@ -28,6 +30,7 @@ pub(super) struct Data {
     keys: HashMap<AgentId, i64>,
     approvals: BTreeMap<String, Asked>,
     briefings: HashMap<u64, Arc<Brief>>,
+    pub(super) memories: Memories,
     living: BTreeMap<Process, Contact>,
     last_key: i64,
     pub(super) last_fence: u64,

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Fence, Lease, SessionPage,
+    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Deletion, Fence, IdPrefix, Lease,
+    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, SessionPage,
     SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
-    StoredAgent, StoredApproval,
+    StoredAgent, StoredApproval, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -410,6 +412,81 @@ impl ApprovalStore for MemoryStore {
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalPage, StoreError> {
         self.read("approvals", |data, me| data.approvals(me, &query))
+    }
+}
+
+#[async_trait]
+impl MemoriesStore for MemoryStore {
+    async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError> {
+        self.write("add_memory", move |data, _| Ok(data.memories.add(memory))).await
+    }
+
+    async fn memories_with(
+        &self,
+        scopes: Vec<MemoryScope>,
+        words: Vec<String>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Vec<MemoryRecord>, StoreError> {
+        let found = self.read("memories_with", |data, _| data.memories.with(&scopes, &words, now));
+        found.map(|found| found.into_iter().take(limit as usize).collect())
+    }
+
+    async fn memories_by_id(
+        &self,
+        scopes: Vec<MemoryScope>,
+        ids: Vec<MemoryId>,
+        now: Timestamp,
+    ) -> Result<Vec<MemoryRecord>, StoreError> {
+        self.read("memories_by_id", |data, _| data.memories.by_id(&scopes, &ids, now))
+    }
+
+    async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {
+        self.read("memories", |data, _| data.memories.page(&query))
+    }
+
+    async fn delete_memory(
+        &self,
+        scopes: Vec<MemoryScope>,
+        prefix: IdPrefix,
+    ) -> Result<Deletion, StoreError> {
+        self.write("delete_memory", move |data, _| Ok(data.memories.delete(&scopes, prefix))).await
+    }
+
+    async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.write("remove_expired", move |data, _| Ok(data.memories.remove_expired(before, limit)))
+            .await
+    }
+
+    async fn unembedded(
+        &self,
+        model: &str,
+        after: MemoryKey,
+        limit: u32,
+    ) -> Result<Vec<Unembedded>, StoreError> {
+        self.read("unembedded", |data, _| data.memories.unembedded(model, after, limit))
+    }
+
+    async fn put_vectors(
+        &self,
+        model: &str,
+        vectors: Vec<(MemoryKey, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
+        let model = model.to_owned();
+        self.write("put_vectors", move |data, _| {
+            data.memories.put_vectors(&model, vectors);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn vectors(
+        &self,
+        model: &str,
+        after: MemoryKey,
+        limit: u32,
+    ) -> Result<Vec<StoredVector>, StoreError> {
+        self.read("vectors", |data, _| data.memories.vectors(model, after, limit))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod contract;
 mod data;
+mod memories;
 mod memory;
 pub mod sample;
 

@@ -14,6 +14,7 @@
 pub mod agents;
 pub mod approvals;
 pub mod leases;
+pub mod memories;
 pub mod models;
 pub mod sessions;
 
@@ -88,6 +89,20 @@ macro_rules! store_contract {
             sessions_come_by_page_the_last_changed_first
             a_session_is_deleted_saved_or_not
             a_session_is_read_whoever_holds_it
+        }
+        $crate::store_contract! { $place; memories:
+            a_memory_is_seen_in_its_scope_alone
+            the_same_again_is_a_renewal
+            what_has_expired_is_not_there
+            what_expired_is_removed_in_portions
+            a_newer_memory_takes_the_place_of_the_older
+            a_memory_is_found_by_its_words_and_subjects
+            a_query_is_data
+            a_memory_is_deleted_by_id_or_beginning
+            memories_come_the_newest_first
+            an_id_that_is_there_changes_nothing
+            vectors_are_of_one_model
+            what_one_process_adds_the_other_finds
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status

@@ -3,6 +3,7 @@
 
 use nexus_protocol::agent::*;
 use nexus_protocol::conversation::*;
+use nexus_protocol::memory::*;
 use nexus_protocol::model::*;
 use nexus_protocol::permission::*;
 use nexus_protocol::server::*;
@@ -73,6 +74,10 @@ async fn by_name(
         GetModel,
         SetModel,
         ListModels,
+        MemoryAdd,
+        MemorySearch,
+        MemoryList,
+        MemoryDelete,
         GetUsage,
         Send,
         Cancel,

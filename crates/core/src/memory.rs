@@ -1,0 +1,371 @@
+//! What is remembered about people and chats, and who sees it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
+
+use crate::account::Bounds;
+use crate::authority::Requester;
+use crate::directory::Directory;
+use crate::kin::Kin;
+use crate::name::AgentId;
+use crate::store::{
+    Deletion, IdPrefix, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, Store, StoreError,
+};
+use crate::{fill_random, now, words};
+
+/// A memory is a sentence or a page; what is longer belongs into a file.
+pub const CONTENT_BYTES_MAX: usize = 64 << 10;
+
+/// Of a source, a subject, and the name of a user or a chat.
+pub const NAME_BYTES_MAX: usize = 256;
+
+pub const SUBJECTS_MAX: usize = 32;
+
+/// A hundred years.
+pub const EXPIRES_DAYS_MAX: f64 = 36_500.0;
+
+/// Digits by which a memory can be named: with fewer, one user's many memories would begin alike.
+pub const PREFIX_DIGITS_MIN: usize = 8;
+
+/// How long what expired can still be asked for, before it is removed.
+const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Expired memories that one write removes: others wait for it.
+const REMOVED_AT_ONCE: u32 = 500;
+
+/// Memories that are weighed at least, however few are wanted: the order of the index is not the last word.
+const WEIGHED_MIN: u32 = 50;
+
+/// On whose behalf memories are asked for. Without a user and a chat it sees what is global, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub user: Option<String>,
+    pub chat: Option<String>,
+}
+
+impl Identity {
+    /// All that it sees: nothing is shown, counted or removed elsewhere.
+    pub fn scopes(&self) -> Vec<MemoryScope> {
+        let user = self.user.clone().map(MemoryScope::User);
+        let chat = self.chat.clone().map(MemoryScope::Chat);
+        [Some(MemoryScope::Global), user, chat].into_iter().flatten().collect()
+    }
+
+    /// Whether it sees no more than `other` does.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let within = |own: &Option<String>, other: &Option<String>| own.is_none() || own == other;
+        within(&self.user, &other.user) && within(&self.chat, &other.chat)
+    }
+}
+
+/// A memory to be.
+#[derive(Clone, Debug, Default)]
+pub struct NewMemory {
+    pub content: String,
+    pub source: String,
+    pub expires_days: Option<f64>,
+    pub subjects: Vec<String>,
+    /// Of the chat, and not of the user.
+    pub shared: bool,
+}
+
+/// A memory that was found, and how well it fits, from 0 to 1.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub memory: MemoryRecord,
+    pub similarity: f32,
+}
+
+/// Finds memories by what they mean.
+#[async_trait]
+pub trait Meaning: Send + Sync {
+    /// The memories of the scopes that are nearest to the query, the nearest first, each with its nearness from 0 to 1.
+    /// Only such as have to do with it: what is far is left out, and nothing comes when it fails.
+    async fn nearest(
+        &self,
+        scopes: &[MemoryScope],
+        query: &str,
+        limit: usize,
+    ) -> Vec<(MemoryId, f32)>;
+
+    /// Something was added that has no vector yet.
+    fn added(&self);
+}
+
+#[derive(Debug, Clone, Error)]
+pub enum MemoryError {
+    #[error("{what} must not be blank")]
+    Blank { what: &'static str },
+    #[error("{what} must be at most {most} bytes long, got: {got}")]
+    TooLong { what: &'static str, most: usize, got: usize },
+    #[error("subjects must be at most {SUBJECTS_MAX}, got: {0}")]
+    Subjects(usize),
+    #[error("expires_days must be more than 0 and at most {EXPIRES_DAYS_MAX}, got: {0}")]
+    Expiry(f64),
+    #[error("shared needs a chat_id: without one there is no chat to share it with")]
+    NoChat,
+    #[error("memory_id must have at least {PREFIX_DIGITS_MIN} digits of the memory's id, got: {0}")]
+    ShortId(usize),
+    #[error("memory_id is the beginning of several memories' ids: give more digits of it")]
+    Ambiguous,
+    #[error(
+        "a temporary agent has no memory of its own: share it, and it is its tree's if that has a lasting root"
+    )]
+    Temporary,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+pub struct Memories {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) meaning: OnceLock<Arc<dyn Meaning>>,
+}
+
+impl Memories {
+    /// On a store where no agent is live: what a program that runs none has of them.
+    pub fn alone(store: Arc<dyn Store>) -> Self {
+        let kin = Kin {
+            directory: Arc::new(Directory::new(Bounds::default())),
+            store: store.clone(),
+            network: false,
+            protected: BTreeSet::new(),
+        };
+        Self { store, kin: Arc::new(kin), meaning: OnceLock::new() }
+    }
+
+    /// Lets searches find by meaning too, from now on. The first that comes stays.
+    pub fn find_by(&self, meaning: Arc<dyn Meaning>) {
+        let _ = self.meaning.set(meaning);
+    }
+
+    /// Whom an agent speaks for: itself, and the tree it belongs to as its chat. So an agent sees what is its own and what
+    /// its tree shared, and no user's. Names of temporary agents are used again by others, and keep nothing.
+    pub async fn identity_of(&self, agent: &AgentId) -> Result<Identity, StoreError> {
+        let line = self.kin.line(agent).await?;
+        let root = line.last().map(|root| &root.id);
+        let lasting = |id: &&AgentId| !id.is_temp();
+        Ok(Identity {
+            user: Some(agent).filter(lasting).map(|agent| format!("agent:{agent}")),
+            chat: root.filter(lasting).map(|root| format!("tree:{root}")),
+        })
+    }
+
+    /// On whose behalf a caller asks that says `named` of itself. The administrator may speak for anybody; an agent only
+    /// for itself, whatever it says.
+    pub async fn speaker(
+        &self,
+        requester: &Requester,
+        named: Identity,
+    ) -> Result<Identity, StoreError> {
+        match requester {
+            Requester::Administrator => Ok(named),
+            Requester::Agent(agent) => self.identity_of(agent).await,
+        }
+    }
+
+    pub async fn add(
+        &self,
+        requester: &Requester,
+        who: &Identity,
+        new: NewMemory,
+    ) -> Result<MemoryRecord, MemoryError> {
+        let created_at = now();
+        let expires_at =
+            check(who, &new)?.map(|life| created_at.checked_add(life).unwrap_or(Timestamp::MAX));
+        let scope = match (&who.user, &who.chat) {
+            (_, Some(chat)) if new.shared => MemoryScope::Chat(chat.clone()),
+            (Some(user), _) => MemoryScope::User(user.clone()),
+            // What it adds to everybody's it would tell everybody's agents.
+            _ if *requester != Requester::Administrator => return Err(MemoryError::Temporary),
+            _ => MemoryScope::Global,
+        };
+        let mut id = [0; 16];
+        fill_random(&mut id);
+        let kept = self.store.add_memory(MemoryRecord {
+            id: MemoryId(u128::from_be_bytes(id)),
+            scope,
+            content: new.content,
+            source: new.source,
+            subjects: new.subjects,
+            created_at,
+            expires_at,
+            supersedes: Vec::new(),
+        });
+        let kept = kept.await?;
+        if let Some(meaning) = self.meaning.get() {
+            meaning.added();
+        }
+        Ok(kept)
+    }
+
+    /// The memories that have to do with a query, the best first: by their words, by what they mean, or by both.
+    pub async fn search(
+        &self,
+        who: &Identity,
+        query: &str,
+        limit: u32,
+    ) -> Result<Vec<Found>, MemoryError> {
+        check_identity(who)?;
+        check_text("query", query, CONTENT_BYTES_MAX)?;
+        let (scopes, words, now) = (who.scopes(), words::of_query(query), now());
+        let weighed = limit.max(WEIGHED_MIN);
+        let by_words = async {
+            match words.is_empty() {
+                true => Ok(Vec::new()),
+                false => {
+                    self.store.memories_with(scopes.clone(), words.clone(), weighed, now).await
+                }
+            }
+        };
+        let by_meaning = async {
+            match self.meaning.get() {
+                Some(meaning) => meaning.nearest(&scopes, query, weighed as usize).await,
+                None => Vec::new(),
+            }
+        };
+        let (by_words, near) = tokio::join!(by_words, by_meaning);
+        let by_words = weigh(&words, by_words?);
+        let known: Vec<MemoryId> = by_words.iter().map(|found| found.memory.id).collect();
+        let ids = near.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
+        let others = match near.is_empty() {
+            true => Vec::new(),
+            false => self.store.memories_by_id(scopes, ids, now).await?,
+        };
+        let mut found = fuse(by_words, &near, others);
+        found.truncate(limit as usize);
+        Ok(found)
+    }
+
+    /// Memories, the newest first. What expired is shown on demand, for as long as it is there.
+    pub async fn list(
+        &self,
+        who: &Identity,
+        limit: u32,
+        include_expired: bool,
+        bytes_max: usize,
+    ) -> Result<Vec<MemoryRecord>, MemoryError> {
+        check_identity(who)?;
+        let alive_at = (!include_expired).then(now);
+        let query = MemoryQuery { scopes: who.scopes(), alive_at, limit, bytes_max };
+        Ok(self.store.memories(query).await?)
+    }
+
+    /// Removes the memory that is named by its id or the beginning of it. False when there is none that the caller sees.
+    /// An agent removes what is its own or its tree's: what is global is not its to forget.
+    pub async fn delete(
+        &self,
+        requester: &Requester,
+        who: &Identity,
+        id: &str,
+    ) -> Result<bool, MemoryError> {
+        check_identity(who)?;
+        if id.chars().count() < PREFIX_DIGITS_MIN {
+            return Err(MemoryError::ShortId(id.chars().count()));
+        }
+        let Some(prefix) = IdPrefix::parse(id) else { return Ok(false) };
+        let mut scopes = who.scopes();
+        if *requester != Requester::Administrator {
+            scopes.retain(|scope| *scope != MemoryScope::Global);
+        }
+        match self.store.delete_memory(scopes, prefix).await? {
+            Deletion::Deleted(_) => Ok(true),
+            Deletion::NotFound => Ok(false),
+            Deletion::Ambiguous => Err(MemoryError::Ambiguous),
+        }
+    }
+
+    /// Removes what expired a while ago.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        let before = now().checked_sub(EXPIRED_KEPT).unwrap_or(Timestamp::MIN);
+        while self.store.remove_expired(before, REMOVED_AT_ONCE).await?
+            == u64::from(REMOVED_AT_ONCE)
+        {}
+        Ok(())
+    }
+}
+
+/// How long the memory lives, if all is well with it.
+fn check(who: &Identity, new: &NewMemory) -> Result<Option<SignedDuration>, MemoryError> {
+    check_identity(who)?;
+    check_text("content", &new.content, CONTENT_BYTES_MAX)?;
+    check_text("source", &new.source, NAME_BYTES_MAX)?;
+    if new.subjects.len() > SUBJECTS_MAX {
+        return Err(MemoryError::Subjects(new.subjects.len()));
+    }
+    for subject in &new.subjects {
+        check_text("subjects", subject, NAME_BYTES_MAX)?;
+    }
+    if new.shared && who.chat.is_none() {
+        return Err(MemoryError::NoChat);
+    }
+    let Some(days) = new.expires_days else { return Ok(None) };
+    if !(days > 0.0 && days <= EXPIRES_DAYS_MAX) {
+        return Err(MemoryError::Expiry(days));
+    }
+    Ok(SignedDuration::try_from_secs_f64(days * 86_400.0).ok())
+}
+
+fn check_identity(who: &Identity) -> Result<(), MemoryError> {
+    for (what, name) in [("user_id", &who.user), ("chat_id", &who.chat)] {
+        if let Some(name) = name {
+            check_text(what, name, NAME_BYTES_MAX)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), MemoryError> {
+    match text.len() {
+        _ if text.trim().is_empty() => Err(MemoryError::Blank { what }),
+        got if got > most => Err(MemoryError::TooLong { what, most, got }),
+        _ => Ok(()),
+    }
+}
+
+/// Puts first what has most of the query. Nothing but these memories counts in it, so that nobody can learn from a
+/// number what others remember.
+fn weigh(words: &[String], memories: Vec<MemoryRecord>) -> Vec<Found> {
+    let text = |memory: &MemoryRecord| format!("{} {}", memory.content, memory.subjects.join(" "));
+    let texts: Vec<String> = memories.iter().map(text).collect();
+    let shares = words::shares(words, &texts);
+    let mut found: Vec<Found> = memories
+        .into_iter()
+        .zip(shares)
+        .map(|(memory, similarity)| Found { memory, similarity })
+        .collect();
+    found.sort_by(|a, b| b.similarity.total_cmp(&a.similarity));
+    found
+}
+
+/// The usual constant of reciprocal rank fusion: what is first in one list does not outweigh what is second in both.
+const FUSION: f32 = 60.0;
+
+/// One list of two, by the rank of a memory in each.
+fn fuse(by_words: Vec<Found>, near: &[(MemoryId, f32)], others: Vec<MemoryRecord>) -> Vec<Found> {
+    if near.is_empty() {
+        return by_words;
+    }
+    let ranks: HashMap<MemoryId, (usize, f32)> =
+        near.iter().enumerate().map(|(rank, (id, nearness))| (*id, (rank, *nearness))).collect();
+    let worth = |rank: usize| 1.0 / (FUSION + 1.0 + rank as f32);
+    let from_words = by_words.into_iter().enumerate().map(|(rank, found)| (worth(rank), found));
+    let from_meaning = others.into_iter().map(|memory| (0.0, Found { memory, similarity: 0.0 }));
+    let mut fused: Vec<(f32, Found)> = from_words
+        .chain(from_meaning)
+        .map(|(score, mut found)| match ranks.get(&found.memory.id) {
+            Some((rank, nearness)) => {
+                found.similarity = found.similarity.max(nearness.clamp(0.0, 1.0));
+                (score + worth(*rank), found)
+            }
+            None => (score, found),
+        })
+        .collect();
+    fused.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    fused.into_iter().map(|(_, found)| found).collect()
+}

@@ -1,0 +1,79 @@
+//! Whom a connection speaks for when memories are asked for, beside the one whose rights it has.
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use nexus_core::memory::Identity;
+use nexus_protocol::RpcError;
+
+use crate::context_token::Claims;
+
+/// A socket that was opened for one identity alone, as a host gives one to each container.
+#[derive(Clone, Debug)]
+pub struct Door {
+    pub identity: Identity,
+    /// The methods it leads to: names, or beginnings of names with a `*` behind them.
+    pub methods: Vec<String>,
+}
+
+/// What such a socket leads to unless somebody says otherwise.
+pub const DOOR_METHODS: &str = "memory.*";
+
+impl Door {
+    pub fn admits(&self, method: &str) -> bool {
+        self.methods.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(beginning) => method.starts_with(beginning),
+            None => method == pattern,
+        })
+    }
+}
+
+/// Kept for as long as the connection.
+#[derive(Debug, Default)]
+pub struct Behalf {
+    door: Option<Arc<Door>>,
+    /// The first token that came with a call. Later calls are on the same behalf.
+    bound: OnceLock<Claims>,
+}
+
+impl Behalf {
+    pub fn through(door: Option<Arc<Door>>) -> Self {
+        Self { door, bound: OnceLock::new() }
+    }
+
+    /// Refuses what the connection's socket does not lead to, whether or not there is such a method.
+    pub fn check(&self, method: &str) -> Result<(), RpcError> {
+        match &self.door {
+            Some(door) if !door.admits(method) => Err(RpcError::closed_here(format!(
+                "this socket leads to {} and nothing else (socket-methods)",
+                door.methods.join(", ")
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom a call speaks for, by its own token, that of its connection or its socket; `None` when none of them says so.
+    /// A token never leads past the socket.
+    pub fn speaker(
+        &self,
+        token: Option<Claims>,
+        now: Timestamp,
+    ) -> Result<Option<Identity>, RpcError> {
+        let claims = token.as_ref().or(self.bound.get());
+        if claims.is_some_and(|claims| claims.is_expired(now)) {
+            return Err(RpcError::identity_failed());
+        }
+        let claimed = claims.map(|claims| claims.identity.clone());
+        let speaker = match (&self.door, claimed) {
+            (Some(door), Some(claimed)) if !claimed.is_within(&door.identity) => {
+                return Err(RpcError::identity_failed());
+            }
+            (Some(door), None) => Some(door.identity.clone()),
+            (_, claimed) => claimed,
+        };
+        if let Some(token) = token {
+            let _ = self.bound.set(token);
+        }
+        Ok(speaker)
+    }
+}

@@ -1,0 +1,456 @@
+//! Memories in SQL. Each function runs inside a transaction that its caller opened.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use nexus_core::store::{
+    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, StoredVector,
+    Unembedded,
+};
+use nexus_core::words;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::fault::Fault;
+use super::record::{micros, timestamp};
+
+/// Memories of one subject that a new one is held against, the newest first. The cost of adding must not grow with what
+/// is there.
+const COMPARED_MAX: u32 = 32;
+
+/// What `decode` reads.
+const COLUMNS: &str = "m.seq, m.id, s.kind, s.name, m.content, m.source, m.subjects, m.created_at, \
+                       m.expires_at";
+
+/// Keeps a memory, or renews the one that is like it.
+pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
+    if let Some(there) = find(db, new.id)? {
+        return Ok(there);
+    }
+    let scope = make_scope(db, &new.scope)?;
+    let digest = digest(&new.content);
+    let same = db
+        .prepare_cached(
+            "SELECT seq, expires_at FROM memories
+             WHERE scope = ?1 AND digest = ?2 AND content = ?3 AND superseded_by IS NULL",
+        )?
+        .query_row(params![scope, digest, new.content], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+        })
+        .optional()?;
+    match same {
+        // What has expired is gone, whether or not it was removed yet.
+        Some((seq, Some(expiry))) if expiry <= micros(new.created_at) => remove(db, seq)?,
+        Some((seq, _)) => return renew(db, seq, scope, new),
+        None => {}
+    }
+    db.prepare_cached(
+        "INSERT INTO memories (id, scope, digest, content, source, subjects, created_at, expires_at)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        new.id.0.to_be_bytes(),
+        scope,
+        digest,
+        new.content,
+        new.source,
+        serde_json::to_string(&new.subjects)?,
+        micros(new.created_at),
+        new.expires_at.map(micros),
+    ])?;
+    let seq = db.last_insert_rowid();
+    let supersedes = supersede(db, seq, scope, new)?;
+    index(db, seq, scope, &new.content, &new.subjects)?;
+    Ok(MemoryRecord { supersedes, ..new.clone() })
+}
+
+/// Gives a memory the expiry of one that says the same, and the subjects of both.
+fn renew(db: &Connection, seq: i64, scope: i64, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
+    let Some(old) = read(db, seq)? else { return Err(Fault::unfit("a memory is missing")) };
+    let mut known: HashSet<String> = keys(&old.subjects);
+    let further = new.subjects.iter().filter(|subject| known.insert(words::subject_key(subject)));
+    let subjects: Vec<String> = old.subjects.iter().chain(further).cloned().collect();
+    if subjects.len() != old.subjects.len() {
+        forget_words(db, seq, scope, &old.subjects)?;
+        index(db, seq, scope, &old.content, &subjects)?;
+    }
+    db.prepare_cached("UPDATE memories SET expires_at = ?, subjects = ? WHERE seq = ?")?
+        .execute(params![new.expires_at.map(micros), serde_json::to_string(&subjects)?, seq])?;
+    Ok(MemoryRecord { subjects, expires_at: new.expires_at, ..old })
+}
+
+/// Hides what the new memory takes the place of.
+fn supersede(
+    db: &Connection,
+    seq: i64,
+    scope: i64,
+    new: &MemoryRecord,
+) -> Result<Vec<MemoryId>, Fault> {
+    let mut superseded = Vec::new();
+    for key in keys(&new.subjects) {
+        let mut query = db.prepare_cached(
+            "SELECT seq FROM memory_subjects WHERE scope = ? AND subject = ?
+             ORDER BY seq DESC LIMIT ?",
+        )?;
+        let older = query.query_map(params![scope, key, COMPARED_MAX], |row| row.get(0))?;
+        let older: Vec<i64> = older.collect::<Result<_, _>>()?;
+        for old in older {
+            let Some(memory) = read(db, old)? else { continue };
+            if !words::nearly_same(&memory.content, &new.content) {
+                continue;
+            }
+            forget_words(db, old, scope, &memory.subjects)?;
+            db.prepare_cached("UPDATE memories SET superseded_by = ? WHERE seq = ?")?
+                .execute([seq, old])?;
+            db.prepare_cached("DELETE FROM memory_vectors WHERE seq = ?")?.execute([old])?;
+            superseded.push((old, memory.id));
+        }
+    }
+    superseded.sort_unstable();
+    Ok(superseded.into_iter().map(|(_, id)| id).collect())
+}
+
+fn index(
+    db: &Connection,
+    seq: i64,
+    scope: i64,
+    content: &str,
+    subjects: &[String],
+) -> Result<(), Fault> {
+    db.prepare_cached(
+        "INSERT INTO memory_words (rowid, content, subjects, scope) VALUES (?, ?, ?, ?)",
+    )?
+    .execute(params![
+        seq,
+        words::spaced(content),
+        words::spaced(&subjects.join("\n")),
+        scope.to_string()
+    ])?;
+    for key in keys(subjects) {
+        db.prepare_cached("INSERT INTO memory_subjects (scope, subject, seq) VALUES (?, ?, ?)")?
+            .execute(params![scope, key, seq])?;
+    }
+    Ok(())
+}
+
+/// Takes a memory out of what searches and later memories look at.
+fn forget_words(db: &Connection, seq: i64, scope: i64, subjects: &[String]) -> Result<(), Fault> {
+    db.prepare_cached("DELETE FROM memory_words WHERE rowid = ?")?.execute([seq])?;
+    for key in keys(subjects) {
+        db.prepare_cached(
+            "DELETE FROM memory_subjects WHERE scope = ? AND subject = ? AND seq = ?",
+        )?
+        .execute(params![scope, key, seq])?;
+    }
+    Ok(())
+}
+
+/// Removes a memory; what it superseded goes with it, by the reference in its row.
+fn remove(db: &Connection, seq: i64) -> Result<(), Fault> {
+    let (scope, subjects): (i64, String) = db
+        .prepare_cached("SELECT scope, subjects FROM memories WHERE seq = ?")?
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    forget_words(db, seq, scope, &serde_json::from_str::<Vec<String>>(&subjects)?)?;
+    db.prepare_cached("DELETE FROM memories WHERE seq = ?")?.execute([seq])?;
+    Ok(())
+}
+
+pub(super) fn delete(
+    db: &Connection,
+    scopes: &[MemoryScope],
+    prefix: IdPrefix,
+) -> Result<Deletion, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT seq, id, scope FROM memories
+         WHERE id BETWEEN ? AND ? AND superseded_by IS NULL",
+    )?;
+    let visible = find_scopes(db, scopes)?;
+    let mut rows =
+        query.query(params![prefix.first.0.to_be_bytes(), prefix.last.0.to_be_bytes()])?;
+    let mut found = None;
+    while let Some(row) = rows.next()? {
+        if !visible.contains(&row.get(2)?) {
+            continue;
+        }
+        if found.is_some() {
+            return Ok(Deletion::Ambiguous);
+        }
+        found = Some((row.get(0)?, id(row.get(1)?)));
+    }
+    let Some((seq, id)) = found else { return Ok(Deletion::NotFound) };
+    remove(db, seq)?;
+    Ok(Deletion::Deleted(id))
+}
+
+pub(super) fn remove_expired(db: &Connection, before: Timestamp, limit: u32) -> Result<u64, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT seq FROM memories
+         WHERE expires_at < ? AND expires_at IS NOT NULL AND superseded_by IS NULL LIMIT ?",
+    )?;
+    let expired = query.query_map(params![micros(before), limit], |row| row.get(0))?;
+    let expired: Vec<i64> = expired.collect::<Result<_, _>>()?;
+    for seq in &expired {
+        remove(db, *seq)?;
+    }
+    Ok(expired.len() as u64)
+}
+
+/// What the full-text index finds, in its order.
+pub(super) fn with_words(
+    db: &Connection,
+    scopes: &[MemoryScope],
+    words: &[String],
+    limit: u32,
+    now: Timestamp,
+) -> Result<Vec<MemoryRecord>, Fault> {
+    let scopes = find_scopes(db, scopes)?;
+    if scopes.is_empty() || words.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Everything in it is a string of the query language, in which nothing but a quote means anything.
+    let any = |words: &mut dyn Iterator<Item = String>| -> String {
+        let quoted: Vec<_> =
+            words.map(|word| format!("\"{}\"", word.replace(['"', '\0'], " "))).collect();
+        quoted.join(" OR ")
+    };
+    let matching = format!(
+        "{{scope}} : ({}) AND {{content subjects}} : ({})",
+        any(&mut scopes.iter().map(i64::to_string)),
+        any(&mut words.iter().cloned())
+    );
+    // Asked for by rank alone, so that the index need not look at the rows of all it finds.
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM memory_words w
+         JOIN memories m ON m.seq = w.rowid JOIN memory_scopes s ON s.id = m.scope
+         WHERE memory_words MATCH ?1 AND w.rank MATCH 'bm25(1.0, 2.0, 0.0)'
+           AND (m.expires_at IS NULL OR m.expires_at > ?2)
+         ORDER BY w.rank LIMIT ?3"
+    ))?;
+    let mut rows = query.query(params![matching, micros(now), limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(decode(db, row)?);
+    }
+    Ok(found)
+}
+
+pub(super) fn by_id(
+    db: &Connection,
+    scopes: &[MemoryScope],
+    ids: &[MemoryId],
+    now: Timestamp,
+) -> Result<Vec<MemoryRecord>, Fault> {
+    let mut found = Vec::new();
+    let mut query =
+        db.prepare_cached("SELECT seq FROM memories WHERE id = ? AND superseded_by IS NULL")?;
+    for id in ids {
+        let seq = query.query_row([id.0.to_be_bytes()], |row| row.get(0)).optional()?;
+        let memory = seq.map_or(Ok(None), |seq| read(db, seq))?;
+        found.extend(memory.filter(|it| scopes.contains(&it.scope) && !it.is_expired(now)));
+    }
+    Ok(found)
+}
+
+/// A page of memories, the newest first: each scope is read in its order, and no more of it than is wanted.
+pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRecord>, Fault> {
+    let alive_at = query.alive_at.map_or(i64::MIN, micros);
+    let mut found: Vec<(i64, i64, usize)> = Vec::new();
+    for scope in find_scopes(db, &query.scopes)? {
+        let mut select = db.prepare_cached(
+            "SELECT created_at, seq, length(CAST(content AS BLOB)) FROM memories
+             WHERE scope = ? AND superseded_by IS NULL AND (expires_at IS NULL OR expires_at > ?)
+             ORDER BY created_at DESC, seq DESC LIMIT ?",
+        )?;
+        let rows = select.query_map(params![scope, alive_at, query.limit], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? as usize))
+        })?;
+        for row in rows {
+            found.push(row?);
+        }
+    }
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    let mut bytes = 0;
+    let mut page = Vec::new();
+    for (_, seq, length) in found.into_iter().take(query.limit as usize) {
+        bytes += length;
+        if bytes > query.bytes_max && !page.is_empty() {
+            break;
+        }
+        page.extend(read(db, seq)?);
+    }
+    Ok(page)
+}
+
+/// Of all scopes, in the order in which they were added.
+pub(super) fn every(
+    db: &Connection,
+    after: MemoryKey,
+    limit: u32,
+) -> Result<Vec<(MemoryKey, MemoryRecord)>, Fault> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM memories m JOIN memory_scopes s ON s.id = m.scope
+         WHERE m.seq > ? AND m.superseded_by IS NULL ORDER BY m.seq LIMIT ?"
+    ))?;
+    let mut rows = query.query(params![after.0, limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push((MemoryKey(row.get("seq")?), decode(db, row)?));
+    }
+    Ok(found)
+}
+
+pub(super) fn unembedded(
+    db: &Connection,
+    model: &str,
+    after: MemoryKey,
+    limit: u32,
+) -> Result<Vec<Unembedded>, Fault> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM memories m JOIN memory_scopes s ON s.id = m.scope
+         LEFT JOIN memory_vectors v ON v.seq = m.seq AND v.model = ?1
+         WHERE m.seq > ?2 AND m.superseded_by IS NULL AND v.seq IS NULL ORDER BY m.seq LIMIT ?3"
+    ))?;
+    let mut rows = query.query(params![model, after.0, limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key = MemoryKey(row.get("seq")?);
+        let MemoryRecord { id, scope, content, subjects, .. } = decode_alone(row)?;
+        found.push(Unembedded { key, id, scope, content, subjects });
+    }
+    Ok(found)
+}
+
+pub(super) fn put_vectors(
+    db: &Connection,
+    model: &str,
+    vectors: &[(MemoryKey, Vec<u8>)],
+) -> Result<(), Fault> {
+    for (key, vector) in vectors {
+        db.prepare_cached(
+            "INSERT INTO memory_vectors (seq, model, vector)
+             SELECT seq, ?2, ?3 FROM memories WHERE seq = ?1 AND superseded_by IS NULL
+             ON CONFLICT (seq) DO UPDATE SET model = ?2, vector = ?3",
+        )?
+        .execute(params![key.0, model, vector])?;
+    }
+    Ok(())
+}
+
+pub(super) fn vectors(
+    db: &Connection,
+    model: &str,
+    after: MemoryKey,
+    limit: u32,
+) -> Result<Vec<StoredVector>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT v.seq, m.id, s.kind, s.name, v.vector FROM memory_vectors v
+         JOIN memories m ON m.seq = v.seq JOIN memory_scopes s ON s.id = m.scope
+         WHERE v.seq > ?1 AND v.model = ?2 ORDER BY v.seq LIMIT ?3",
+    )?;
+    let mut rows = query.query(params![after.0, model, limit])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(StoredVector {
+            key: MemoryKey(row.get(0)?),
+            id: id(row.get(1)?),
+            scope: scope(row.get(2)?, row.get(3)?)?,
+            vector: row.get(4)?,
+        });
+    }
+    Ok(found)
+}
+
+/// The memory of an id, superseded or not.
+fn find(db: &Connection, id: MemoryId) -> Result<Option<MemoryRecord>, Fault> {
+    let mut query = db.prepare_cached("SELECT seq FROM memories WHERE id = ?")?;
+    let seq = query.query_row([id.0.to_be_bytes()], |row| row.get(0)).optional()?;
+    seq.map_or(Ok(None), |seq| read(db, seq))
+}
+
+fn read(db: &Connection, seq: i64) -> Result<Option<MemoryRecord>, Fault> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM memories m JOIN memory_scopes s ON s.id = m.scope WHERE m.seq = ?"
+    ))?;
+    let mut rows = query.query([seq])?;
+    rows.next()?.map(|row| decode(db, row)).transpose()
+}
+
+fn decode(db: &Connection, row: &Row<'_>) -> Result<MemoryRecord, Fault> {
+    let seq: i64 = row.get("seq")?;
+    let mut query =
+        db.prepare_cached("SELECT id FROM memories WHERE superseded_by = ? ORDER BY seq")?;
+    let supersedes = query.query_map([seq], |row| Ok(id(row.get(0)?)))?;
+    Ok(MemoryRecord { supersedes: supersedes.collect::<Result<_, _>>()?, ..decode_alone(row)? })
+}
+
+/// Without what it superseded.
+fn decode_alone(row: &Row<'_>) -> Result<MemoryRecord, Fault> {
+    Ok(MemoryRecord {
+        id: id(row.get("id")?),
+        scope: scope(row.get("kind")?, row.get("name")?)?,
+        content: row.get("content")?,
+        source: row.get("source")?,
+        subjects: serde_json::from_str(&row.get::<_, String>("subjects")?)?,
+        created_at: timestamp(row.get("created_at")?)?,
+        expires_at: row.get::<_, Option<i64>>("expires_at")?.map(timestamp).transpose()?,
+        supersedes: Vec::new(),
+    })
+}
+
+fn id(bytes: [u8; 16]) -> MemoryId {
+    MemoryId(u128::from_be_bytes(bytes))
+}
+
+/// The number of a scope, which it gets with its first memory.
+fn make_scope(db: &Connection, scope: &MemoryScope) -> Result<i64, Fault> {
+    if let Some(number) = find_scope(db, scope)? {
+        return Ok(number);
+    }
+    let (kind, name) = parts(scope);
+    db.prepare_cached("INSERT INTO memory_scopes (kind, name) VALUES (?, ?)")?
+        .execute(params![kind, name])?;
+    Ok(db.last_insert_rowid())
+}
+
+fn find_scopes(db: &Connection, scopes: &[MemoryScope]) -> Result<Vec<i64>, Fault> {
+    let mut found = Vec::new();
+    for scope in scopes {
+        found.extend(find_scope(db, scope)?);
+    }
+    Ok(found)
+}
+
+fn find_scope(db: &Connection, scope: &MemoryScope) -> Result<Option<i64>, Fault> {
+    let (kind, name) = parts(scope);
+    let mut query =
+        db.prepare_cached("SELECT id FROM memory_scopes WHERE kind = ? AND name = ?")?;
+    Ok(query.query_row(params![kind, name], |row| row.get(0)).optional()?)
+}
+
+fn parts(scope: &MemoryScope) -> (i64, &str) {
+    match scope {
+        MemoryScope::Global => (0, ""),
+        MemoryScope::User(name) => (1, name),
+        MemoryScope::Chat(name) => (2, name),
+    }
+}
+
+fn scope(kind: i64, name: String) -> Result<MemoryScope, Fault> {
+    match kind {
+        0 => Ok(MemoryScope::Global),
+        1 => Ok(MemoryScope::User(name)),
+        2 => Ok(MemoryScope::Chat(name)),
+        _ => Err(Fault::unfit(format!("unknown kind of memory scope {kind}"))),
+    }
+}
+
+fn keys(subjects: &[String]) -> HashSet<String> {
+    subjects.iter().map(|subject| words::subject_key(subject)).collect()
+}
+
+/// FNV-1a. It only has to bring like texts together: they are compared then.
+fn digest(content: &str) -> i64 {
+    let hash = content.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.cast_signed()
+}
