@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build llama-cpp vendors test test-llama-cpp check docs third-party bench torture
+.PHONY: run build ash llama-cpp vendors test test-llama-cpp check docs third-party bench torture
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -10,6 +10,15 @@ run: build
 
 build:
 	cargo build --release --locked -p nexus3
+
+# The client for sandboxes, as target/small/ash: small, and static so that it runs in any container. With the musl target
+# where that is installed, else with the C library of this machine.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+MUSL = $(HOST:-gnu=-musl)
+ASH_TARGET = $(if $(wildcard $(shell rustc --print sysroot)/lib/rustlib/$(MUSL)),$(MUSL),$(HOST))
+ash:
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile small --locked -p ash --target $(ASH_TARGET)
+	install -D target/$(ASH_TARGET)/small/ash target/small/ash
 
 # What the feature `llama-cpp` cannot be compiled without, by Debian's names, as far as it is missing.
 LIBCLANG = $(or $(LIBCLANG_PATH),$(firstword $(wildcard /usr/lib/llvm-*/lib/libclang*.so* /usr/lib/*/libclang*.so* \

@@ -1,4 +1,4 @@
-//! `nexus-licences`: writes THIRD-PARTY.md, the licences of every crate that is compiled into the program, from what
+//! `nexus-licences`: writes THIRD-PARTY.md, the licences of every crate that is compiled into the programs, from what
 //! cargo says of them and the files that lie beside their code, and those of data that others gathered. With `--check` it
 //! fails when the file is out of date.
 
@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
-const PROGRAM: &str = "nexus3";
+const PROGRAMS: [&str; 2] = ["nexus3", "ash"];
 const FILE: &str = "THIRD-PARTY.md";
 
 /// What else is in the program and not ours: what it is, and where the text of its licence lies.
@@ -128,8 +128,9 @@ fn document(metadata: &Metadata) -> anyhow::Result<String> {
         texts.entry(tidy(&text)).or_default().push(title.to_owned());
     }
     let mut out = format!(
-        "# What is in the program\n\nThe crates and the data that are compiled into `{PROGRAM}` for Linux, and their licences. \
-         Written by `make third-party`; `make check` fails when it is out of date.\n\n"
+        "# What is in the programs\n\nThe crates and the data that are compiled into `{}` for Linux, and their licences. \
+         Written by `make third-party`; `make check` fails when it is out of date.\n\n",
+        PROGRAMS.join("` and `")
     );
     section(&mut out, &format!("Used under {CHOSEN}"), &chosen);
     out.push_str("The text is LICENSE-APACHE beside this file.\n\n");
@@ -161,12 +162,14 @@ fn offers_chosen(expression: &str) -> bool {
     !expression.contains(" AND ") && alternatives.into_iter().any(|word| word == CHOSEN)
 }
 
-/// Everything that the program reaches by dependencies that are linked into it, but ourselves, by name.
+/// Everything that the programs reach by dependencies that are linked into it, but ourselves, by name.
 fn compiled_in(metadata: &Metadata) -> anyhow::Result<Vec<&Package>> {
     let nodes: BTreeMap<_, _> =
         metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let program = metadata.packages.iter().find(|package| package.name == PROGRAM);
-    let mut ahead = vec![program.context("the program is not in this workspace")?.id.as_str()];
+    let programs =
+        metadata.packages.iter().filter(|package| PROGRAMS.contains(&package.name.as_str()));
+    let mut ahead: Vec<_> = programs.map(|package| package.id.as_str()).collect();
+    ensure!(ahead.len() == PROGRAMS.len(), "a program is not in this workspace");
     let mut reached = BTreeSet::new();
     while let Some(id) = ahead.pop() {
         if reached.insert(id) {
