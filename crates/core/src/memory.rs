@@ -95,6 +95,9 @@ pub trait Meaning: Send + Sync {
 
     /// Something was added that has no vector yet.
     fn added(&self);
+
+    /// A memory is not to be found any more.
+    fn removed(&self, id: MemoryId);
 }
 
 #[derive(Debug, Clone, Error)]
@@ -199,6 +202,7 @@ impl Memories {
         });
         let kept = kept.await?;
         if let Some(meaning) = self.meaning.get() {
+            kept.supersedes.iter().for_each(|id| meaning.removed(*id));
             meaning.added();
         }
         Ok(kept)
@@ -274,7 +278,10 @@ impl Memories {
             scopes.retain(|scope| *scope != MemoryScope::Global);
         }
         match self.store.delete_memory(scopes, prefix).await? {
-            Deletion::Deleted(_) => Ok(true),
+            Deletion::Deleted(id) => {
+                self.meaning.get().inspect(|meaning| meaning.removed(id));
+                Ok(true)
+            }
             Deletion::NotFound => Ok(false),
             Deletion::Ambiguous => Err(MemoryError::Ambiguous),
         }

@@ -10,6 +10,7 @@ mod greet;
 mod home;
 mod input;
 mod logging;
+mod meanings;
 mod memory;
 mod model;
 mod models;

@@ -14,7 +14,7 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::tool::Toolbox;
-use nexus_local::Local;
+use nexus_local::{Local, LocalEmbedder};
 use nexus_models::ollama;
 use nexus_models::tokenizer::Tokenizer;
 use nexus_server::auth::AgentTokens;
@@ -26,6 +26,7 @@ use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
 
 pub use crate::home::home;
+use crate::meanings::Meanings;
 
 pub fn cwd() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone")
@@ -106,7 +107,7 @@ pub async fn wire_on(
     let mut protected = protected(home);
     protected.extend(logs.agents_dir);
     let parts = Parts {
-        store,
+        store: store.clone(),
         models: catalog.clone(),
         prompts: Arc::new(PromptFiles::new(home, config.context.clone())),
         logs: logs.agents,
@@ -142,6 +143,9 @@ pub async fn wire_on(
     };
     let engine = Engine::new(parts, settings);
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
+    let meanings = Meanings::new(store, Arc::new(LocalEmbedder::new()));
+    engine.memories.find_by(meanings.clone());
+    tokio::spawn(Meanings::keep_up(Arc::downgrade(&meanings)));
     tokio::spawn(weights.clone().watch(Arc::downgrade(&engine)));
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls)

@@ -30,6 +30,7 @@ mod life;
 mod lineage;
 mod local_model;
 mod logs;
+mod meaning;
 mod memory;
 mod model_files;
 mod models;

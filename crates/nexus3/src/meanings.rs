@@ -1,0 +1,270 @@
+//! Memories by what they mean: a vector of each, made behind whoever adds it, and an index of them in memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nexus_core::embed::{EmbedError, Embedder};
+use nexus_core::memory::Meaning;
+use nexus_core::store::{MemoryId, MemoryKey, MemoryScope, Store, StoreError, Unembedded};
+use nexus_meaning::Index;
+use tokio::sync::Notify;
+
+/// Memories that are embedded and written down together.
+const EMBEDDED_AT_ONCE: u32 = 16;
+
+/// Vectors that are read together.
+const READ_AT_ONCE: u32 = 1_000;
+
+/// A memory has to do with a query from this nearness on: the built-in embedder puts texts that have nothing in common
+/// below it.
+const NEAR_MIN: f32 = 0.35;
+
+/// How long an embedder that failed is left alone.
+const REST: Duration = Duration::from_secs(10);
+
+pub struct Meanings {
+    store: Arc<dyn Store>,
+    embedder: Arc<dyn Embedder>,
+    known: Arc<RwLock<Known>>,
+    added: Arc<Notify>,
+}
+
+/// What is in the index.
+struct Known {
+    index: Index,
+    scopes: HashMap<MemoryScope, u32>,
+    ids: HashMap<u64, MemoryId>,
+    keys: HashMap<MemoryId, u64>,
+    /// Vectors up to this one were read from the store.
+    read: MemoryKey,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    #[error("it made {got} vectors of {wanted} texts")]
+    Count { got: usize, wanted: usize },
+    #[error("a vector has {got} numbers and not {wanted}")]
+    Dimensions { got: usize, wanted: usize },
+}
+
+impl Meanings {
+    pub fn new(store: Arc<dyn Store>, embedder: Arc<dyn Embedder>) -> Arc<Self> {
+        let known = Known {
+            index: Index::new(embedder.dimensions()),
+            scopes: HashMap::new(),
+            ids: HashMap::new(),
+            keys: HashMap::new(),
+            read: MemoryKey::default(),
+        };
+        Arc::new(Self {
+            store,
+            embedder,
+            known: Arc::new(RwLock::new(known)),
+            added: Arc::default(),
+        })
+    }
+
+    /// Embeds what has no vector yet, in the order in which it was added, for as long as anybody looks for meanings.
+    pub async fn keep_up(this: Weak<Self>) {
+        let Some(added) = this.upgrade().map(|this| this.added.clone()) else { return };
+        let mut after = MemoryKey::default();
+        while let Some(meanings) = this.upgrade() {
+            let embedded = meanings.embed_some(after).await;
+            drop(meanings);
+            match embedded {
+                Ok(Some(last)) => after = last,
+                Ok(None) => added.notified().await,
+                Err(error) => {
+                    tracing::warn!(%error, "memories are found by their words alone for now");
+                    tokio::time::sleep(REST).await;
+                }
+            }
+        }
+    }
+
+    /// Embeds the next few. `None` when there are none.
+    async fn embed_some(&self, after: MemoryKey) -> Result<Option<MemoryKey>, Failed> {
+        let model = self.embedder.model_id();
+        let some = self.store.unembedded(model, after, EMBEDDED_AT_ONCE).await?;
+        let Some(last) = some.last().map(|memory| memory.key) else { return Ok(None) };
+        let texts = some.iter().map(text).collect();
+        let vectors = match self.embedder.embed(texts).await {
+            // One of them is to blame, and costs only itself.
+            Err(EmbedError::Refused(_)) => self.one_by_one(&some).await?,
+            vectors => paired(some, vectors?)?,
+        };
+        for (_, vector) in &vectors {
+            self.check(vector)?;
+        }
+        let rows = vectors.iter().map(|(memory, vector)| (memory.key, bytes(vector))).collect();
+        self.store.put_vectors(model, rows).await?;
+        let mut known = self.write();
+        for (memory, vector) in &vectors {
+            known.put(memory.key, memory.id, &memory.scope, vector);
+        }
+        Ok(Some(last))
+    }
+
+    async fn one_by_one(
+        &self,
+        some: &[Unembedded],
+    ) -> Result<Vec<(Unembedded, Vec<f32>)>, EmbedError> {
+        let mut vectors = Vec::new();
+        for memory in some {
+            match self.embedder.embed(vec![text(memory)]).await {
+                Ok(made) => vectors.extend(made.into_iter().map(|it| (memory.clone(), it))),
+                Err(EmbedError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(vectors)
+    }
+
+    /// Reads the vectors that came into the store since, whoever made them.
+    async fn read_on(&self) -> Result<(), StoreError> {
+        loop {
+            let read = self.read().read;
+            let some = self.store.vectors(self.embedder.model_id(), read, READ_AT_ONCE).await?;
+            let Some(last) = some.last().map(|vector| vector.key) else { return Ok(()) };
+            let mut known = self.write();
+            known.read = known.read.max(last);
+            for stored in some {
+                known.put(stored.key, stored.id, &stored.scope, &numbers(&stored.vector));
+            }
+        }
+    }
+
+    async fn find(
+        &self,
+        scopes: &[MemoryScope],
+        query: &str,
+        limit: usize,
+    ) -> Result<Vec<(MemoryId, f32)>, Failed> {
+        self.read_on().await?;
+        if self.read().index.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(query) = self.embedder.embed(vec![query.to_owned()]).await?.pop() else {
+            return Ok(Vec::new());
+        };
+        self.check(&query)?;
+        // Among many this takes milliseconds of a core.
+        let (known, scopes) = (self.known.clone(), scopes.to_vec());
+        let search = move || {
+            known.read().unwrap_or_else(PoisonError::into_inner).nearest(&query, &scopes, limit)
+        };
+        Ok(tokio::task::spawn_blocking(search).await.unwrap_or_default())
+    }
+
+    /// Fails for a vector of another size than the model has.
+    fn check(&self, vector: &[f32]) -> Result<(), Failed> {
+        let (got, wanted) = (vector.len(), self.embedder.dimensions());
+        match got == wanted {
+            true => Ok(()),
+            false => Err(Failed::Dimensions { got, wanted }),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever keeps up sees that nobody looks any more.
+impl Drop for Meanings {
+    fn drop(&mut self) {
+        self.added.notify_one();
+    }
+}
+
+#[async_trait]
+impl Meaning for Meanings {
+    async fn nearest(
+        &self,
+        scopes: &[MemoryScope],
+        query: &str,
+        limit: usize,
+    ) -> Vec<(MemoryId, f32)> {
+        match self.find(scopes, query, limit).await {
+            Ok(found) => found,
+            // A blank to the embedder is a query of words alone.
+            Err(Failed::Embed(EmbedError::Refused(_))) => Vec::new(),
+            Err(error) => {
+                tracing::warn!(%error, "memories are found by their words alone for now");
+                Vec::new()
+            }
+        }
+    }
+
+    fn added(&self) {
+        self.added.notify_one();
+    }
+
+    fn removed(&self, id: MemoryId) {
+        self.write().remove(id);
+    }
+}
+
+impl Known {
+    fn nearest(&self, query: &[f32], scopes: &[MemoryScope], limit: usize) -> Vec<(MemoryId, f32)> {
+        let visible: Vec<u32> =
+            scopes.iter().filter_map(|scope| self.scopes.get(scope).copied()).collect();
+        let near = self.index.nearest(query, &visible, limit).unwrap_or_default();
+        let near = near.into_iter().take_while(|(_, nearness)| *nearness >= NEAR_MIN);
+        near.filter_map(|(key, nearness)| Some((*self.ids.get(&key)?, nearness))).collect()
+    }
+
+    fn put(&mut self, key: MemoryKey, id: MemoryId, scope: &MemoryScope, vector: &[f32]) {
+        let Ok(number) = u64::try_from(key.0) else { return };
+        let next = u32::try_from(self.scopes.len()).unwrap_or(u32::MAX);
+        let scope = *self.scopes.entry(scope.clone()).or_insert(next);
+        // What is no vector of this model is found by its words.
+        if self.index.insert(number, scope, vector).is_ok() {
+            self.ids.insert(number, id);
+            self.keys.insert(id, number);
+        }
+    }
+
+    fn remove(&mut self, id: MemoryId) {
+        if let Some(key) = self.keys.remove(&id) {
+            self.ids.remove(&key);
+            self.index.remove(key);
+        }
+    }
+}
+
+fn paired(
+    some: Vec<Unembedded>,
+    vectors: Vec<Vec<f32>>,
+) -> Result<Vec<(Unembedded, Vec<f32>)>, Failed> {
+    match (vectors.len(), some.len()) {
+        (got, wanted) if got != wanted => Err(Failed::Count { got, wanted }),
+        _ => Ok(some.into_iter().zip(vectors).collect()),
+    }
+}
+
+/// What of a memory is embedded.
+fn text(memory: &Unembedded) -> String {
+    match memory.subjects.is_empty() {
+        true => memory.content.clone(),
+        false => format!("{}: {}", memory.subjects.join(", "), memory.content),
+    }
+}
+
+fn bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}

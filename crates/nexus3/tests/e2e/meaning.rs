@@ -1,0 +1,68 @@
+//! Memories that are found by what they mean, with the embedder that is built in.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Setup, Wire, eventually};
+
+over_every_wire! { what_means_the_same_is_found_without_a_word_of_it }
+
+const MEMORIES: [&str; 4] = [
+    "The deployment failed because the disk was full.",
+    "My cat likes to sleep in the sun.",
+    "She was born in the summer of 1984.",
+    "He is allergic to peanuts.",
+];
+
+/// Has no word of the memory it means.
+const PARAPHRASE: (&str, &str) = ("release broken, out of storage space", MEMORIES[0]);
+
+async fn add(wire: &Wire, user: &str, content: &str) -> Value {
+    wire.ok("memory.add", json!({"content": content, "user_id": user})).await
+}
+
+async fn found(wire: &Wire, user: &str, query: &str) -> Vec<String> {
+    let found = wire.ok("memory.search", json!({"query": query, "user_id": user})).await;
+    let found = found.as_array().unwrap().iter();
+    found.map(|memory| memory["content"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn what_means_the_same_is_found_without_a_word_of_it(wire: &Wire) {
+    for content in MEMORIES {
+        add(wire, "ada", content).await;
+    }
+    let (query, meant) = PARAPHRASE;
+    eventually("the meaning to be known", async || {
+        found(wire, "ada", query).await.first().is_some_and(|first| first == meant)
+    })
+    .await;
+    // Nobody else's, and nothing that has nothing to do with it.
+    assert_eq!(found(wire, "bob", query).await, [""; 0]);
+    assert_eq!(found(wire, "ada", "the boiling point of tungsten").await, [""; 0]);
+    // What is gone is gone by its meaning too.
+    let id =
+        wire.ok("memory.search", json!({"query": query, "user_id": "ada"})).await[0]["id"].clone();
+    wire.ok("memory.delete", json!({"memory_id": id, "user_id": "ada"})).await;
+    assert!(!found(wire, "ada", query).await.contains(&meant.to_owned()));
+}
+
+#[tokio::test]
+async fn what_was_not_embedded_before_a_kill_is_embedded_after_it() {
+    let server = Setup::new().start().await;
+    for content in MEMORIES {
+        add(&server.wire(), "ada", content).await;
+    }
+    let server = server.restart().await;
+    let wire = server.wire();
+    let (query, meant) = PARAPHRASE;
+    eventually("the meaning to be known", async || {
+        found(&wire, "ada", query).await.first().is_some_and(|first| first == meant)
+    })
+    .await;
+    // What another process of the home remembers is found here.
+    let beside = Setup::new().no_socket().start_in(&server.world).await;
+    add(&beside.wire(), "eve", MEMORIES[0]).await;
+    eventually("the neighbour's to be known", async || {
+        found(&wire, "eve", query).await.first().is_some_and(|first| first == meant)
+    })
+    .await;
+}
