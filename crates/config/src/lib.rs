@@ -60,6 +60,7 @@ pub struct Config {
     pub compaction: Compaction,
     pub context: Context,
     pub images: Images,
+    pub memory: Memory,
     pub server: Server,
 }
 
@@ -117,6 +118,13 @@ impl ModelEntry {
             extra_body: Map::new(),
         }
     }
+}
+
+/// What agents are reminded of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Memories that are put before a turn; none when 0.
+    pub recall: u32,
 }
 
 /// What is taken of images, and from where.
@@ -268,6 +276,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,
         images: images(&section(file.images)),
+        memory: Memory { recall: section(file.memory).recall.map_or(0, |it| it.0) },
         server: server(section(file.server), user_home)?,
     })
 }

@@ -19,6 +19,7 @@ pub(super) struct File {
     pub compaction: Option<Object<Compaction>>,
     pub context: Option<Object<Context>>,
     pub images: Option<Object<Images>>,
+    pub memory: Option<Object<Memory>>,
     pub server: Option<Object<Server>>,
 }
 
@@ -145,6 +146,12 @@ pub(super) struct Images {
     /// More than 2,000 pixels are refused by a service as soon as a conversation holds many images.
     pub max_side: Option<Whole<64, 2000>>,
     pub allow_urls: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Memory {
+    pub recall: Option<Whole<0, 20>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

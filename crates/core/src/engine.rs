@@ -103,6 +103,8 @@ pub struct Settings {
     pub compaction: CompactionSettings,
     /// Whether addresses of images are handed to providers.
     pub allow_urls: bool,
+    /// Memories that are put before a turn; none when 0.
+    pub recall: u32,
     /// Turns that run at once.
     pub max_concurrent: usize,
     /// Turns that may wait beside those that run.
@@ -184,6 +186,7 @@ impl Engine {
             kin: kin.clone(),
             toolbox,
             approvals: approvals.clone(),
+            memories: memories.clone(),
             tool_timeout: settings.tool_timeout,
             commands_confined: settings.commands_confined,
             colleagues: OnceLock::new(),
@@ -200,6 +203,8 @@ impl Engine {
             gate: gate.clone(),
             briefing: briefing.clone(),
             compactor: compactor.clone(),
+            memories: memories.clone(),
+            recall: settings.recall,
             slots: Slots::new(settings.max_concurrent, settings.max_queued),
             limits: TurnLimits {
                 max_tool_iterations: settings.max_tool_iterations,

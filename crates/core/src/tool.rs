@@ -15,6 +15,7 @@ use crate::authority::Action;
 use crate::events::TurnOutcome;
 use crate::lifecycle::AgentSpec;
 use crate::lock;
+use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
 use crate::permission::{Level, Permissions, ToolClass};
@@ -88,6 +89,7 @@ pub struct Invocation {
     /// For tools that start turns of other agents.
     pub announce: Announce,
     pub colleagues: Arc<dyn Colleagues>,
+    pub memories: Arc<Memories>,
 }
 
 /// What an agent can do with others, in its own name: the same checks as for any other caller. Errors are for the model.

@@ -137,6 +137,7 @@ pub async fn wire_on(
             recent_preserve_ratio: config.compaction.recent_preserve_ratio,
         },
         allow_urls: config.images.allow_urls,
+        recall: config.memory.recall,
         max_concurrent: config.server.max_concurrent,
         max_queued: config.server.max_queued,
         tree: config.server.tree,
@@ -266,6 +267,9 @@ fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -
         limits: limits(config),
     };
     Toolbox::new(
-        files.chain(nexus_tools::command_tools(commands)).chain(nexus_tools::agent_tools()),
+        files
+            .chain(nexus_tools::command_tools(commands))
+            .chain(nexus_tools::agent_tools())
+            .chain(nexus_tools::memory_tools()),
     )
 }

@@ -10,6 +10,7 @@ mod environment;
 mod file_tool;
 mod files;
 mod git;
+mod memory;
 mod outline;
 mod patch;
 mod read;
@@ -30,6 +31,7 @@ use nexus_core::tool::Tool;
 pub use agents::agent_tools;
 pub use command::{CommandSettings, command_tools};
 use file_tool::file_tool;
+pub use memory::memory_tools;
 use sandbox::Launcher;
 
 /// Tools on files and directories. What may cost any time and memory they have done in a process of `launcher`. Images

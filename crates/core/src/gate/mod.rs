@@ -19,6 +19,7 @@ use crate::agent::{Agent, Snapshot};
 use crate::approval::{Announce, Approvals, Question, Recheck, Verdict};
 use crate::authority::Requester;
 use crate::kin::{Kin, Rights};
+use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
 use crate::name::AgentId;
 use crate::on_thread;
@@ -33,6 +34,7 @@ pub struct Gate {
     pub(crate) kin: Arc<Kin>,
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) approvals: Arc<Approvals>,
+    pub(crate) memories: Arc<Memories>,
     /// How long one tool call may take.
     pub(crate) tool_timeout: Duration,
     /// Whether the kernel can hold commands within an agent's permissions.
@@ -118,6 +120,7 @@ impl Gate {
                     cancel: own.clone(),
                     announce,
                     colleagues,
+                    memories: self.memories.clone(),
                 };
                 match self.run(&*tool, invocation, own).await {
                     Ok(ToolOutput { text: content, attachments }) => {

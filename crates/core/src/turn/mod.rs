@@ -24,6 +24,7 @@ use crate::compact::{CompactError, Compaction, Compactor};
 use crate::directory::Directory;
 use crate::events::{EventSink, TurnOutcome};
 use crate::gate::Gate;
+use crate::memory::Memories;
 use crate::message::{ATTACHED_BYTES_MAX, Content};
 use crate::name::{AgentId, TurnId};
 use crate::provider::{ModelError, Models, ProviderError};
@@ -43,6 +44,9 @@ pub struct Turns {
     pub(crate) gate: Arc<Gate>,
     pub(crate) briefing: Arc<Briefing>,
     pub(crate) compactor: Arc<Compactor>,
+    pub(crate) memories: Arc<Memories>,
+    /// Memories that are put before a turn.
+    pub(crate) recall: u32,
     pub(crate) slots: Slots,
     pub(crate) limits: TurnLimits,
 }

@@ -22,7 +22,9 @@ use crate::events::{TurnEvent, TurnOutcome};
 use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
 use crate::listing::Lesson;
-use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall};
+use crate::message::{
+    Content, Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall,
+};
 use crate::name::TurnId;
 use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
@@ -101,10 +103,14 @@ impl Turn {
             urgency: if said.is_watched() { Urgency::Watched } else { Urgency::Usual },
         };
         let mut epoch = self.turns.briefing.epoch(&now, &model).await?;
-        let mut asked = self.asked(&input, epoch.news);
+        let recalled = match input.resume {
+            true => None,
+            false => self.recall(&input.content).await,
+        };
+        let mut asked = self.asked(&input, epoch.news, recalled.clone());
         if self.make_room(&model, &epoch.brief, asked.as_ref()).await? {
             epoch = self.turns.briefing.epoch(&self.agent.snapshot(), &model).await?;
-            asked = self.asked(&input, epoch.news);
+            asked = self.asked(&input, epoch.news, recalled);
         }
         let (mut unwritten, context) = self.opening(asked)?;
         let now = self.agent.snapshot();
@@ -279,7 +285,12 @@ impl Turn {
     }
 
     /// What the user says, and what the model is told along with it. `None` when a turn goes on that was cut off.
-    fn asked(&self, input: &TurnInput, news: Option<String>) -> Option<SharedMessage> {
+    fn asked(
+        &self,
+        input: &TurnInput,
+        news: Option<String>,
+        recalled: Option<String>,
+    ) -> Option<SharedMessage> {
         if input.resume {
             return None;
         }
@@ -287,9 +298,25 @@ impl Turn {
         let (source, source_agent) = (source.clone(), source_agent.clone());
         let meta = Meta { source, source_agent, ..self.meta() };
         let time = Timestamp::now().strftime("Current time: %Y-%m-%d %H:%M UTC").to_string();
-        let context = [Some(time), news].into_iter().flatten().map(Part::Context);
+        let context = [Some(time), news, recalled].into_iter().flatten().map(Part::Context);
         let parts = context.chain(content.parts().iter().cloned()).collect();
         Some(Arc::new(Message::of_parts(Role::User, parts, meta)))
+    }
+
+    /// The memories that have most to do with what the user says, in words, where the configuration wants them. A turn goes
+    /// on without them.
+    async fn recall(&self, content: &Content) -> Option<String> {
+        if self.turns.recall == 0 {
+            return None;
+        }
+        let memories = &self.turns.memories;
+        match memories.recall(&self.agent.id(), &content.text(), self.turns.recall).await {
+            Ok(recalled) => recalled,
+            Err(error) => {
+                tracing::warn!(%error, "nothing was recalled for a turn");
+                None
+            }
+        }
     }
 
     /// What the turn writes down first, and what its first model call is shown.

@@ -184,6 +184,7 @@ fn settings() -> Settings {
             recent_preserve_ratio: 0.25,
         },
         allow_urls: false,
+        recall: 0,
         max_concurrent: 4,
         max_queued: 4,
         tree: Bounds::default(),

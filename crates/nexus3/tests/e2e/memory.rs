@@ -1,6 +1,9 @@
 //! What is remembered about people and chats, and who sees it.
 
+mod faults;
+mod host;
 mod identity;
+mod property;
 
 use serde_json::{Value, json};
 

@@ -140,6 +140,7 @@ impl World {
             cancel: Default::default(),
             announce: Arc::new(|_| {}),
             colleagues: Arc::new(Silent),
+            memories: self.engine.memories.clone(),
         })
         .await
     }
@@ -186,6 +187,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
             recent_preserve_ratio: 0.25,
         },
         allow_urls: false,
+        recall: 0,
         max_concurrent: 4,
         max_queued: 4,
         tree: Default::default(),

@@ -135,6 +135,7 @@ impl World {
             cancel,
             announce: Arc::new(|_| {}),
             colleagues: Arc::new(Nobody),
+            memories: self.engine.memories.clone(),
         })
         .await
         .map(|output| output.text)
@@ -202,6 +203,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
             recent_preserve_ratio: 0.25,
         },
         allow_urls: false,
+        recall: 0,
         max_concurrent: 1,
         max_queued: 1,
         tree: Default::default(),

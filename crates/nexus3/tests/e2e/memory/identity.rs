@@ -16,7 +16,7 @@ fn with_secret() -> Setup {
     Setup::new().env("ASH_CONTEXT_TOKEN_SECRET", SECRET)
 }
 
-fn token(user: &str, chat: Option<&str>, seconds: i64) -> String {
+pub fn token(user: &str, chat: Option<&str>, seconds: i64) -> String {
     let identity = Identity { user: Some(user.into()), chat: chat.map(Into::into) };
     let now = jiff::Timestamp::now();
     ContextTokens::new(SECRET).unwrap().mint(&identity, now, seconds)
@@ -98,7 +98,7 @@ async fn the_first_token_of_a_connection_binds_it() {
 }
 
 /// A setup with sockets for u in c, and for v.
-fn with_doors(dir: &tempfile::TempDir) -> (Setup, [PathBuf; 2]) {
+pub fn with_doors(dir: &tempfile::TempDir) -> (Setup, [PathBuf; 2]) {
     let paths = ["u", "v"].map(|name| dir.path().join(name).join("rpc.sock"));
     let setup = with_secret()
         .arg("--socket")
