@@ -5,13 +5,15 @@
 //! [`attempts`] how often, [`errors`] names what fails, [`stream`] drives the reading, [`silence`] says when nothing more
 //! is waited for, [`lines`] and `nexus_sse` find the events, [`heard`] puts the answer together, [`calls`] gathers tool
 //! calls, [`bounds`] says when it is enough, [`redact`] keeps keys to themselves.
-//! [`ollama`] finds out whether one runs here, and [`measure`] shows a benchmark pieces of all this.
+//! [`embeddings`] asks one for vectors, [`ollama`] finds out whether one runs here, and [`measure`] shows a benchmark pieces
+//! of all this.
 
 pub mod ask;
 mod attempts;
 mod bounds;
 mod calls;
 pub mod catalogue;
+mod embeddings;
 mod errors;
 mod heard;
 mod http;
@@ -40,6 +42,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use bounds::{Bounds, json_values};
+pub use embeddings::RemoteEmbedder;
 pub use wire::{CacheTtl, Wire};
 
 /// Makes a provider. Nothing is sent and no TLS is set up before the first call.

@@ -3,7 +3,7 @@
 
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use nexus_core::provider::ProviderError;
 use reqwest::Url;

@@ -10,7 +10,7 @@ use super::*;
 use crate::http::ASKED_BYTES_MAX;
 
 /// A server that answers each request line with what `answer` says to it, and what it was sent.
-struct Counterpart {
+pub(crate) struct Counterpart {
     base_url: String,
     heard: Arc<Mutex<Vec<String>>>,
     serving: tokio::task::JoinHandle<()>,
@@ -23,7 +23,7 @@ impl Drop for Counterpart {
 }
 
 impl Counterpart {
-    async fn start(answer: impl Fn(&str) -> (u16, String) + Send + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&str) -> (u16, String) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -43,7 +43,7 @@ impl Counterpart {
         Self { base_url, heard, serving }
     }
 
-    fn settings(&self, kind: Kind) -> ProviderSettings {
+    pub(crate) fn settings(&self, kind: Kind) -> ProviderSettings {
         ProviderSettings {
             base_url: self.base_url.clone(),
             api_key: Some("the-key".into()),
@@ -56,8 +56,13 @@ impl Counterpart {
         models(&self.settings(kind)).await
     }
 
+    /// The requests that came.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+
     /// The request lines that came, without the version.
-    fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let heard = self.heard.lock().unwrap();
         let line = |request: &String| request.lines().next().unwrap().replace(" HTTP/1.1", "");
         heard.iter().map(line).collect()
