@@ -14,11 +14,13 @@ mod inprocess;
 #[cfg(feature = "llama-cpp")]
 mod llama;
 mod local;
+mod meaning;
 mod memory;
 mod model;
 mod models;
 mod prompt;
 mod requests;
+mod retrieval;
 mod search;
 mod server;
 mod sessions;
@@ -42,9 +44,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions crowd models model (all when none is named)";
+        sessions crowd models model meaning (all when none is named)";
 
-const GROUPS: [&str; 15] = [
+const GROUPS: [&str; 16] = [
     "http",
     "inprocess",
     "create",
@@ -60,6 +62,7 @@ const GROUPS: [&str; 15] = [
     "crowd",
     "models",
     "model",
+    "meaning",
 ];
 
 /// How long to measure.
@@ -137,7 +140,8 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "sessions" => sessions::run(bench, table).await?,
             "crowd" => crowd::run(bench, table).await?,
             "models" => models::run(bench, table).await?,
-            _ => local::run(bench, table).await?,
+            "model" => local::run(bench, table).await?,
+            _ => meaning::run(bench, table).await?,
         }
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -8,5 +8,5 @@ mod fuse;
 mod index;
 
 pub use code::VectorError;
-pub use fuse::fuse;
+pub use fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 pub use index::Index;
