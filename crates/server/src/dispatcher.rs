@@ -22,6 +22,7 @@ use crate::begin::{Begun, begin, worker_died};
 use crate::behalf::Behalf;
 use crate::calls::EndedCall;
 use crate::cx::Cx;
+use crate::host::Host;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
@@ -159,7 +160,7 @@ impl Table {
     }
 }
 
-fn encode(id: Option<&Id>, result: &impl serde::Serialize) -> Result<Vec<u8>, RpcError> {
+pub(crate) fn encode(id: Option<&Id>, result: &impl serde::Serialize) -> Result<Vec<u8>, RpcError> {
     let mut out = Vec::with_capacity(256);
     if let Some(id) = id {
         envelope::write_result(&mut out, id, result).map_err(|error| {
@@ -206,25 +207,7 @@ impl Dispatcher {
             Incoming::Single(request) => {
                 let id = request.id.clone();
                 let (body, class) = self.handle_one(&caller, Ok(request)).await;
-                let bytes = body.as_ref().map_or(0, Vec::len);
-                let refused = |error: RpcError| {
-                    let body = Some(error_body(id.as_ref(), &error));
-                    Reply { body, class: class_of(&error), load: None }
-                };
-                if bytes > caller.answer_bytes_max {
-                    let limit = caller.answer_bytes_max;
-                    let error = format!("The answer is larger than {limit} bytes");
-                    return refused(RpcError::internal(error));
-                }
-                // What is not counted does not touch what all connections share.
-                if bytes <= SMALL_BYTES_MAX {
-                    return Reply { body, class, load: None };
-                }
-                let mut load = self.freight.load(&caller.requester);
-                match load.reach(bytes) {
-                    Ok(()) => Reply { body, class, load: Some(load) },
-                    Err(full) => refused(full.into()),
-                }
+                settle(&self.freight, &caller, id.as_ref(), body, class)
             }
             // On the heap: a single call would carry the room for it.
             Incoming::Batch(batch) => Box::pin(self.handle_batch(&caller, batch)).await,
@@ -258,18 +241,8 @@ impl Dispatcher {
             let body = self.handle_one(caller, element).await.0?;
             Some(room.take(body).unwrap_or_else(|error| error_body(id.as_ref(), &error)))
         });
-        let bodies: Vec<_> = join_all(answers).await.into_iter().flatten().collect();
-        if bodies.is_empty() {
-            return Reply::default();
-        }
-        let mut all =
-            Vec::with_capacity(bodies.iter().map(|body| body.len() + 1).sum::<usize>() + 1);
-        for body in bodies {
-            all.push(if all.is_empty() { b'[' } else { b',' });
-            all.extend_from_slice(&body);
-        }
-        all.push(b']');
-        Reply { body: Some(all), class: Class::Answered, load: Some(room.into_load()) }
+        let bodies = join_all(answers).await;
+        room.reply(bodies.into_iter().flatten().collect())
     }
 
     fn reads(&self, method: &str) -> bool {
@@ -389,9 +362,23 @@ impl Dispatcher {
     }
 }
 
+impl Host for Dispatcher {
+    async fn handle(self: &Arc<Self>, caller: Caller, message: &[u8]) -> Reply {
+        Self::handle(self, caller, message).await
+    }
+
+    fn for_connection(self: &Arc<Self>) -> Arc<Self> {
+        Self::for_connection(self)
+    }
+
+    fn freight(&self) -> &Arc<Freight> {
+        &self.freight
+    }
+}
+
 /// The bytes that the answers of one batch may still have. Taken as they come, so that what is too much is not kept
 /// until the last of them is there.
-struct Room {
+pub(crate) struct Room {
     bytes_max: usize,
     state: Mutex<RoomState>,
 }
@@ -404,7 +391,7 @@ struct RoomState {
 }
 
 impl Room {
-    fn new(bytes_max: usize, load: Load) -> Self {
+    pub fn new(bytes_max: usize, load: Load) -> Self {
         // The brackets are two bytes, and all answers but one need a comma.
         Self { bytes_max, state: Mutex::new(RoomState { taken: 1, spent: false, load }) }
     }
@@ -424,7 +411,7 @@ impl Room {
     }
 
     /// Takes the room of an answer and gives it back, if it fits.
-    fn take(&self, body: Vec<u8>) -> Result<Vec<u8>, RpcError> {
+    pub fn take(&self, body: Vec<u8>) -> Result<Vec<u8>, RpcError> {
         let mut state = self.lock();
         let taken = state.taken.saturating_add(body.len() + 1);
         if taken > self.bytes_max {
@@ -443,8 +430,20 @@ impl Room {
         format!("The answers of the batch are together larger than {} bytes", self.bytes_max)
     }
 
-    fn into_load(self) -> Load {
-        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).load
+    /// The answers that were taken, as one.
+    pub fn reply(self, bodies: Vec<Vec<u8>>) -> Reply {
+        if bodies.is_empty() {
+            return Reply::default();
+        }
+        let mut all =
+            Vec::with_capacity(bodies.iter().map(|body| body.len() + 1).sum::<usize>() + 1);
+        for body in bodies {
+            all.push(if all.is_empty() { b'[' } else { b',' });
+            all.extend_from_slice(&body);
+        }
+        all.push(b']');
+        let load = self.state.into_inner().unwrap_or_else(PoisonError::into_inner).load;
+        Reply { body: Some(all), class: Class::Answered, load: Some(load) }
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -452,7 +451,35 @@ impl Room {
     }
 }
 
-fn error_body(id: Option<&Id>, error: &RpcError) -> Vec<u8> {
+/// The reply to a single call, where the connection and the server have room for it.
+pub(crate) fn settle(
+    freight: &Arc<Freight>,
+    caller: &Caller,
+    id: Option<&Id>,
+    body: Option<Vec<u8>>,
+    class: Class,
+) -> Reply {
+    let bytes = body.as_ref().map_or(0, Vec::len);
+    let refused = |error: RpcError| {
+        let body = Some(error_body(id, &error));
+        Reply { body, class: class_of(&error), load: None }
+    };
+    if bytes > caller.answer_bytes_max {
+        let limit = caller.answer_bytes_max;
+        return refused(RpcError::internal(format!("The answer is larger than {limit} bytes")));
+    }
+    // What is not counted does not touch what all connections share.
+    if bytes <= SMALL_BYTES_MAX {
+        return Reply { body, class, load: None };
+    }
+    let mut load = freight.load(&caller.requester);
+    match load.reach(bytes) {
+        Ok(()) => Reply { body, class, load: Some(load) },
+        Err(full) => refused(full.into()),
+    }
+}
+
+pub(crate) fn error_body(id: Option<&Id>, error: &RpcError) -> Vec<u8> {
     let mut out = Vec::new();
     envelope::write_error(&mut out, id, error);
     out

@@ -12,14 +12,17 @@ pub mod dispatcher;
 mod errors;
 mod freight;
 mod handlers;
+mod host;
 pub mod openrpc;
 pub mod outbox;
+mod rpc_server;
 mod stream;
 pub mod transport;
 
 pub use direct::DirectAgentApi;
 pub use dispatcher::{Caller, Dispatcher, Reply, Target};
 pub use handlers::model_entry;
+pub use rpc_server::RpcServer;
 
 use std::sync::{Arc, Mutex};
 

@@ -19,8 +19,9 @@ use super::stall::Stall;
 use super::{Worker, begin, error_message, finished, too_large};
 use crate::begin::Begun;
 use crate::behalf::{Behalf, Door};
-use crate::dispatcher::{Caller, Dispatcher, Reply, Target};
+use crate::dispatcher::{Caller, Reply, Target};
 use crate::freight::Load;
+use crate::host::Host;
 use crate::outbox::Peer;
 
 /// Where messages begin and end in a stream of bytes.
@@ -80,8 +81,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const READ_BYTES_MIN: usize = 1024;
 const READ_BYTES: usize = 8 * 1024;
 
-pub struct Connection<F, R, W> {
-    dispatcher: Arc<Dispatcher>,
+pub struct Connection<D, F, R, W> {
+    host: Arc<D>,
     framing: F,
     input: R,
     /// What was read and not yet cut into messages.
@@ -120,19 +121,15 @@ enum Event {
     Silence,
 }
 
-impl<F, R, W> Connection<F, R, W>
+impl<D, F, R, W> Connection<D, F, R, W>
 where
+    D: Host,
     F: Framing,
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    pub fn new(
-        dispatcher: Arc<Dispatcher>,
-        framing: F,
-        (input, output): (R, W),
-        terms: Terms,
-    ) -> Self {
-        let peer = Arc::new(Peer::new(dispatcher.freight().load(&terms.requester)));
+    pub fn new(host: Arc<D>, framing: F, (input, output): (R, W), terms: Terms) -> Self {
+        let peer = Arc::new(Peer::new(host.freight().load(&terms.requester)));
         let caller = Caller {
             requester: terms.requester,
             target: Target::Server,
@@ -141,7 +138,7 @@ where
             answer_bytes_max: terms.answer_bytes_max,
         };
         Self {
-            dispatcher,
+            host,
             framing,
             input,
             buffer: BytesMut::with_capacity(READ_BYTES),
@@ -216,7 +213,7 @@ where
                     if let Some(place) = &self.place {
                         place.introduce(&self.caller.requester);
                     }
-                    match begin(&self.dispatcher, self.caller.clone(), message) {
+                    match begin(&self.host, self.caller.clone(), message) {
                         Begun::Done(reply) => self.answer(reply),
                         Begun::Running(worker) => self.calls.push(worker),
                     }

@@ -22,13 +22,14 @@ use tokio::task::{JoinError, JoinHandle};
 
 use self::places::Places;
 use crate::begin::{self, Begun};
-use crate::dispatcher::{Caller, Dispatcher, Reply};
+use crate::dispatcher::{Caller, Reply};
+use crate::host::Host;
 use crate::freight::Load;
 
 /// Begins to carry out a message.
-fn begin(dispatcher: &Arc<Dispatcher>, caller: Caller, message: Bytes) -> Begun<Reply> {
-    let dispatcher = dispatcher.clone();
-    begin::begin(async move { dispatcher.handle(caller, &message).await })
+fn begin(host: &Arc<impl Host>, caller: Caller, message: Bytes) -> Begun<Reply> {
+    let host = host.clone();
+    begin::begin(async move { host.handle(caller, &message).await })
 }
 
 /// The reply to a message, whose call goes on if this is dropped.

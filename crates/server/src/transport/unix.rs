@@ -24,7 +24,7 @@ use super::places::Places;
 use super::stall::Stall;
 use super::{error_message, not_accepted, too_many_connections};
 use crate::behalf::Door;
-use crate::dispatcher::Dispatcher;
+use crate::host::Host;
 
 /// Largest frame, both ways.
 pub const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
@@ -85,7 +85,7 @@ impl UnixServer {
     /// With a `door`, all who connect speak for its identity and reach its methods.
     pub async fn run(
         self,
-        dispatcher: Arc<Dispatcher>,
+        host: Arc<impl Host>,
         door: Option<Arc<Door>>,
         limits: Limits,
         stop: CancellationToken,
@@ -120,8 +120,8 @@ impl UnixServer {
                 stall: Stall::new(),
                 place: Some(place),
             };
-            let (dispatcher, stop) = (dispatcher.for_connection(), stop.clone());
-            let connection = Connection::new(dispatcher, Frames, stream.into_split(), terms);
+            let (host, stop) = (host.for_connection(), stop.clone());
+            let connection = Connection::new(host, Frames, stream.into_split(), terms);
             connections.spawn(async move {
                 // Whatever ended it, this connection is all that is lost.
                 let _ = connection.run(&stop).await;
