@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use nexus_core::embed::Embedder;
+use nexus_core::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 use nexus_local::LocalEmbedder;
-use nexus_meaning::{FUSED_DEPTH, Index, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
+use nexus_meaning::Index;
 use rusqlite::Connection;
 
 use crate::Bench;
@@ -103,7 +104,7 @@ async fn quality(embedder: &LocalEmbedder, table: &mut Table) -> anyhow::Result<
     let mut recalled: HashMap<&str, Recalled> = HashMap::new();
     for (question, vector) in set.questions.iter().zip(vectors) {
         let by_words = words.find(&question.text)?;
-        let by_meaning = index.nearest(&vector, &[0], FUSED_DEPTH)?;
+        let by_meaning = index.nearest(&vector, &[0], FUSED_DEPTH as usize)?;
         let lists = [(WORDS_WEIGHT, &*by_words), (MEANING_WEIGHT, &*by_meaning)];
         let fused = fuse(&lists, RECALLED);
         let has = |list: &[(u64, f32)]| {
@@ -174,7 +175,7 @@ impl Words {
         let sql = "SELECT rowid, -rank FROM memory WHERE memory MATCH ?1
                    ORDER BY rank, rowid LIMIT ?2";
         let mut statement = self.0.prepare_cached(sql)?;
-        let rows = statement.query_map((words.join(" OR "), FUSED_DEPTH as i64), |row| {
+        let rows = statement.query_map((words.join(" OR "), FUSED_DEPTH), |row| {
             Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, f64>(1)? as f32))
         })?;
         Ok(rows.collect::<Result<_, _>>()?)

@@ -68,6 +68,7 @@ impl Workshop {
             cancel: CancellationToken::new(),
             announce: Arc::new(|_| {}),
             colleagues: self.wired.engine.colleagues.clone(),
+            memories: self.wired.engine.memories.clone(),
         };
         let output = tool.run(call).await.map_err(|failure| anyhow!("{name}: {failure}"))?;
         Ok(output.text)

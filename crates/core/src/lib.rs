@@ -16,6 +16,7 @@ mod directory;
 pub mod embed;
 pub mod engine;
 pub mod events;
+pub mod fuse;
 pub mod gate;
 mod kin;
 pub mod lifecycle;

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::account::Bounds;
 use crate::authority::Requester;
 use crate::directory::Directory;
+use crate::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 use crate::kin::Kin;
 use crate::name::AgentId;
 use crate::store::{
@@ -37,9 +38,6 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Expired memories that one write removes: others wait for it.
 const REMOVED_AT_ONCE: u32 = 500;
-
-/// Memories that are weighed at least, however few are wanted: the order of the index is not the last word.
-const WEIGHED_MIN: u32 = 50;
 
 /// Of what the user said and of each memory, in what is recalled for a turn: every call pays for it.
 const RECALL_SIGNS_MAX: usize = 2_000;
@@ -224,7 +222,7 @@ impl Memories {
         check_identity(who)?;
         check_text("query", query, CONTENT_BYTES_MAX)?;
         let (scopes, words, now) = (who.scopes(), words::of_query(query), now());
-        let weighed = limit.max(WEIGHED_MIN);
+        let weighed = limit.max(FUSED_DEPTH);
         let by_words = async {
             match words.is_empty() {
                 true => Ok(Vec::new()),
@@ -247,7 +245,7 @@ impl Memories {
             true => Vec::new(),
             false => self.store.memories_by_id(scopes, ids, now).await?,
         };
-        let mut found = fuse(by_words, &near, others);
+        let mut found = joined(by_words, &near, others);
         found.truncate(limit as usize);
         Ok(found)
     }
@@ -378,29 +376,19 @@ fn weigh(words: &[String], memories: Vec<MemoryRecord>) -> Vec<Found> {
     found
 }
 
-/// The usual constant of reciprocal rank fusion: what is first in one list does not outweigh what is second in both.
-const FUSION: f32 = 60.0;
-
-/// One list of two, by the rank of a memory in each.
-fn fuse(by_words: Vec<Found>, near: &[(MemoryId, f32)], others: Vec<MemoryRecord>) -> Vec<Found> {
-    if near.is_empty() {
-        return by_words;
-    }
-    let ranks: HashMap<MemoryId, (usize, f32)> =
-        near.iter().enumerate().map(|(rank, (id, nearness))| (*id, (rank, *nearness))).collect();
-    let worth = |rank: usize| 1.0 / (FUSION + 1.0 + rank as f32);
-    let from_words = by_words.into_iter().enumerate().map(|(rank, found)| (worth(rank), found));
-    let from_meaning = others.into_iter().map(|memory| (0.0, Found { memory, similarity: 0.0 }));
-    let mut fused: Vec<(f32, Found)> = from_words
-        .chain(from_meaning)
-        .map(|(score, mut found)| match ranks.get(&found.memory.id) {
-            Some((rank, nearness)) => {
-                found.similarity = found.similarity.max(nearness.clamp(0.0, 1.0));
-                (score + worth(*rank), found)
-            }
-            None => (score, found),
-        })
-        .collect();
-    fused.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    fused.into_iter().map(|(_, found)| found).collect()
+/// One list of two. What is similar by one measure is as similar as that.
+fn joined(by_words: Vec<Found>, near: &[(MemoryId, f32)], others: Vec<MemoryRecord>) -> Vec<Found> {
+    let words: Vec<_> = by_words.iter().map(|found| (found.memory.id, found.similarity)).collect();
+    let order = fuse(&[(WORDS_WEIGHT, &words), (MEANING_WEIGHT, near)], usize::MAX);
+    let nearness: HashMap<MemoryId, f32> = near.iter().copied().collect();
+    let others = others.into_iter().map(|memory| Found { memory, similarity: 0.0 });
+    let mut found: HashMap<MemoryId, Found> =
+        by_words.into_iter().chain(others).map(|found| (found.memory.id, found)).collect();
+    let fused = order.into_iter().filter_map(|(id, _)| {
+        let mut found = found.remove(&id)?;
+        let near = nearness.get(&id).map_or(0.0, |near| near.clamp(0.0, 1.0));
+        found.similarity = found.similarity.max(near);
+        Some(found)
+    });
+    fused.collect()
 }

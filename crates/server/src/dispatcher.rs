@@ -22,9 +22,9 @@ use crate::begin::{Begun, begin, worker_died};
 use crate::behalf::Behalf;
 use crate::calls::EndedCall;
 use crate::cx::Cx;
-use crate::host::Host;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
+use crate::host::Host;
 use crate::outbox::Peer;
 
 /// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.

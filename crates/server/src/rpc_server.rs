@@ -16,8 +16,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::begin::worker_died;
 use crate::dispatcher::{Caller, Class, Reply, Room, encode, error_body, settle};
-use crate::host::Host;
 use crate::freight::Freight;
+use crate::host::Host;
 use crate::transport::unix::{BindError, Limits, UnixServer};
 
 /// As of the server of agents.

@@ -23,8 +23,8 @@ use tokio::task::{JoinError, JoinHandle};
 use self::places::Places;
 use crate::begin::{self, Begun};
 use crate::dispatcher::{Caller, Reply};
-use crate::host::Host;
 use crate::freight::Load;
+use crate::host::Host;
 
 /// Begins to carry out a message.
 fn begin(host: &Arc<impl Host>, caller: Caller, message: Bytes) -> Begun<Reply> {

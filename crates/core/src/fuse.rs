@@ -9,7 +9,7 @@ pub const WORDS_WEIGHT: f32 = 1.0;
 pub const MEANING_WEIGHT: f32 = 2.0;
 
 /// So many of each list are worth fusing: an answer that leads neither list is rarely further down in both.
-pub const FUSED_DEPTH: usize = 100;
+pub const FUSED_DEPTH: u32 = 100;
 
 /// Joins lists, each with its weight and its scores, best first, into one of at most `count`, best first.
 ///
