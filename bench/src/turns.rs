@@ -139,9 +139,11 @@ async fn aging(bench: &Bench, server: &Server) -> anyhow::Result<Row> {
         .reach("≤ 2", ratio <= 2.0))
 }
 
+/// What is said in each turn.
+pub const ASKED: &str = "Please have a look at this and tell me what you think of it.";
+
 pub fn send_request(server: &Server, agent: &str) -> Bytes {
-    let content = "Please have a look at this and tell me what you think of it.";
-    server.request(&format!("/agent/{agent}"), "send", &json!({"content": content}))
+    server.request(&format!("/agent/{agent}"), "send", &json!({"content": ASKED}))
 }
 
 /// The bytes with which the server calls a model in an agent's first turn.

@@ -16,13 +16,16 @@ use serde_json::{Value, json};
 
 use super::{config, words};
 use crate::Bench;
+use crate::client::{Http, post};
 use crate::model::Model;
 use crate::server::Server;
 use crate::stats::{Latencies, ms};
 use crate::table::{Row, Table};
-use crate::turns::{send_request, time};
+use crate::turns::{ASKED, model_address, send_request, time};
 
 const MESSAGES: usize = 2_000;
+
+const ANSWER: &str = "Certainly: here is a short answer.";
 
 pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     table.add(writing(bench)?);
@@ -90,7 +93,7 @@ fn made() -> Meta {
 
 /// Turns of a long conversation against turns of a short one, and what of the difference is the longer request alone.
 async fn aging(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
-    let model = Model::instant(Reply::text("Certainly: here is a short answer.")).await?;
+    let model = Model::instant(Reply::text(ANSWER)).await?;
     let server = Server::start(&config(&model.url())).await?;
     let conversations = bench.count(3);
     server.create_agents("c", conversations).await?;
@@ -108,6 +111,7 @@ async fn aging(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
         }
     }
     let (young, old) = (ms(Latencies::new(young).p50()), ms(Latencies::new(old).p50()));
+    let (short, long) = (alone(&model, 10).await?, alone(&model, 1000).await?);
     table.add(
         Row::new("turn 1000 against turn 10")
             .measured(format!("{old:.2} ms"))
@@ -115,5 +119,32 @@ async fn aging(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
             .ratio(old / young)
             .reach("≤ 1.2", old / young <= 1.2),
     );
+    let (ours_young, ours_old) = (young - short, old - long);
+    table.add(
+        Row::new("  without the model call itself")
+            .measured(format!("{ours_old:.2} ms ({long:.2} ms the call)"))
+            .baseline(format!("{ours_young:.2} ms ({short:.2} ms)"))
+            .ratio(ours_old / ours_young),
+    );
     Ok(())
+}
+
+/// Milliseconds of a request as that turn has it, sent by somebody who has its bytes already.
+async fn alone(model: &Model, turn: usize) -> anyhow::Result<f64> {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let asked = [text("Current time: 2026-01-01 00:00 UTC"), text(ASKED)];
+    let exchange = [
+        json!({"role": "user", "content": asked}),
+        json!({"role": "assistant", "content": [text(ANSWER)]}),
+    ];
+    let messages: Vec<_> = exchange.iter().cycle().take(2 * turn - 1).collect();
+    let system = words(0, 6_000);
+    let body = json!({"model": "m", "max_tokens": 9, "stream": true, "system": system, "messages": messages});
+    let request = post("/v1/messages", "", &body.to_string());
+    let mut direct = Http::connect(model_address(model)?).await?;
+    let mut times = Vec::new();
+    for _ in 0..40 {
+        times.push(time(async { direct.call(&request).await.map(drop) }).await?);
+    }
+    Ok(ms(Latencies::new(times).p50()))
 }
