@@ -31,7 +31,9 @@ pub struct MemoryArgs {
 enum MemoryCommand {
     /// Find memories, the best first
     Search {
+        /// What to look for
         query: String,
+        /// How many at most
         #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=200))]
         limit: u32,
         #[command(flatten)]
@@ -42,6 +44,7 @@ enum MemoryCommand {
     },
     /// List memories, the newest first
     List {
+        /// How many at most
         #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
         /// Also what expired within the last day
@@ -55,6 +58,7 @@ enum MemoryCommand {
     },
     /// Remember something
     Add {
+        /// What to remember
         content: String,
         /// Who told it
         #[arg(short, long, default_value = "cli")]
@@ -109,8 +113,10 @@ enum MemoryCommand {
 /// For whom it is asked; without a user and a chat, what is everybody's.
 #[derive(Args)]
 struct Who {
+    /// The user; without one, what is everybody's
     #[arg(long, value_name = "U", env = "ASH_USER_ID")]
     user: Option<String>,
+    /// The chat
     #[arg(long, value_name = "C", env = "ASH_CHAT_ID")]
     chat: Option<String>,
 }

@@ -15,6 +15,9 @@ use super::typed::{TypedTool, tool};
 /// Memories that a search returns.
 const FOUND_MAX: u32 = 10;
 
+/// Signs of each that the model is shown: a fact is shorter, and ten of them stay within what a tool may return.
+const SHOWN_SIGNS_MAX: usize = 1_000;
+
 /// Who told a memory that an agent keeps.
 const SOURCE: &str = "agent";
 
@@ -50,7 +53,8 @@ impl TypedTool for Search {
         }
         let lines = found.iter().map(|found| {
             let id = found.memory.id.to_string();
-            format!("{} [{:.2}] {}", &id[..8], found.similarity, found.memory.content)
+            let content: String = found.memory.content.chars().take(SHOWN_SIGNS_MAX).collect();
+            format!("{} [{:.2}] {content}", &id[..8], found.similarity)
         });
         Ok(lines.collect::<Vec<_>>().join("\n"))
     }
