@@ -259,7 +259,7 @@ fn what_may_have_run_is_not_sent_again() {
 fn a_silent_server_is_waited_for_only_so_long() {
     let place = Place::new();
     let server = place.serve(vec![Act::Hold]);
-    let environment = place.environment(&[("ASH_RPC_TIMEOUT", "0.05")]);
+    let environment = place.environment(&[("ASH_RPC_TIMEOUT", "0.5")]);
     let client = Client::new(&environment).pausing(&|_| panic!("tried again"));
     let error = client.call("memory.list", Map::new(), 3, DELAY).unwrap_err();
     assert!(matches!(error, CallError::Timeout { .. }), "{error}");
