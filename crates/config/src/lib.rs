@@ -120,11 +120,30 @@ impl ModelEntry {
     }
 }
 
-/// What agents are reminded of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+fn memory(written: schema::Memory) -> Memory {
+    let embeddings = written.embeddings.map(|Object(it)| Embeddings {
+        provider: it.provider.0,
+        model: it.model.0,
+        dimensions: it.dimensions.0,
+    });
+    Memory { recall: written.recall.map_or(0, |it| it.0), embeddings }
+}
+
+/// What agents are reminded of, and how memories are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Memories that are put before a turn; none when 0.
     pub recall: u32,
+    /// Who says what memories mean, instead of the embedder that is built in.
+    pub embeddings: Option<Embeddings>,
+}
+
+/// A model of a configured provider that makes vectors of so many numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Embeddings {
+    pub provider: String,
+    pub model: String,
+    pub dimensions: u32,
 }
 
 /// What is taken of images, and from where.
@@ -276,7 +295,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,
         images: images(&section(file.images)),
-        memory: Memory { recall: section(file.memory).recall.map_or(0, |it| it.0) },
+        memory: memory(section(file.memory)),
         server: server(section(file.server), user_home)?,
     })
 }

@@ -152,6 +152,15 @@ pub(super) struct Images {
 #[serde(deny_unknown_fields)]
 pub(super) struct Memory {
     pub recall: Option<Whole<0, 20>>,
+    pub embeddings: Option<Object<Embeddings>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Embeddings {
+    pub provider: Text,
+    pub model: Text,
+    pub dimensions: Whole<1, 65_536>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -209,6 +209,10 @@ fn an_error_names_the_file_and_the_key() {
         json!({"context": {"instruction_files": ["a.md", null]}}),
         "context.instruction_files[1]: invalid type: null, expected a string",
     );
+    check_error(
+        json!({"memory": {"embeddings": {"provider": "p", "model": "m"}}}),
+        "memory.embeddings: missing field `dimensions`",
+    );
     check_error(json!([]), ": the file must hold an object");
 
     let tree = Tree::new().write("a/b", r#"{"contxt": 1}"#);

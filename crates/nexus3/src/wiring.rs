@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nexus_config::prompts::PromptFiles;
-use nexus_config::{BuiltIn, Config, Fallbacks, ModelCatalog, said};
+use nexus_config::{BuiltIn, Config, Embeddings, Fallbacks, ModelCatalog, said};
 use nexus_core::compact::CompactionSettings;
+use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::tool::Toolbox;
 use nexus_local::{Local, LocalEmbedder};
-use nexus_models::ollama;
 use nexus_models::tokenizer::Tokenizer;
+use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::context_token::ContextTokens;
@@ -104,6 +105,7 @@ pub async fn wire_on(
     if let Some(name) = &config.default_model {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
+    let embedder = embedder(&catalog, config)?;
     let mut protected = protected(home);
     protected.extend(logs.agents_dir);
     let parts = Parts {
@@ -144,7 +146,7 @@ pub async fn wire_on(
     };
     let engine = Engine::new(parts, settings);
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
-    let meanings = Meanings::new(store, Arc::new(LocalEmbedder::new()));
+    let meanings = Meanings::new(store, embedder);
     engine.memories.find_by(meanings.clone());
     tokio::spawn(Meanings::keep_up(Arc::downgrade(&meanings)));
     tokio::spawn(weights.clone().watch(Arc::downgrade(&engine)));
@@ -153,6 +155,19 @@ pub async fn wire_on(
         .with_context_tokens(context_tokens());
     let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
+}
+
+/// Who says what memories mean.
+fn embedder(catalog: &ModelCatalog, config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+    let Some(Embeddings { provider, model, dimensions }) = &config.memory.embeddings else {
+        return Ok(Arc::new(LocalEmbedder::new()));
+    };
+    let entry = catalog.providers().find(|entry| entry.name == *provider);
+    let settings = entry.and_then(|entry| catalog.settings(entry));
+    let settings = settings.with_context(|| {
+        format!("memory.embeddings.provider: there is no service {provider} among the providers")
+    })?;
+    Ok(Arc::new(RemoteEmbedder::new(&settings, model, *dimensions as usize)?))
 }
 
 /// Holds the key of tokens that say for whom a sandbox speaks.
