@@ -8,7 +8,7 @@ use std::hash::Hash;
 pub const WORDS_WEIGHT: f32 = 1.0;
 pub const MEANING_WEIGHT: f32 = 2.0;
 
-/// So many of each list are worth fusing: an answer that leads neither list is rarely further down in both.
+/// So many of each list are fused.
 pub const FUSED_DEPTH: u32 = 100;
 
 /// Joins lists, each with its weight and its scores, best first, into one of at most `count`, best first.

@@ -15,13 +15,12 @@ use crate::code::{Code, Distances, Products, VectorError, words};
 /// Rows that are allocated together: memory grows by so much at most, and what is scanned stays in the nearest cache.
 const BLOCK_ROWS: usize = 1024;
 
-/// Rows that are compared by their bytes: this part of all, among which nearly all of the nearest are even of vectors
-/// without any order,
+/// Rows that are compared by their bytes: this part of all,
 const CANDIDATES_PART: usize = 8;
 /// at least so many, because comparing them all is cheap,
 const CANDIDATES_MIN: usize = 4_096;
-/// and at most so many: fetching them from memory takes longer than comparing the signs of a million. Embeddings of
-/// texts stand out among their signs far more than vectors without order do.
+/// and at most so many, because fetching them from memory is what a search among a million waits for. One row in 64, as
+/// there, had 93 of the 100 nearest among 2,370 embeddings of texts; it has fewer of vectors without order.
 const CANDIDATES_MAX: usize = 16_384;
 
 /// Rows that are fetched from memory together.
@@ -248,7 +247,7 @@ impl Block {
     }
 
     /// Reads a byte of each line of memory in these rows, so that they are all under way at once. Compared one after the
-    /// other, each would be waited for: that takes five times as long.
+    /// other, each would be waited for.
     fn touch(&self, rows: &[usize], dims: usize) {
         let lines = |row: &usize| self.bytes[row * dims..][..dims].iter().step_by(LINE_BYTES);
         std::hint::black_box(rows.iter().flat_map(lines).fold(0, |all, byte| all ^ byte));

@@ -19,7 +19,7 @@ const READ_AT_ONCE: u32 = 1_000;
 
 /// A memory has to do with a query from this nearness on: the built-in embedder puts texts that have nothing in common
 /// below it.
-const NEAR_MIN: f32 = 0.35;
+const NEAR_MIN: f32 = 0.3;
 
 /// How long an embedder that failed is left alone.
 const REST: Duration = Duration::from_secs(10);
