@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors test test-llama-cpp check docs third-party bench torture
+.PHONY: run build ash llama-cpp vendors test test-llama-cpp check docs third-party bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -98,3 +98,23 @@ KILLS ?= 1000
 torture:
 	cargo build --release --locked -p nexus3 -p nexus-torture
 	./target/release/nexus-torture --program ./target/release/nexus3 --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+# Lets libFuzzer look for bytes that break a reader, SECONDS long each: all of them, or the one that TARGET names
+# (fuzzing/src/lib.rs has the list). What it found stays in target/fuzz/found. A short form is part of `make test`.
+SECONDS ?= 600
+TARGET ?= envelope sse lines frames provider patch session gguf config attached
+HOST = $(shell rustc --print host-tuple)
+FUZZ = target/fuzz
+FUZZ_FLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares
+fuzz:
+	RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --locked --profile fuzz --target $(HOST) --target-dir $(FUZZ) \
+		-p nexus-fuzzing --features libfuzzer --bin nexus-fuzz
+	@for target in $(TARGET); do \
+		mkdir -p $(FUZZ)/found/$$target $(FUZZ)/corpus/$$target; \
+		echo "$$target, $(SECONDS) s"; \
+		NEXUS3_FUZZ_TARGET=$$target NEXUS3_FUZZ_SEEDS=$(FUZZ)/corpus/$$target \
+			./$(FUZZ)/$(HOST)/fuzz/nexus-fuzz -max_total_time=$(SECONDS) -timeout=60 -rss_limit_mb=4096 \
+			-artifact_prefix=$(FUZZ)/found/$$target/ $(FUZZ)/corpus/$$target || exit 1; \
+	done

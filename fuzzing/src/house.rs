@@ -57,7 +57,7 @@ pub static HOUSE: LazyLock<House> = LazyLock::new(|| {
         let wired = must(wiring::wire(&home, &work, &config, Logs::none(), launcher).await);
         let server = must(UnixServer::bind(&socket));
         let limits = Limits { connections_max: 64, idle_timeout: HUNG };
-        tokio::spawn(server.run(wired.dispatcher.clone(), limits, CancellationToken::new()));
+        tokio::spawn(server.run(wired.dispatcher.clone(), None, limits, CancellationToken::new()));
         (model, wired)
     });
     House { runtime, model, wired, socket, work, script: Mutex::default(), _dir: dir }

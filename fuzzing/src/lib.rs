@@ -4,6 +4,7 @@
 //! `tests/short.rs` runs the seeds and some hundred damaged copies of each in `make test`; `make fuzz` lets libFuzzer
 //! look for hours.
 
+mod attached;
 mod files;
 mod house;
 mod mutate;
@@ -24,7 +25,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "envelope", seeds: text::MESSAGES, run: text::envelope },
     Target { name: "sse", seeds: provider::STREAMS, run: text::sse },
     Target { name: "lines", seeds: text::MESSAGES, run: wire::lines },
@@ -34,6 +35,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "session", seeds: files::SESSIONS, run: files::session },
     Target { name: "gguf", seeds: files::WEIGHTS, run: files::gguf },
     Target { name: "config", seeds: files::CONFIGS, run: files::config },
+    Target { name: "attached", seeds: attached::SEEDS, run: attached::run },
 ];
 
 /// Runs a target by its name.

@@ -21,7 +21,7 @@ macro_rules! short {
     };
 }
 
-short! { envelope sse lines frames provider patch session gguf config }
+short! { envelope sse lines frames provider patch session gguf config attached }
 
 fn check(name: &str) {
     let target = TARGETS.into_iter().find(|target| target.name == name);
