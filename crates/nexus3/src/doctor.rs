@@ -47,6 +47,12 @@ fn describe(checkup: &Checkup) -> String {
     if checkup.unreadable > 0 {
         text += &format!("up to {} sessions cannot be read\n", checkup.unreadable);
     }
+    if checkup.memories + checkup.memories_unreadable > 0 {
+        text += &format!("{} memories can be read\n", checkup.memories);
+    }
+    if checkup.memories_unreadable > 0 {
+        text += &format!("up to {} memories cannot be read\n", checkup.memories_unreadable);
+    }
     let cut: Vec<_> = checkup.sessions.iter().filter(|it| it.readable < it.messages).collect();
     for session in cut.iter().take(NAMED_MAX) {
         let nexus_store::Readable { name, messages, readable } = session;

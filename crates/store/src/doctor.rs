@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
-use nexus_core::store::SessionRecord;
+use nexus_core::store::{MemoryRecord, SessionRecord};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ use super::log::{self, Tail};
 use super::open::{self, OpenError};
 use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
-use super::{schema, session};
+use super::{memory, schema, session};
 
 /// Complaints of SQLite's own check that are shown; a database with more is no better known by them.
 const PROBLEMS_MAX: u32 = 20;
@@ -37,6 +37,10 @@ pub struct Checkup {
     pub sessions: Vec<Readable>,
     /// How many more there may have been: places for sessions that cannot be looked at, or whose settings are spoilt.
     pub unreadable: u64,
+    /// Memories that can be read, without those that others took the place of.
+    pub memories: u64,
+    /// How many more there may have been.
+    pub memories_unreadable: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -68,7 +72,7 @@ pub enum DoctorError {
 impl Checkup {
     pub fn is_whole(&self) -> bool {
         let complete = self.sessions.iter().all(|session| session.messages == session.readable);
-        self.problems.is_empty() && self.unreadable == 0 && complete
+        self.problems.is_empty() && self.unreadable + self.memories_unreadable == 0 && complete
     }
 }
 
@@ -85,8 +89,15 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
         return Err(DoctorError::Older { path, found: version });
     }
     let mut target = salvage.map(Target::make).transpose()?;
-    let mut checkup =
-        Checkup { problems: problems(&db), version, sessions: Vec::new(), unreadable: 0, path };
+    let mut checkup = Checkup {
+        problems: problems(&db),
+        version,
+        sessions: Vec::new(),
+        unreadable: 0,
+        memories: 0,
+        memories_unreadable: 0,
+        path,
+    };
     for id in 1..=last_id(&db) {
         match read(&db, id) {
             Ok(None) => {}
@@ -101,6 +112,18 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
                 });
             }
             Err(_) => checkup.unreadable += 1,
+        }
+    }
+    for seq in 1..=last_memory(&db) {
+        match memory::in_place(&db, seq) {
+            Ok(None) => {}
+            Ok(Some(memory)) => {
+                if let Some(target) = &mut target {
+                    target.put_memory(&memory)?;
+                }
+                checkup.memories += 1;
+            }
+            Err(_) => checkup.memories_unreadable += 1,
         }
     }
     if let Some(target) = target {
@@ -121,10 +144,22 @@ fn problems(db: &Connection) -> Vec<String> {
 
 /// The last id that was given to an agent, or could have been.
 fn last_id(db: &Connection) -> i64 {
-    let ask = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
-    let given = ask("SELECT seq FROM sqlite_sequence WHERE name = 'agents'");
     // Ids of logs are ids of agents, so any table may know.
-    let seen = ["max(id) FROM agents", "max(agent_id) FROM heads", "max(log_id) FROM runs"];
+    last(
+        db,
+        "agents",
+        &["max(id) FROM agents", "max(agent_id) FROM heads", "max(log_id) FROM runs"],
+    )
+}
+
+fn last_memory(db: &Connection) -> i64 {
+    last(db, "memories", &["max(seq) FROM memories", "max(seq) FROM memory_vectors"])
+}
+
+/// The last number that was given to a row of a table, by what counts them or by those that have one.
+fn last(db: &Connection, table: &str, seen: &[&str]) -> i64 {
+    let ask = |sql: &str| db.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
+    let given = ask(&format!("SELECT seq FROM sqlite_sequence WHERE name = '{table}'"));
     let seen = seen.iter().filter_map(|what| ask(&format!("SELECT {what}"))).max();
     given.max(seen).unwrap_or(0)
 }
@@ -212,6 +247,11 @@ impl Target {
 
     fn put(&mut self, found: &Found) -> Result<(), DoctorError> {
         insert(&self.db, &mut self.me, found).map_err(|fault| self.failed(format!("{fault:?}")))
+    }
+
+    fn put_memory(&mut self, found: &MemoryRecord) -> Result<(), DoctorError> {
+        let added = memory::add(&self.db, found);
+        added.map(drop).map_err(|fault| self.failed(format!("{fault:?}")))
     }
 
     fn finish(mut self) -> Result<(), DoctorError> {

@@ -366,6 +366,16 @@ fn find(db: &Connection, id: MemoryId) -> Result<Option<MemoryRecord>, Fault> {
     seq.map_or(Ok(None), |seq| read(db, seq))
 }
 
+/// The memory with this number, if no other took its place.
+pub(super) fn in_place(db: &Connection, seq: i64) -> Result<Option<MemoryRecord>, Fault> {
+    let mut query =
+        db.prepare_cached("SELECT superseded_by IS NULL FROM memories WHERE seq = ?")?;
+    match query.query_row([seq], |row| row.get(0)).optional()? {
+        Some(true) => read(db, seq),
+        Some(false) | None => Ok(None),
+    }
+}
+
 fn read(db: &Connection, seq: i64) -> Result<Option<MemoryRecord>, Fault> {
     let mut query = db.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM memories m JOIN memory_scopes s ON s.id = m.scope WHERE m.seq = ?"

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use nexus_core::store::{AgentRecord, AgentStore, SessionStore};
+use nexus_core::store::{
+    AgentRecord, AgentStore, MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope,
+    SessionStore,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -141,4 +144,42 @@ fn what_is_no_store_of_ours_is_named() {
     };
     assert!(matches!(set(1000), Err(DoctorError::Open(OpenError::Newer { .. }))));
     assert!(matches!(set(1), Err(DoctorError::Older { found: 1, .. })));
+}
+
+#[tokio::test]
+async fn memories_are_saved_too() {
+    let home = filled().await;
+    let store = open(&home);
+    let scopes = vec![MemoryScope::Global, MemoryScope::User("u".into())];
+    for (number, content) in
+        ["The tea is green", "The tea is black", "Water is wet"].iter().enumerate()
+    {
+        let memory = MemoryRecord {
+            id: MemoryId(number as u128 + 1),
+            scope: scopes[number % 2].clone(),
+            content: (*content).into(),
+            source: "rpc".into(),
+            subjects: Vec::new(),
+            created_at: jiff::Timestamp::now(),
+            expires_at: None,
+            supersedes: Vec::new(),
+        };
+        store.add_memory(memory).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(checkup.is_whole(), "{checkup:?}");
+    assert_eq!((checkup.memories, checkup.memories_unreadable), (3, 0));
+    let (_home, saved) = opened(&file);
+    let query = MemoryQuery { scopes, alive_at: None, limit: 10, bytes_max: 1 << 20 };
+    let found = saved.memories(query).await.unwrap();
+    let texts: Vec<_> = found.iter().map(|memory| &*memory.content).collect();
+    assert_eq!(texts, ["Water is wet", "The tea is black", "The tea is green"]);
+    // One whose row is spoilt costs itself.
+    let db = Connection::open(home.path().join("nexus3.db")).unwrap();
+    db.execute_batch("UPDATE memories SET subjects = 'spoilt' WHERE seq = 2").unwrap();
+    let checkup = examine(home.path(), None).unwrap();
+    assert!(!checkup.is_whole());
+    assert_eq!((checkup.memories, checkup.memories_unreadable), (2, 1));
 }
