@@ -203,7 +203,8 @@ async fn who_drops_it_ends_it() {
     let path = server.socket_path().to_owned();
     let mut idle = UnixStream::connect(&path).await.unwrap();
     drop(server);
-    assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    // Closed, or reset where it had not been accepted yet.
+    assert!(matches!(idle.read(&mut [0]).await, Ok(0) | Err(_)));
     while path.exists() {
         tokio::task::yield_now().await;
     }
