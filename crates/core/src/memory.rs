@@ -158,8 +158,8 @@ impl Memories {
         let root = line.last().map(|root| &root.id);
         let lasting = |id: &&AgentId| !id.is_temp();
         Ok(Identity {
-            user: Some(agent).filter(lasting).map(|agent| format!("agent:{agent}")),
-            chat: root.filter(lasting).map(|root| format!("tree:{root}")),
+            user: Some(agent).filter(lasting).map(MemoryScope::agent_as_user),
+            chat: root.filter(lasting).map(MemoryScope::tree_as_chat),
         })
     }
 

@@ -12,6 +12,7 @@ use rusqlite::{Connection, named_params, params};
 use super::approval;
 use super::fault::Fault;
 use super::log;
+use super::memory;
 use super::owner::{Owner, Whose};
 use super::record::{agent_id, decode_bill};
 use super::spending;
@@ -51,6 +52,7 @@ pub(super) fn destroy(db: &Connection, me: &Owner, ids: &[AgentId]) -> Result<Ve
          WHERE saved = 1 AND parent IN (SELECT value FROM json_each(?))",
     )?
     .execute([&names])?;
+    memory::forget(db, gone.iter().map(|member| &member.name))?;
     let agents = list(gone.iter().map(|member| member.agent))?;
     db.prepare_cached("DELETE FROM agents WHERE id IN (SELECT value FROM json_each(?))")?
         .execute([agents])?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use nexus_core::AgentId;
 use nexus_core::store::{
     Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, StoredVector,
     Unembedded,
@@ -179,6 +180,59 @@ pub(super) fn delete(
     let Some((seq, id)) = found else { return Ok(Deletion::NotFound) };
     remove(db, seq)?;
     Ok(Deletion::Deleted(id))
+}
+
+/// Removes what agents that are gone had, and their trees.
+pub(super) fn forget<'a>(
+    db: &Connection,
+    agents: impl Iterator<Item = &'a AgentId>,
+) -> Result<(), Fault> {
+    // Families are large, and most remember nothing.
+    let mut any =
+        db.prepare_cached("SELECT EXISTS (SELECT 1 FROM memory_scopes WHERE kind > 0)")?;
+    if !any.query_row([], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
+    for agent in agents {
+        for scope in find_scopes(db, &MemoryScope::of_agent(agent))? {
+            for seq in of_scope(db, scope)? {
+                remove(db, seq)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives what an agent has, and its tree, to the name that it has from now on. What somebody kept for that name before
+/// there was such an agent stays with it.
+pub(super) fn rename(db: &Connection, from: &AgentId, to: &AgentId) -> Result<(), Fault> {
+    for (old, new) in MemoryScope::of_agent(from).iter().zip(&MemoryScope::of_agent(to)) {
+        let Some(scope) = find_scopes(db, std::slice::from_ref(old))?.pop() else { continue };
+        let mut waited = Vec::new();
+        for there in find_scopes(db, std::slice::from_ref(new))? {
+            for seq in of_scope(db, there)? {
+                waited.extend(read(db, seq)?);
+                remove(db, seq)?;
+            }
+            db.prepare_cached("DELETE FROM memory_scopes WHERE id = ?")?.execute([there])?;
+        }
+        let (_, name) = parts(new);
+        db.prepare_cached("UPDATE memory_scopes SET name = ? WHERE id = ?")?
+            .execute(params![name, scope])?;
+        for memory in waited {
+            add(db, &memory)?;
+        }
+    }
+    Ok(())
+}
+
+/// What lies in a scope, without what others took the place of.
+fn of_scope(db: &Connection, scope: i64) -> Result<Vec<i64>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT seq FROM memories WHERE scope = ? AND superseded_by IS NULL ORDER BY seq",
+    )?;
+    let found = query.query_map([scope], |row| row.get(0))?;
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 pub(super) fn remove_expired(db: &Connection, before: Timestamp, limit: u32) -> Result<u64, Fault> {

@@ -13,6 +13,7 @@ use super::approval;
 use super::family;
 use super::fault::Fault;
 use super::log::{self, History, Tail};
+use super::memory;
 use super::owner::Owner;
 use super::record::{AgentRow, MessageRow, agent_id, encode_settings, micros, timestamp};
 
@@ -290,6 +291,7 @@ pub(super) fn rename(
             .execute([to.as_str(), from.as_str()])?;
     }
     approval::rename(db, me, from, to)?;
+    memory::rename(db, from, to)?;
     Ok(Some(born))
 }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::StoreError;
+use crate::name::AgentId;
 
 /// Memories lie in scopes. What a method here is told of a scope is all it looks at: nothing of another is read,
 /// counted or changed by it.
@@ -76,6 +77,23 @@ pub enum MemoryScope {
     Global,
     User(String),
     Chat(String),
+}
+
+impl MemoryScope {
+    /// As which user an agent keeps what is its own.
+    pub fn agent_as_user(agent: &AgentId) -> String {
+        format!("agent:{agent}")
+    }
+
+    /// As which chat the tree beneath an agent shares.
+    pub fn tree_as_chat(root: &AgentId) -> String {
+        format!("tree:{root}")
+    }
+
+    /// What comes and goes with an agent and follows its name: stores remove it and rename it as they do the agent.
+    pub fn of_agent(agent: &AgentId) -> [Self; 2] {
+        [Self::User(Self::agent_as_user(agent)), Self::Chat(Self::tree_as_chat(agent))]
+    }
 }
 
 /// A memory, as it lies in the store.

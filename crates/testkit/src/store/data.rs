@@ -336,6 +336,7 @@ impl Data {
                 row.made_by = row.record.parent.take().or(row.made_by.take());
             } else if let Some(row) = self.rows.remove(&key) {
                 self.keys.remove(&row.record.id);
+                self.memories.forget(std::slice::from_ref(&row.record.id));
             }
         }
         let ended: HashSet<&AgentId> = gone.iter().collect();
@@ -525,6 +526,7 @@ impl Data {
             row.made_by = Some(to.clone());
         }
         self.rename_approvals(me, from, to);
+        self.memories.rename(from, to);
         Ok(Some(born))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
+use nexus_core::AgentId;
 use nexus_core::store::{
     Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, StoredVector,
     Unembedded,
@@ -113,6 +114,21 @@ impl Memories {
                 Deletion::Deleted(id)
             }
             _ => Deletion::Ambiguous,
+        }
+    }
+
+    /// What agents had that are gone, and their trees.
+    pub(super) fn forget(&mut self, agents: &[AgentId]) {
+        let scopes: HashSet<_> = agents.iter().flat_map(MemoryScope::of_agent).collect();
+        self.rows.retain(|_, row| !scopes.contains(&row.record.scope));
+    }
+
+    /// What an agent has, and its tree, from now on under its new name.
+    pub(super) fn rename(&mut self, from: &AgentId, to: &AgentId) {
+        for (old, new) in MemoryScope::of_agent(from).iter().zip(&MemoryScope::of_agent(to)) {
+            for row in self.rows.values_mut().filter(|row| row.record.scope == *old) {
+                row.record.scope = new.clone();
+            }
         }
     }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoriesStore as _, MemoryId, MemoryKey, MemoryQuery, MemoryRecord,
-    MemoryScope, Store,
+    AgentStore as _, Deletion, IdPrefix, MemoriesStore as _, MemoryId, MemoryKey, MemoryQuery,
+    MemoryRecord, MemoryScope, SessionStore as _, Store,
 };
 use nexus_core::words;
 
 use super::{Place, made};
+use crate::store::sample::{self, agent, child};
 use MemoryScope::{Chat, Global, User};
 
 pub async fn a_memory_is_seen_in_its_scope_alone(place: impl Place) {
@@ -290,6 +291,41 @@ pub async fn what_one_process_adds_the_other_finds(place: impl Place) {
 }
 
 /// Numbers that begin with different digits.
+pub async fn what_is_an_agents_goes_with_it_and_follows_its_name(place: impl Place) {
+    let store = place.open().await;
+    let of = |name: &str| MemoryScope::of_agent(&sample::id(name));
+    for name in ["a", "b", "kept"] {
+        let lease = made(store.create(agent(name)).await);
+        if name == "kept" {
+            made(store.keep(lease).await);
+        }
+    }
+    made(store.create(child("c", "b")).await);
+    for (n, scope) in (0..).zip(["a", "b", "c", "kept"].into_iter().flat_map(of)) {
+        made(store.add_memory(memory(n, &scope, "tea")).await);
+    }
+    let bystander = memory(90, &user("b"), "tea");
+    made(store.add_memory(bystander).await);
+    // Renamed, it has what it had, and what somebody kept for the name.
+    made(store.add_memory(memory(91, &of("d")[0], "milk")).await);
+    made(store.rename(&sample::id("a"), &sample::id("d")).await);
+    let ids = async |scopes: &[MemoryScope]| BTreeSet::from_iter(listed(&store, scopes).await);
+    assert_eq!(ids(&of("d")).await, [id(0), id(1), id(91)].into());
+    assert_eq!(found(&store, &of("d"), "milk tea").await, [id(0), id(1), id(91)].into());
+    assert!(ids(&of("a")).await.is_empty());
+    // One that is made anew under an old name has nothing of who had it before.
+    made(store.destroy(vec![sample::id("b"), sample::id("kept")]).await);
+    made(store.create(agent("b")).await);
+    made(store.create(agent("a")).await);
+    for name in ["a", "b", "c"] {
+        assert!(ids(&of(name)).await.is_empty(), "{name}");
+        assert!(found(&store, &of(name), "tea").await.is_empty(), "{name}");
+    }
+    // What was saved by name stays, and what is nobody's agent's.
+    assert_eq!(ids(&of("kept")).await.len(), 2);
+    assert_eq!(ids(&[user("b")]).await, [id(90)].into());
+}
+
 fn id(n: u128) -> MemoryId {
     MemoryId((n + 1) << 96 | n)
 }

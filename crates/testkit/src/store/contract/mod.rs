@@ -92,6 +92,7 @@ macro_rules! store_contract {
         }
         $crate::store_contract! { $place; memories:
             a_memory_is_seen_in_its_scope_alone
+            what_is_an_agents_goes_with_it_and_follows_its_name
             the_same_again_is_a_renewal
             what_has_expired_is_not_there
             what_expired_is_removed_in_portions
