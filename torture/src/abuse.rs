@@ -34,6 +34,12 @@ const STRANGERS: usize = 1_200;
 /// How long a run is for each round.
 const ROUND: Duration = Duration::from_millis(1_500);
 
+/// Turns the honest client has in every run.
+const TURNS_MIN: u64 = 3;
+
+/// Whom nobody serves for so long beyond a run's length is not slow but starved.
+const STARVED: Duration = Duration::from_secs(180);
+
 /// The hostile agent, whose token all hostile callers have.
 const VILLAIN: &str = "villain";
 const HONEST: &str = "honest";
@@ -71,13 +77,14 @@ pub async fn run(place: &Place, seed: u64, rounds: u64, thorough: bool) -> anyho
         hostile.push(tokio::spawn(villain(address, token, rng, stop)));
     }
     hostile.push(tokio::spawn(strangers(server.address.clone(), stop.clone())));
-    let served = honest(&mut caller, ROUND * u32::try_from(rounds)?).await;
+    let length = ROUND * u32::try_from(rounds)?;
+    let served = tokio::time::timeout(length + STARVED, honest(&mut caller, length)).await;
     stop.store(true, Ordering::Relaxed);
     let mut attempts = 0;
     for one in hostile {
         attempts += one.await?;
     }
-    let served = served?;
+    let served = served.context("the honest client starves")??;
     judge(&server, &served, thorough)?;
     check_borders(place)?;
     server.kill().await?;
@@ -113,11 +120,12 @@ struct Served {
     turns: u64,
 }
 
-/// Reads all the time, and asks for a turn now and then. Any refusal is a defect.
+/// Reads all the time, and asks for a turn now and then. Any refusal is a defect. It goes on until it had turns enough:
+/// on a slow machine a run is longer, not emptier.
 async fn honest(caller: &mut Caller, length: Duration) -> anyhow::Result<Served> {
     let started = Instant::now();
     let mut served = Served { reads: Vec::new(), turns: 0 };
-    while started.elapsed() < length {
+    while started.elapsed() < length || served.turns < TURNS_MIN {
         let asked = Instant::now();
         match served.reads.len() % 3 {
             0 => caller.ok("get_context", &json!({"agent_id": HONEST})).await?,
@@ -149,7 +157,6 @@ fn judge(server: &Server, served: &Served, thorough: bool) -> anyhow::Result<()>
         served.turns
     );
     ensure!(peak_mib < MEMORY_MIB_MAX, "the server took {peak_mib} MiB of {MEMORY_MIB_MAX}");
-    ensure!(served.turns > 0, "the honest client had no turn");
     ensure!(!thorough || p99 < READ_MAX, "the honest client's reads took {p99:?}");
     Ok(())
 }
