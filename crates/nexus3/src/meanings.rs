@@ -147,6 +147,8 @@ impl Meanings {
         limit: usize,
     ) -> Result<Vec<(MemoryId, f32)>, Failed> {
         self.read_on().await?;
+        // Other processes add, too, and may be gone before what they added is embedded.
+        self.added.notify_one();
         if self.read().index.is_empty() {
             return Ok(Vec::new());
         }

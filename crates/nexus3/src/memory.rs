@@ -18,6 +18,7 @@ use nexus_store::SqliteStore;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::meanings::Meanings;
 use crate::output::{complain, print_json, say};
 use crate::wiring;
 
@@ -160,6 +161,10 @@ async fn on_store(store: &Arc<SqliteStore>, command: MemoryCommand) -> anyhow::R
     let memories = Memories::alone(store.clone());
     match command {
         MemoryCommand::Search { query, limit, who, json } => {
+            let home = wiring::home()?;
+            let config = wiring::load_config(&home, None)?;
+            let embedder = wiring::embedder(&wiring::catalog(&home, &config)?, &config)?;
+            memories.find_by(Meanings::new(store.clone(), embedder));
             let found = memories.search(&who.into(), &query, limit).await?;
             if json {
                 let entries = found.iter().map(|found| {

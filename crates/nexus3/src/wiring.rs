@@ -158,7 +158,7 @@ pub async fn wire_on(
 }
 
 /// Who says what memories mean.
-fn embedder(catalog: &ModelCatalog, config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+pub fn embedder(catalog: &ModelCatalog, config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
     let Some(Embeddings { provider, model, dimensions }) = &config.memory.embeddings else {
         return Ok(Arc::new(LocalEmbedder::new()));
     };

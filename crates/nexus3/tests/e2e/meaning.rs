@@ -58,6 +58,15 @@ async fn what_was_not_embedded_before_a_kill_is_embedded_after_it() {
         found(&wire, "ada", query).await.first().is_some_and(|first| first == meant)
     })
     .await;
+    // On the host, too, and by a program that has made no vector of it.
+    let on_host = server.cli(["memory", "search", query, "--user", "ada"]).await;
+    assert!(on_host.stdout.contains(meant), "{on_host:?}");
+    let kept = server.cli(["memory", "add", "The rent is due on Friday", "--user", "dan"]).await;
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    eventually("what the host added to be known", async || {
+        !found(&wire, "dan", "when must he pay his landlord?").await.is_empty()
+    })
+    .await;
     // What another process of the home remembers is found here.
     let beside = Setup::new().no_socket().start_in(&server.world).await;
     add(&beside.wire(), "eve", MEMORIES[0]).await;
