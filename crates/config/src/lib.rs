@@ -29,8 +29,10 @@ use std::time::Duration;
 
 use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
+use nexus_core::executor::TaskModels;
 use nexus_core::model::{Inputs, Reasoning};
 use nexus_core::permission::Preset;
+use nexus_core::plan::TaskType;
 use nexus_core::usage::Prices;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -61,6 +63,8 @@ pub struct Config {
     pub context: Context,
     pub images: Images,
     pub memory: Memory,
+    /// Which models plan and carry out tasks.
+    pub tasks: TaskModels,
     pub server: Server,
 }
 
@@ -127,6 +131,21 @@ fn memory(written: schema::Memory) -> Memory {
         dimensions: it.dimensions.0,
     });
     Memory { recall: written.recall.map_or(0, |it| it.0), embeddings }
+}
+
+fn tasks(written: schema::Tasks) -> TaskModels {
+    let by_type = section(written.executor_models);
+    let by_type = [
+        (TaskType::CodeGeneration, by_type.code_generation),
+        (TaskType::Refactoring, by_type.refactoring),
+        (TaskType::Analysis, by_type.analysis),
+        (TaskType::Testing, by_type.testing),
+    ];
+    TaskModels {
+        planner: written.planner_model.map(text),
+        executor: written.executor_model.map(text),
+        by_type: by_type.into_iter().filter_map(|(kind, name)| Some((kind, text(name?)))).collect(),
+    }
 }
 
 /// What agents are reminded of, and how memories are found.
@@ -296,6 +315,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         context: context(section(file.context))?,
         images: images(&section(file.images)),
         memory: memory(section(file.memory)),
+        tasks: tasks(section(file.tasks)),
         server: server(section(file.server), user_home)?,
     })
 }

@@ -20,6 +20,7 @@ pub(super) struct File {
     pub context: Option<Object<Context>>,
     pub images: Option<Object<Images>>,
     pub memory: Option<Object<Memory>>,
+    pub tasks: Option<Object<Tasks>>,
     pub server: Option<Object<Server>>,
 }
 
@@ -153,6 +154,23 @@ pub(super) struct Images {
 pub(super) struct Memory {
     pub recall: Option<Whole<0, 20>>,
     pub embeddings: Option<Object<Embeddings>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tasks {
+    pub planner_model: Option<Text>,
+    pub executor_model: Option<Text>,
+    pub executor_models: Option<Object<ExecutorModels>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecutorModels {
+    pub code_generation: Option<Text>,
+    pub refactoring: Option<Text>,
+    pub analysis: Option<Text>,
+    pub testing: Option<Text>,
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -17,6 +17,7 @@ use crate::briefing::Briefing;
 use crate::compact::{CompactionSettings, Compactor};
 use crate::delegate::Delegation;
 use crate::directory::Directory;
+use crate::executor::{Executor, TaskModels};
 use crate::gate::Gate;
 use crate::kin::Kin;
 use crate::lifecycle::{AccessError, Lifecycle, Rules};
@@ -25,6 +26,7 @@ use crate::memory::Memories;
 use crate::message::SharedMessage;
 use crate::name::AgentId;
 use crate::permission::{Preset, ToolClass};
+use crate::plans::Plans;
 use crate::prompt::Prompts;
 use crate::provider::Models;
 use crate::rights::Permits;
@@ -54,7 +56,9 @@ pub struct Engine {
     pub memories: Arc<Memories>,
     pub gate: Arc<Gate>,
     /// Making something of what comes with messages.
-    pub attacher: Attacher,
+    pub attacher: Arc<Attacher>,
+    pub executor: Arc<Executor>,
+    pub plans: Arc<Plans>,
     pub compactor: Arc<Compactor>,
     pub turns: Arc<Turns>,
     /// What holds commands within their agent's permissions, in words.
@@ -105,6 +109,8 @@ pub struct Settings {
     pub allow_urls: bool,
     /// Memories that are put before a turn; none when 0.
     pub recall: u32,
+    /// Which models plan and carry out tasks.
+    pub tasks: TaskModels,
     /// Turns that run at once.
     pub max_concurrent: usize,
     /// Turns that may wait beside those that run.
@@ -184,19 +190,19 @@ impl Engine {
             Arc::new(Memories { store: store.clone(), kin: kin.clone(), meaning: OnceLock::new() });
         let gate = Arc::new(Gate {
             kin: kin.clone(),
-            toolbox,
+            toolbox: toolbox.clone(),
             approvals: approvals.clone(),
             memories: memories.clone(),
             tool_timeout: settings.tool_timeout,
             commands_confined: settings.commands_confined,
             colleagues: OnceLock::new(),
         });
-        let attacher = Attacher {
+        let attacher = Arc::new(Attacher {
             gate: gate.clone(),
             models: models.clone(),
             intake,
             allow_urls: settings.allow_urls,
-        };
+        });
         let turns = Arc::new(Turns {
             directory,
             models: models.clone(),
@@ -211,6 +217,22 @@ impl Engine {
                 max_concurrent_tools: settings.max_concurrent_tools,
                 max_calls_per_step: settings.max_calls_per_step,
             },
+        });
+        let planner_model = settings.tasks.planner.clone();
+        let executor = Arc::new(Executor {
+            lifecycle: agents.clone(),
+            turns: turns.clone(),
+            attacher: attacher.clone(),
+            models: settings.tasks,
+        });
+        let plans = Arc::new(Plans {
+            executor: executor.clone(),
+            lifecycle: agents.clone(),
+            turns: turns.clone(),
+            toolbox,
+            store: store.clone(),
+            planner_model,
+            running: Mutex::default(),
         });
         let colleagues: Arc<dyn Colleagues> = Arc::new(Delegation {
             lifecycle: agents.clone(),
@@ -244,6 +266,8 @@ impl Engine {
             memories,
             gate,
             attacher,
+            executor,
+            plans,
             compactor,
             turns,
             sandbox: settings.sandbox,

@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::approval::Announce;
 use crate::authority::Action;
 use crate::events::TurnOutcome;
+use crate::footprint::Footprint;
 use crate::lifecycle::AgentSpec;
 use crate::lock;
 use crate::memory::Memories;
@@ -121,6 +122,8 @@ pub struct Access {
     pub command_dir: PathBuf,
     /// What the agent holds, with its grants and what was approved for this call.
     pub permissions: Permissions,
+    /// Told of each file before it is changed, where somebody keeps account of that.
+    pub footprint: Option<Arc<Footprint>>,
 }
 
 /// The tools a server offers.
@@ -174,6 +177,10 @@ impl Toolbox {
     pub fn names(&self, class: ToolClass) -> BTreeSet<String> {
         let of_class = self.tools.iter().filter(|(_, tool)| tool.class() == class);
         of_class.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub fn all_names(&self) -> Vec<String> {
+        self.tools.keys().cloned().collect()
     }
 
     /// What an agent with these permissions is offered: a tool that could only be refused is not shown.

@@ -8,6 +8,7 @@ use crate::exec::Approve;
 use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
 use crate::models::ModelsArgs;
+use crate::plan::{PlanArgs, RunPlanArgs};
 use crate::rpc::RpcArgs;
 use crate::session::SessionArgs;
 use crate::sockets::Sockets;
@@ -37,6 +38,14 @@ pub enum Command {
     /// Exit code 0 when the turn ended, 1 when it failed, 2 when there is nothing to say, 3 when something was denied that
     /// needs approval, 130 when it was interrupted, 141 when nobody reads the answer any more.
     Exec(ExecArgs),
+    /// Ask for a plan, and carry it out with --run, without a server
+    ///
+    /// Exit code 0 when all of it was done, 1 when not, 130 when it was interrupted.
+    Plan(PlanArgs),
+    /// Carry out what is not done of a plan
+    ///
+    /// Exit codes as those of plan.
+    RunPlan(RunPlanArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
     /// Write sessions to files and read them back

@@ -15,6 +15,7 @@ mod memory;
 mod model;
 mod models;
 mod output;
+mod plan;
 mod port;
 mod rpc;
 mod serve;
@@ -67,6 +68,8 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
             on_runtime(serve::serve(args.port, args.greet, options, open_store))
         }
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
+        Some(Command::Plan(args)) => on_runtime(plan::plan(args)),
+        Some(Command::RunPlan(args)) => on_runtime(plan::run_plan(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),

@@ -102,7 +102,9 @@ pub async fn wire_on(
     let remembered = Remembered::load(store.clone()).await?;
     let catalog = catalog_with(&weights, home, config)?.with_learned(remembered.clone());
     let catalog = Arc::new(catalog.with_pauses(remembered));
-    if let Some(name) = &config.default_model {
+    let tasks = &config.tasks;
+    let named = [&config.default_model, &tasks.planner, &tasks.executor].into_iter().flatten();
+    for name in named.chain(tasks.by_type.values()) {
         nexus_core::provider::Models::resolve(&*catalog, Some(name))?;
     }
     let embedder = embedder(&catalog, config)?;
@@ -140,6 +142,7 @@ pub async fn wire_on(
         },
         allow_urls: config.images.allow_urls,
         recall: config.memory.recall,
+        tasks: config.tasks.clone(),
         max_concurrent: config.server.max_concurrent,
         max_queued: config.server.max_queued,
         tree: config.server.tree,

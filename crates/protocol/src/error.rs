@@ -62,6 +62,11 @@ impl RpcError {
         )
     }
 
+    /// What was asked for was tried and came to nothing. `kind` is `PARSE_ERROR` or `EXECUTION_ERROR`.
+    pub fn failed(kind: &str, details: impl Into<String>, suggestions: &[&str]) -> Self {
+        Self::execution("Execution failed", kind, details, suggestions)
+    }
+
     /// Something this call needs is not there now.
     pub fn unavailable(
         message: impl Into<String>,

@@ -12,11 +12,13 @@ pub mod method;
 pub mod model;
 pub mod params;
 pub mod permission;
+pub mod plan;
 pub mod server;
 pub mod session;
 pub mod settings;
 pub mod shared;
 pub mod stream;
+pub mod task;
 pub mod turn;
 pub mod usage;
 

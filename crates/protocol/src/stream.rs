@@ -82,6 +82,15 @@ pub enum Event {
         to: String,
         reason: String,
     },
+    /// What became of a task of a plan.
+    TaskStatus {
+        task_id: String,
+        /// As `run_plan` says it.
+        status: String,
+        attempts: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// What one step used.
     Usage(crate::usage::Usage),
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nexus_core::authority::Action;
 use nexus_core::name::DEFAULT_AGENT;
@@ -20,6 +21,8 @@ pub struct Cx {
     /// The agent the call is for, where one was named.
     pub agent_id: Option<AgentId>,
     pub request_id: Option<Id>,
+    /// When the call came.
+    pub started: Instant,
 }
 
 impl Cx {

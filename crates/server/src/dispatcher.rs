@@ -315,7 +315,7 @@ impl Dispatcher {
                 let result = match self.entry(caller, method) {
                     None => Err(RpcError::method_not_found(method)),
                     Some(entry) => {
-                        let cx = self.cx(caller, id.clone());
+                        let cx = self.cx(caller, id.clone(), start);
                         let running = AssertUnwindSafe(async { run(entry, cx).await });
                         running.catch_unwind().await.unwrap_or_else(|_| {
                             tracing::error!(method, "a handler panicked");
@@ -348,12 +348,12 @@ impl Dispatcher {
         (at_server || entry.info.scope == Scope::Agent).then_some(entry)
     }
 
-    fn cx(self: &Arc<Self>, caller: &Caller, request_id: Option<Id>) -> Cx {
+    fn cx(self: &Arc<Self>, caller: &Caller, request_id: Option<Id>, started: Instant) -> Cx {
         let agent_id = match &caller.target {
             Target::Server => None,
             Target::Agent(id) => Some(id.clone()),
         };
-        Cx { dispatcher: self.clone(), caller: caller.clone(), agent_id, request_id }
+        Cx { dispatcher: self.clone(), caller: caller.clone(), agent_id, request_id, started }
     }
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {

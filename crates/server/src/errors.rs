@@ -8,6 +8,7 @@ use nexus_core::attach::AttachError;
 use nexus_core::authority::Denied;
 use nexus_core::lifecycle::{AccessError, CreateError};
 use nexus_core::memory::MemoryError;
+use nexus_core::plans::PlansError;
 use nexus_core::provider::{ModelError, ProviderError};
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
@@ -238,6 +239,16 @@ impl WireError for MemoryError {
             Self::NoChat => at("shared"),
             Self::ShortId(_) | Self::Ambiguous => at("memory_id"),
             Self::Temporary => RpcError::not_allowed(sentence(self)),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for PlansError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Unknown(_) => RpcError::invalid_param("/plan_id", sentence(self)),
+            Self::Access(error) => error.to_rpc(),
             Self::Store(error) => error.to_rpc(),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nexus_core::events::{EventSink, TurnEvent};
+use nexus_core::plans::Sinks;
 use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,
@@ -11,7 +12,10 @@ use nexus_protocol::stream::{
 use nexus_protocol::{RpcError, envelope};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
+use crate::begin::worker_died;
 use crate::cx::Cx;
 use crate::handlers::approval_entry;
 use crate::handlers::usage::usage_entry;
@@ -47,17 +51,27 @@ impl Stream {
         Sink(self.0.clone())
     }
 
+    pub fn boxed_sink(&self) -> Box<dyn EventSink> {
+        Box::new(self.sink())
+    }
+
+    /// Sinks for work that takes several turns.
+    pub fn sinks(&self) -> Sinks {
+        let state = self.0.clone();
+        Arc::new(move || Box::new(Sink(state.clone())))
+    }
+
     /// Resolves when the peer is gone.
-    pub async fn closed(&self) {
+    async fn closed(&self) {
         self.0.lane.closed().await;
     }
 
     /// Resolves when the reader fell too far behind.
-    pub async fn overrun(&self) {
+    async fn overrun(&self) {
         self.0.lane.overrun().await;
     }
 
-    pub fn overrun_error(&self) -> RpcError {
+    fn overrun_error(&self) -> RpcError {
         RpcError::unavailable(
             "The stream's reader is too slow",
             "The stream was ended because too much of it waited, or waited too long; the turn goes on.",
@@ -65,18 +79,42 @@ impl Stream {
         )
     }
 
-    pub fn end(self) {
+    fn end(self) {
         self.0.lane.put_last(|total_chunks| {
             encode(STREAM_END, &StreamEnd { stream_id: (&*self.0.id).into(), total_chunks })
         });
     }
 }
 
+/// Waits for work that may be streamed, and ends the stream. A peer that goes away takes the work along, by `cancel`; one
+/// that reads too slowly loses only its stream. The work goes on whatever becomes of this.
+pub async fn follow<T: Send + 'static>(
+    stream: Option<Stream>,
+    cancel: CancellationToken,
+    work: impl Future<Output = Result<T, RpcError>> + Send + 'static,
+) -> Result<T, RpcError> {
+    let mut working = tokio::spawn(work.in_current_span());
+    let died = |_| Err(worker_died());
+    let Some(stream) = stream else { return working.await.unwrap_or_else(died) };
+    let answer = tokio::select! {
+        biased;
+        // Before the answer: one that is whole must not follow a stream that is not.
+        () = stream.overrun() => Err(stream.overrun_error()),
+        answer = &mut working => answer.unwrap_or_else(died),
+        () = stream.closed() => {
+            cancel.cancel();
+            working.await.unwrap_or_else(died)
+        }
+    };
+    stream.end();
+    answer
+}
+
 /// The end of a stream that a turn writes to.
 pub struct Sink(Arc<State>);
 
 impl Sink {
-    fn put(&self, event: Event) -> bool {
+    pub fn put(&self, event: Event) -> bool {
         let event = StreamEvent { stream_id: (&*self.0.id).into(), event };
         self.0.lane.put(encode(STREAM_EVENT, &event))
     }

@@ -16,6 +16,7 @@ mod log;
 mod memory;
 mod open;
 mod owner;
+mod plan;
 mod readers;
 mod record;
 mod remembered;
@@ -39,12 +40,14 @@ use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
+use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Deletion, Fence, IdPrefix, Lease,
-    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, SessionPage,
-    SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
-    StoredAgent, StoredApproval, StoredVector, Unembedded,
+    ApprovalRecord, ApprovalStore, Begun, Census, Contact, Copied, Deletion, Fence, IdPrefix,
+    Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
+    PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
+    SessionStore, Settlement, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
+    StoredPlan, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -449,5 +452,48 @@ impl MemoriesStore for SqliteStore {
     ) -> Result<Vec<StoredVector>, StoreError> {
         let model = model.to_owned();
         self.readers.read(move |db| memory::vectors(db, &model, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl PlanStore for SqliteStore {
+    async fn add_plan(&self, plan: PlanRecord, stale: Timestamp) -> Result<(), StoreError> {
+        self.writer.submit(move |db, _| plan::add(db, &plan, stale)).await
+    }
+
+    async fn plan(&self, id: &PlanId) -> Result<Option<StoredPlan>, StoreError> {
+        let id = id.clone();
+        // Only the writer knows which process this is.
+        self.writer.submit(move |db, me| plan::find(db, me, &id)).await
+    }
+
+    async fn plans(&self, query: PlanQuery) -> Result<PlanPage, StoreError> {
+        // By the writer, as above.
+        self.writer.submit(move |db, me| plan::page(db, me, &query)).await
+    }
+
+    async fn begin_plan(&self, id: &PlanId, now: Timestamp) -> Result<Option<Begun>, StoreError> {
+        let id = id.clone();
+        self.writer.submit(move |db, me| plan::begin(db, me, &id, now)).await
+    }
+
+    async fn note_task(
+        &self,
+        run: &PlanRun,
+        task: String,
+        record: TaskRecord,
+    ) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.writer.submit(move |db, me| plan::note(db, me, &run, &task, &record)).await
+    }
+
+    async fn end_plan(
+        &self,
+        run: &PlanRun,
+        status: PlanStatus,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.writer.submit(move |db, me| plan::end(db, me, &run, status, now)).await
     }
 }

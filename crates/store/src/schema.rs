@@ -15,6 +15,7 @@ pub(super) const STEPS: &[&str] = &[
     SESSIONS_BY_MAKER,
     BRIEFS_BILLS_BLOBS,
     MEMORIES,
+    PLANS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -290,6 +291,37 @@ const MEMORIES: &str = "
         content, subjects, scope,
         content = '', contentless_delete = 1, tokenize = 'porter unicode61'
     );
+";
+
+/// - `maker` is null where the administrator made it; `maker_born` tells the agent from others that had its name.
+/// - `owner` is the process that runs it; null while none does. Of one that is gone the status stays `running`.
+const PLANS: &str = "
+    CREATE TABLE plans (
+        id         TEXT    PRIMARY KEY,
+        request    TEXT    NOT NULL,
+        plan       TEXT    NOT NULL,
+        maker      TEXT,
+        maker_born BLOB,
+        created_at INTEGER NOT NULL,
+        touched_at INTEGER NOT NULL,
+        task_count INTEGER NOT NULL,
+        status     TEXT    NOT NULL,
+        owner      TEXT,
+        fence      INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX plans_by_touch ON plans (touched_at, id);
+
+    CREATE TABLE plan_tasks (
+        plan     TEXT    NOT NULL REFERENCES plans (id) ON DELETE CASCADE,
+        task     TEXT    NOT NULL,
+        status   TEXT    NOT NULL,
+        attempts INTEGER NOT NULL,
+        output   TEXT,
+        reason   TEXT,
+        model    TEXT,
+        bill     TEXT,
+        PRIMARY KEY (plan, task)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -149,10 +149,10 @@ impl Case {
     fn ruling(self) -> Ruling {
         let Self { cwd, command_dir, base: mut permissions, .. } = self;
         if self.reasons.is_empty() {
-            return Ruling::Allowed(Access { cwd, command_dir, permissions });
+            return Ruling::Allowed(Access { cwd, command_dir, permissions, footprint: None });
         }
         permissions.write = permissions.write.with(self.asked.write_paths.iter().cloned());
-        let access = Access { cwd, command_dir, permissions };
+        let access = Access { cwd, command_dir, permissions, footprint: None };
         Ruling::Ask { access, reason: self.reasons.join("; "), grant: self.asked }
     }
 }

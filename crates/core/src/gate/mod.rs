@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{Agent, Snapshot};
 use crate::approval::{Announce, Approvals, Question, Recheck, Verdict};
 use crate::authority::Requester;
+use crate::footprint::Footprint;
 use crate::kin::{Kin, Rights};
 use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
@@ -99,6 +100,7 @@ impl Gate {
         call: &ToolCall,
         cancel: CancellationToken,
         announce: Announce,
+        footprint: Option<&Arc<Footprint>>,
     ) -> ToolOutcome {
         // What waits behind others of its step, and what waited for leave, may come to its turn after the cancel.
         if cancel.is_cancelled() {
@@ -116,7 +118,7 @@ impl Gate {
                 let invocation = Invocation {
                     agent: agent.clone(),
                     arguments: call.arguments.clone(),
-                    access,
+                    access: Access { footprint: footprint.cloned(), ..access },
                     cancel: own.clone(),
                     announce,
                     colleagues,

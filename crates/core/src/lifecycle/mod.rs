@@ -10,7 +10,7 @@ mod list;
 mod room;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -134,6 +134,11 @@ impl Lifecycle {
             Some(agent) => Ok(agent),
             None => Box::pin(self.restore(requester, id)).await,
         }
+    }
+
+    /// Where agents work that were given no directory.
+    pub fn cwd(&self) -> &Path {
+        &self.rules.cwd
     }
 
     /// The agent of that name, if it is in memory. For callers that know who may see it.

@@ -4,6 +4,7 @@
 mod agent;
 mod approval;
 mod memory;
+mod plan;
 mod session;
 mod settings;
 
@@ -25,6 +26,9 @@ pub use memory::{
     Deletion, IdPrefix, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope,
     StoredVector, Unembedded,
 };
+pub use plan::{
+    Begun, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, StoredPlan,
+};
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::AgentSettings;
 
@@ -33,9 +37,9 @@ pub use settings::AgentSettings;
 /// Several processes may share one store. An agent is live in one of them at a time: whoever makes or acquires it gets
 /// a [`Lease`], every later write carries it, and one with an old fence is refused. Writes of one agent happen in the
 /// order in which they were asked for; nothing is said of the order among agents.
-pub trait Store: AgentStore + SessionStore + ApprovalStore + MemoriesStore {}
+pub trait Store: AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore {}
 
-impl<T: AgentStore + SessionStore + ApprovalStore + MemoriesStore> Store for T {}
+impl<T: AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore> Store for T {}
 
 /// The living process that has an agent: enough to call it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
 use crate::directory::Directory;
 use crate::events::{EventSink, TurnOutcome};
+use crate::footprint::Footprint;
 use crate::gate::Gate;
 use crate::memory::Memories;
 use crate::message::{ATTACHED_BYTES_MAX, Content};
@@ -78,6 +79,8 @@ pub struct TurnInput {
     /// Started by a tool of a running turn, in whose slot it runs: if it waited for one of its own, turns that wait
     /// for each other's children could take all slots.
     pub nested: bool,
+    /// Told of the files that its tools change.
+    pub footprint: Option<Arc<Footprint>>,
     /// Told what happens while it happens.
     pub sink: Option<Box<dyn EventSink>>,
 }

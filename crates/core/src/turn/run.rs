@@ -19,6 +19,7 @@ use crate::approval::Announce;
 use crate::brief::Brief;
 use crate::conversation::INTERRUPTED_CALL;
 use crate::events::{TurnEvent, TurnOutcome};
+use crate::footprint::Footprint;
 use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
 use crate::listing::Lesson;
@@ -53,6 +54,8 @@ pub(super) struct Turn {
     pub cancel: CancellationToken,
     /// Its place among those that run.
     pub standing: Arc<Standing>,
+    /// Told of the files that its tools change.
+    pub footprint: Option<Arc<Footprint>>,
 }
 
 /// A turn that is to begin.
@@ -70,9 +73,10 @@ impl Job for Opening {
     type Outcome = TurnOutcome;
 
     async fn run(self, standing: Arc<Standing>) -> Result<TurnOutcome, TurnError> {
-        let Self { turns, agent, id, cancel, input, waiting } = self;
+        let Self { turns, agent, id, cancel, mut input, waiting } = self;
         drop(waiting);
-        let turn = Turn { turns, agent, id, cancel, standing };
+        let footprint = input.footprint.take();
+        let turn = Turn { turns, agent, id, cancel, standing, footprint };
         match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -406,7 +410,9 @@ impl Turn {
             let announce = announce.clone();
             async move {
                 let cancel = self.cancel.clone();
-                let outcome = self.turns.gate.call(&self.agent, &call, cancel, announce).await;
+                let gate = &self.turns.gate;
+                let footprint = self.footprint.as_ref();
+                let outcome = gate.call(&self.agent, &call, cancel, announce, footprint).await;
                 (call, outcome)
             }
         };

@@ -185,6 +185,7 @@ fn settings() -> Settings {
         },
         allow_urls: false,
         recall: 0,
+        tasks: Default::default(),
         max_concurrent: 4,
         max_queued: 4,
         tree: Bounds::default(),

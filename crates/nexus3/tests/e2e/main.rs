@@ -35,6 +35,7 @@ mod memory;
 mod model_files;
 mod models;
 mod outcomes;
+mod plans;
 mod providers;
 mod resume;
 mod seeds;

@@ -6,10 +6,12 @@ mod conversation;
 mod memory;
 mod model;
 mod permission;
+mod plan;
 mod schema;
 mod server;
 mod session;
 mod settings;
+mod task;
 mod turn;
 pub mod usage;
 
@@ -28,9 +30,11 @@ pub fn register(table: &mut Table) {
     memory::register(table);
     model::register(table);
     permission::register(table);
+    plan::register(table);
     server::register(table);
     session::register(table);
     settings::register(table);
+    task::register(table);
     turn::register(table);
     usage::register(table);
 }

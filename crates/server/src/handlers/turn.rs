@@ -1,23 +1,25 @@
 //! Starting and stopping turns.
 
+use std::future::ready;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use nexus_core::authority::Action;
-use nexus_core::events::{EventSink, TurnOutcome};
+use nexus_core::events::TurnOutcome;
 use nexus_core::turn::{AskedBy, TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
     Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::usage::{cost_usd, usage_entry};
 use super::{agent_id, content, request_id, schema, turn_id};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
-use crate::stream::Stream;
+use crate::stream::{Stream, follow};
 
 pub fn register(table: &mut Table) {
     table.on::<Send, _, _>(send);
@@ -63,45 +65,23 @@ async fn take_turn(
     timeout_ms: Option<NonZeroU64>,
 ) -> Result<SendResult, RpcError> {
     let stream = if stream == Some(true) { Stream::open(cx) } else { None };
-    input.sink = stream.as_ref().map(|stream| Box::new(stream.sink()) as Box<dyn EventSink>);
+    input.sink = stream.as_ref().map(Stream::boxed_sink);
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
-    let answer = match cx.services().engine.turns.start(agent, input).await {
-        Err(error) => Err(wire(error)),
-        Ok(turn) => match &stream {
-            None => finish(turn, timeout).await,
-            Some(stream) => follow(stream, turn, timeout).await,
-        },
+    let turn = match cx.services().engine.turns.start(agent, input).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            return follow(stream, CancellationToken::new(), ready(Err(wire(error)))).await;
+        }
     };
-    if let Some(stream) = stream {
-        stream.end();
+    match stream {
+        None => finish(turn, timeout).await,
+        Some(_) => follow(stream, turn.cancel.clone(), finish(turn, timeout)).await,
     }
-    answer
 }
 
 async fn finish(turn: TurnHandle, timeout: Option<Duration>) -> Result<SendResult, RpcError> {
     let id = turn.id.clone();
     Ok(send_result(id, turn.wait(timeout).await.map_err(wire)?))
-}
-
-/// Waits for a streamed turn. A peer that goes away takes it along; one that reads too slowly loses only its stream.
-async fn follow(
-    stream: &Stream,
-    turn: TurnHandle,
-    timeout: Option<Duration>,
-) -> Result<SendResult, RpcError> {
-    let cancel = turn.cancel.clone();
-    let finished = finish(turn, timeout);
-    tokio::pin!(finished);
-    tokio::select! {
-        biased;
-        // Before the answer: one that is whole must not follow a stream that is not.
-        () = stream.overrun() => Err(stream.overrun_error()),
-        answer = &mut finished => answer,
-        () = stream.closed() => {
-            cancel.cancel();
-            finished.await
-        }
-    }
 }
 
 async fn cancel(cx: Cx, params: CancelParams) -> Result<CancelResult, RpcError> {

@@ -10,16 +10,18 @@ use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::{Role, SharedMessage};
 use nexus_core::permission::DEPTH_MAX;
+use nexus_core::plan::PlanId;
 use nexus_core::spending::day;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStatus, Census, Contact, Copied, Fence, Holder, Lease, ListedAgent,
-    SessionPage, SessionQuery, SessionRecord, Settlement, SpendingBy, SpendingQuery, Spent,
-    StoreError, StoredAgent, StoredApproval, Window,
+    ApprovalRecord, ApprovalStatus, Begun, Census, Contact, Copied, Fence, Holder, Lease,
+    ListedAgent, PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement,
+    SpendingBy, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, Window,
 };
 use nexus_core::usage::Bill;
 
 use super::memories::Memories;
+use super::plans::Plans;
 
 /// A process that writes, by a number that no other ever has. One that was taken for dead goes on under a new one.
 pub(super) type Process = u32;
@@ -31,6 +33,7 @@ pub(super) struct Data {
     approvals: BTreeMap<String, Asked>,
     briefings: HashMap<u64, Arc<Brief>>,
     pub(super) memories: Memories,
+    pub(super) plans: Plans,
     living: BTreeMap<Process, Contact>,
     last_key: i64,
     pub(super) last_fence: u64,
@@ -78,6 +81,20 @@ impl Data {
     /// A process ends, without a word or with one.
     pub(super) fn leave(&mut self, process: Process) {
         self.living.remove(&process);
+    }
+
+    pub(super) fn plan(&self, id: &PlanId) -> Option<StoredPlan> {
+        self.plans.find(id, &|process| self.living.contains_key(&process))
+    }
+
+    pub(super) fn plan_page(&self, query: &PlanQuery) -> PlanPage {
+        self.plans.page(query, &|process| self.living.contains_key(&process))
+    }
+
+    pub(super) fn begin_plan(&mut self, me: Process, id: &PlanId, now: Timestamp) -> Option<Begun> {
+        let fence = self.next_fence();
+        let living = &self.living;
+        self.plans.begin(me, id, fence, now, &|process| living.contains_key(&process))
     }
 
     pub(super) fn announce(&mut self, me: Process, contact: Contact) {

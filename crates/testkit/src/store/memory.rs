@@ -11,12 +11,14 @@ use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
+use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Census, Contact, Copied, Deletion, Fence, IdPrefix, Lease,
-    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, SessionPage,
-    SessionQuery, SessionRecord, SessionStore, Settlement, SpendingQuery, Spent, StoreError,
-    StoredAgent, StoredApproval, StoredVector, Unembedded,
+    ApprovalRecord, ApprovalStore, Begun, Census, Contact, Copied, Deletion, Fence, IdPrefix,
+    Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
+    PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
+    SessionStore, Settlement, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
+    StoredPlan, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -487,6 +489,50 @@ impl MemoriesStore for MemoryStore {
         limit: u32,
     ) -> Result<Vec<StoredVector>, StoreError> {
         self.read("vectors", |data, _| data.memories.vectors(model, after, limit))
+    }
+}
+
+#[async_trait]
+impl PlanStore for MemoryStore {
+    async fn add_plan(&self, plan: PlanRecord, stale: Timestamp) -> Result<(), StoreError> {
+        self.write("add_plan", move |data, _| {
+            data.plans.add(plan, stale);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn plan(&self, id: &PlanId) -> Result<Option<StoredPlan>, StoreError> {
+        self.read("plan", |data, _| data.plan(id))
+    }
+
+    async fn plans(&self, query: PlanQuery) -> Result<PlanPage, StoreError> {
+        self.read("plans", |data, _| data.plan_page(&query))
+    }
+
+    async fn begin_plan(&self, id: &PlanId, now: Timestamp) -> Result<Option<Begun>, StoreError> {
+        let id = id.clone();
+        self.write("begin_plan", move |data, me| Ok(data.begin_plan(me, &id, now))).await
+    }
+
+    async fn note_task(
+        &self,
+        run: &PlanRun,
+        task: String,
+        record: TaskRecord,
+    ) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write("note_task", move |data, me| data.plans.note(me, &run, task, record)).await
+    }
+
+    async fn end_plan(
+        &self,
+        run: &PlanRun,
+        status: PlanStatus,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write("end_plan", move |data, me| data.plans.end(me, &run, status, now)).await
     }
 }
 

@@ -4,6 +4,7 @@ pub mod contract;
 mod data;
 mod memories;
 mod memory;
+mod plans;
 pub mod sample;
 
 pub use memory::{Call, Held, MemoryStore};

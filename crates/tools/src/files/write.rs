@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
+use nexus_core::footprint::Footprint;
 use nexus_core::permission::Level;
 use rustix::fs::{Access as Permission, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -35,6 +36,7 @@ pub(crate) struct Slot {
     name: OsString,
     /// Whether what is made here may turn its directory into a repository of git.
     may_make_repository: bool,
+    footprint: Option<Arc<Footprint>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -123,8 +125,8 @@ impl Files {
     fn slot_in(&self, path: &str, dir: OwnedFd, real: PathBuf) -> Result<Slot, String> {
         let name = real.file_name().ok_or_else(|| format!("{path} is a directory"))?.to_owned();
         let may_make_repository = self.may_make_repository(&real);
-        let stop = self.stop.clone();
-        Ok(Slot { path: path.into(), real, dir, name, may_make_repository, stop })
+        let (footprint, stop) = (self.access.footprint.clone(), self.stop.clone());
+        Ok(Slot { path: path.into(), real, dir, name, may_make_repository, footprint, stop })
     }
 
     /// At the highest level, and in a `.git` directory, for which the gate has its own rule.
@@ -191,6 +193,9 @@ impl Slot {
     pub fn rename(&self, to: &Self) -> Result<(), String> {
         self.go_on()?;
         let _making = to.refuse_repository()?;
+        if let Some(footprint) = &self.footprint {
+            footprint.claim_move(&self.real, &to.real)?;
+        }
         let no_replace = RenameFlags::NOREPLACE;
         rustix::fs::renameat_with(&self.dir, &self.name, &to.dir, &to.name, no_replace)
             .map_err(|error| if error == Errno::NOENT { self } else { to }.explain(error))
@@ -198,6 +203,7 @@ impl Slot {
 
     pub fn remove(&self) -> Result<(), String> {
         self.go_on()?;
+        self.claim()?;
         rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty())
             .map_err(|error| self.explain(error))
     }
@@ -217,6 +223,11 @@ impl Slot {
             true => Ok(None),
             false => repository::refuse_made(&self.path, &self.dir, &self.name),
         }
+    }
+
+    /// Tells whoever keeps account of it that what has the name is about to be changed.
+    fn claim(&self) -> Result<(), String> {
+        self.footprint.as_ref().map_or(Ok(()), |footprint| footprint.claim(&self.real))
     }
 
     /// A call that nobody waits for any more changes nothing more.
@@ -256,6 +267,7 @@ impl Staged<'_> {
         let Slot { dir, name, path, .. } = self.slot;
         self.slot.go_on()?;
         let _making = self.slot.refuse_repository()?;
+        self.slot.claim()?;
         let flags = match before {
             Before::Anything => RenameFlags::empty(),
             Before::Nothing => RenameFlags::NOREPLACE,

@@ -137,7 +137,7 @@ mod tests {
     fn check(body: &str, hunks: &str, bytes: u64, expected: Result<&str, Misfit>) {
         let cwd = std::path::PathBuf::from("/");
         let permissions = Preset::built_in("sandboxed").unwrap().apply(&cwd, &[]);
-        let access = Access { command_dir: cwd.clone(), cwd, permissions };
+        let access = Access { command_dir: cwd.clone(), cwd, permissions, footprint: None };
         let files = Files::new(access, Default::default(), Launcher::own(), 1568);
         let diff = format!("--- f\n+++ f\n{hunks}");
         let patch = Patch::from_str(&diff).unwrap();

@@ -88,7 +88,7 @@ impl World {
         let work = self.work("");
         let permissions =
             Preset::built_in("sandboxed").unwrap().apply(&work, std::slice::from_ref(&work));
-        Access { command_dir: work.clone(), cwd: work, permissions }
+        Access { command_dir: work.clone(), cwd: work, permissions, footprint: None }
     }
 
     fn access_with(&self, change: impl FnOnce(&mut Permissions)) -> Access {
@@ -188,6 +188,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         },
         allow_urls: false,
         recall: 0,
+        tasks: Default::default(),
         max_concurrent: 4,
         max_queued: 4,
         tree: Default::default(),

@@ -127,7 +127,7 @@ impl World {
         });
         let command_dir = paths::directory(&self.cwd, dir.as_deref().unwrap_or_default())
             .map_err(|error| error.to_string())?;
-        let access = Access { cwd: self.cwd.clone(), command_dir, permissions };
+        let access = Access { cwd: self.cwd.clone(), command_dir, permissions, footprint: None };
         tool.run(Invocation {
             agent: self.agent.clone(),
             arguments,
@@ -204,6 +204,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         },
         allow_urls: false,
         recall: 0,
+        tasks: Default::default(),
         max_concurrent: 1,
         max_queued: 1,
         tree: Default::default(),

@@ -99,6 +99,11 @@ impl Wire {
         &self.world.model
     }
 
+    /// Where agents work that were given no directory.
+    pub fn work(&self) -> PathBuf {
+        self.world.work()
+    }
+
     /// Sends a message and returns its answer, checked.
     pub async fn exchange(&self, message: impl AsRef<[u8]>) -> Value {
         check::message(&self.exchange_raw(message).await)

@@ -16,6 +16,7 @@ pub mod approvals;
 pub mod leases;
 pub mod memories;
 pub mod models;
+pub mod plans;
 pub mod sessions;
 
 use nexus_core::AgentId;
@@ -104,6 +105,13 @@ macro_rules! store_contract {
             an_id_that_is_there_changes_nothing
             vectors_are_of_one_model
             what_one_process_adds_the_other_finds
+        }
+        $crate::store_contract! { $place; plans:
+            a_plan_comes_back_as_it_was_made
+            how_far_a_plan_got_is_kept
+            one_process_runs_a_plan
+            plans_come_by_page_the_last_touched_first
+            what_nobody_touches_is_removed
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status

@@ -6,9 +6,11 @@ use nexus_protocol::conversation::*;
 use nexus_protocol::memory::*;
 use nexus_protocol::model::*;
 use nexus_protocol::permission::*;
+use nexus_protocol::plan::*;
 use nexus_protocol::server::*;
 use nexus_protocol::session::*;
 use nexus_protocol::settings::*;
+use nexus_protocol::task::ExecuteTask;
 use nexus_protocol::turn::*;
 use nexus_protocol::usage::GetUsage;
 use nexus_protocol::{Api as _, CallError, Incoming, Method, RpcError, Scope, Target};
@@ -78,6 +80,12 @@ async fn by_name(
         MemorySearch,
         MemoryList,
         MemoryDelete,
+        ExecuteTask,
+        CreatePlan,
+        RunPlan,
+        GetPlan,
+        ListPlans,
+        CancelPlan,
         GetUsage,
         Send,
         Cancel,

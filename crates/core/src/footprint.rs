@@ -1,0 +1,265 @@
+//! What a piece of work changes on disk, kept apart from what others change beside it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::lock;
+
+/// Files of a directory that is moved. Each is looked at.
+const MOVED_FILES_MAX: usize = 10_000;
+
+/// Where several pieces of work change files, and which of them changed which.
+#[derive(Debug, Default)]
+pub struct Ground {
+    changed_by: Mutex<HashMap<PathBuf, Arc<str>>>,
+}
+
+impl Ground {
+    /// What was changed before.
+    pub fn with(changed: impl IntoIterator<Item = (PathBuf, Arc<str>)>) -> Arc<Self> {
+        Arc::new(Self { changed_by: Mutex::new(changed.into_iter().collect()) })
+    }
+}
+
+/// The files that one piece of work changed. Asked before each change.
+#[derive(Debug)]
+pub struct Footprint {
+    ground: Arc<Ground>,
+    name: Arc<str>,
+    /// Whose changes this work knows of, and may change again.
+    follows: BTreeSet<Arc<str>>,
+    /// As they were before the first change.
+    before: Mutex<BTreeMap<PathBuf, Option<Contents>>>,
+    refused: Mutex<Option<String>>,
+}
+
+/// What a file holds.
+type Contents = [u8; 32];
+
+/// How files differ from what they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileChanges {
+    pub created: Vec<PathBuf>,
+    pub modified: Vec<PathBuf>,
+    pub deleted: Vec<PathBuf>,
+}
+
+impl FileChanges {
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.created.iter().chain(&self.modified).chain(&self.deleted)
+    }
+}
+
+impl Footprint {
+    pub fn new(
+        ground: Arc<Ground>,
+        name: &str,
+        follows: impl IntoIterator<Item = Arc<str>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            ground,
+            name: name.into(),
+            follows: follows.into_iter().collect(),
+            before: Mutex::default(),
+            refused: Mutex::default(),
+        })
+    }
+
+    /// Says that the file at `path`, or what lies in the directory there, is about to be changed. Refused when other work
+    /// changed it that this one was not told of: what that wrote would be lost. Touches the disk.
+    pub fn claim(&self, path: &Path) -> Result<(), String> {
+        let files = files_at(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.claim_files(files)
+    }
+
+    /// As [`Self::claim`] for a move: all that lies at `from`, and the places it will have.
+    pub fn claim_move(&self, from: &Path, to: &Path) -> Result<(), String> {
+        let files = files_at(from).map_err(|error| format!("{}: {error}", from.display()))?;
+        let target = |file: &PathBuf| match file.strip_prefix(from) {
+            Ok(below) if below.as_os_str().is_empty() => to.to_path_buf(),
+            Ok(below) => to.join(below),
+            Err(_) => to.to_path_buf(),
+        };
+        let targets: Vec<_> = files.iter().map(target).collect();
+        self.claim_files(files)?;
+        self.claim_files(targets)
+    }
+
+    fn claim_files(&self, files: Vec<PathBuf>) -> Result<(), String> {
+        let mut changed_by = lock(&self.ground.changed_by);
+        let foreign = files.iter().find_map(|file| {
+            let other = changed_by.get(file)?;
+            let known = *other == self.name || self.follows.contains(other);
+            (!known).then(|| (file, other.clone()))
+        });
+        if let Some((file, other)) = foreign {
+            let refusal = format!(
+                "{} was changed by task {other} beside this one, on which this one does not depend: leave it as it is",
+                file.display()
+            );
+            lock(&self.refused).get_or_insert_with(|| refusal.clone());
+            return Err(refusal);
+        }
+        changed_by.extend(files.iter().map(|file| (file.clone(), self.name.clone())));
+        drop(changed_by);
+        for file in files {
+            let unknown = !lock(&self.before).contains_key(&file);
+            if unknown {
+                // Before the lock is taken: a file may be long.
+                let contents = contents(&file);
+                lock(&self.before).entry(file).or_insert(contents);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first change that was refused.
+    pub fn refused(&self) -> Option<String> {
+        lock(&self.refused).clone()
+    }
+
+    /// What has changed by now. Touches the disk.
+    pub fn changes(&self) -> FileChanges {
+        let before = lock(&self.before).clone();
+        let mut changes = FileChanges::default();
+        for (path, before) in before {
+            match (before, contents(&path)) {
+                (None, Some(_)) => changes.created.push(path),
+                (Some(_), None) => changes.deleted.push(path),
+                (Some(before), Some(now)) if before != now => changes.modified.push(path),
+                _ => {}
+            }
+        }
+        changes
+    }
+}
+
+/// The file at `path`, whether or not there is one, or all files beneath it. Links are not followed.
+fn files_at(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut open = vec![path.to_path_buf()];
+    while let Some(path) = open.pop() {
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                for entry in fs::read_dir(&path)? {
+                    open.push(entry?.path());
+                }
+            }
+            _ => files.push(path),
+        }
+        if files.len() + open.len() > MOVED_FILES_MAX {
+            return Err(io::Error::other(format!("has more than {MOVED_FILES_MAX} files")));
+        }
+    }
+    Ok(files)
+}
+
+/// `None` where there is no file that can be read.
+fn contents(path: &Path) -> Option<Contents> {
+    let found = fs::symlink_metadata(path).ok()?;
+    let mut digest = Sha256::new();
+    if found.is_symlink() {
+        digest.update(fs::read_link(path).ok()?.as_os_str().as_encoded_bytes());
+        return Some(digest.finalize().into());
+    }
+    // To open a pipe would wait for its writer.
+    if !found.is_file() {
+        return None;
+    }
+    let mut file = File::open(path).ok()?;
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut piece).ok()? {
+            0 => return Some(digest.finalize().into()),
+            read => digest.update(&piece[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(ground: &Arc<Ground>, name: &str, follows: &[&str]) -> Arc<Footprint> {
+        Footprint::new(ground.clone(), name, follows.iter().map(|name| Arc::from(*name)))
+    }
+
+    #[test]
+    fn what_was_changed_is_what_differs_in_the_end() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        for name in ["same", "other", "gone", "back"] {
+            fs::write(at(name), name).unwrap();
+        }
+        let own = work(&Arc::default(), "a", &[]);
+        for name in ["same", "other", "gone", "back", "new", "brief"] {
+            own.claim(&at(name)).unwrap();
+        }
+        fs::write(at("same"), "same").unwrap();
+        fs::write(at("other"), "another").unwrap();
+        fs::remove_file(at("gone")).unwrap();
+        fs::write(at("back"), "x").unwrap();
+        fs::write(at("back"), "back").unwrap();
+        fs::write(at("new"), "new").unwrap();
+        let changes = own.changes();
+        assert_eq!(changes.created, [at("new")]);
+        assert_eq!(changes.modified, [at("other")]);
+        assert_eq!(changes.deleted, [at("gone")]);
+        assert!(!changes.is_empty());
+    }
+
+    #[test]
+    fn nobody_changes_what_others_changed_beside_it() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("f");
+        let ground = Arc::default();
+        let first = work(&ground, "first", &[]);
+        first.claim(&file).unwrap();
+        first.claim(&file).unwrap();
+        let beside = work(&ground, "beside", &[]);
+        let refused = beside.claim(&file).unwrap_err();
+        assert!(refused.contains("task first"), "{refused}");
+        assert_eq!(beside.refused(), Some(refused));
+        assert!(beside.changes().is_empty());
+        let after = work(&ground, "after", &["first"]);
+        after.claim(&file).unwrap();
+        // It is the later one's now.
+        assert!(first.claim(&file).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_all_that_lies_in_it() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        fs::create_dir_all(at("d/e")).unwrap();
+        fs::write(at("d/e/f"), "f").unwrap();
+        let own = work(&Arc::default(), "a", &[]);
+        own.claim_move(&at("d"), &at("x")).unwrap();
+        fs::rename(at("d"), at("x")).unwrap();
+        let changes = own.changes();
+        assert_eq!((changes.created, changes.deleted), (vec![at("x/e/f")], vec![at("d/e/f")]));
+    }
+
+    #[test]
+    fn no_more_than_10_000_files_are_moved() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("d");
+        fs::create_dir(&dir).unwrap();
+        for number in 0..MOVED_FILES_MAX {
+            File::create(dir.join(number.to_string())).unwrap();
+        }
+        assert_eq!(files_at(&dir).unwrap().len(), MOVED_FILES_MAX);
+        File::create(dir.join("one more")).unwrap();
+        let refused = work(&Arc::default(), "a", &[]).claim(&dir).unwrap_err();
+        assert!(refused.contains("more than 10000 files"), "{refused}");
+    }
+}

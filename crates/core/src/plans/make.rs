@@ -1,0 +1,214 @@
+//! Asking a model for a plan. What it answers is held to the rules of a plan, or refused; nothing is made up.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use serde_json::Value;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::{KEPT_DAYS, Plans, PlansError};
+use crate::agent::Agent;
+use crate::authority::Requester;
+use crate::events::{EventSink, TurnEvent, TurnOutcome};
+use crate::executor::asked_by;
+use crate::lifecycle::{AgentSpec, CreateError};
+use crate::message::StopReason;
+use crate::plan::{Constraints, Plan, PlanFault, PlanId, PlanStatus, TaskType};
+use crate::store::{PlanRecord, StoreError, StoredPlan};
+use crate::turn::{TurnError, TurnInput};
+use crate::usage::Bill;
+
+/// How often a planner is asked to mend its plan.
+const REPAIRS_MAX: u32 = 2;
+
+/// What is to be planned.
+#[derive(Clone, Debug, Default)]
+pub struct PlanRequest {
+    pub user_request: String,
+    /// What is done and pending already, as the caller says it.
+    pub state: Option<Value>,
+    pub constraints: Constraints,
+    pub model: Option<String>,
+    /// What else the planner is told.
+    pub background: Vec<String>,
+}
+
+/// Somebody who watches, for each time that the planner is asked.
+pub type Sinks = Arc<dyn Fn() -> Box<dyn EventSink> + Send + Sync>;
+
+#[derive(Clone, Debug, Error)]
+pub enum MakeError {
+    #[error("the planner's answer {asked} times was no plan: {fault}")]
+    Fault { asked: u32, fault: PlanFault },
+    #[error("the planner gave no plan: {0}")]
+    Refused(String),
+    #[error("the planner's time was over")]
+    Timeout,
+    #[error("the planning was cancelled")]
+    Cancelled,
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    #[error(transparent)]
+    Turn(#[from] TurnError),
+    #[error(transparent)]
+    Plans(#[from] PlansError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Plans {
+    /// Has a plan made, and keeps it. Also what making it used.
+    pub async fn create(
+        &self,
+        requester: &Requester,
+        request: PlanRequest,
+        cancel: CancellationToken,
+        deadline: Instant,
+        sinks: Option<Sinks>,
+    ) -> Result<(StoredPlan, Bill), MakeError> {
+        let maker = self.maker(requester).await?;
+        let spec = AgentSpec {
+            name: Some(".".into()),
+            preset: Some("worker".into()),
+            model: request.model.clone().or_else(|| self.planner_model.clone()),
+            // It plans from what it is told: its answer is the plan and nothing else.
+            disable_tools: self.toolbox.all_names(),
+            ..AgentSpec::default()
+        };
+        let agent = self.lifecycle.create(requester, spec).await?;
+        let made = self.ask(requester, &agent, &request, &cancel, deadline, sinks).await;
+        let bill = agent.look().bill;
+        if let Err(error) = self.lifecycle.destroy(requester, &agent.id()).await {
+            tracing::warn!(%error, "the planner's agent was not ended");
+        }
+        let record = PlanRecord {
+            id: PlanId::random(),
+            request: request.user_request,
+            plan: made?,
+            maker,
+            created_at: crate::now(),
+        };
+        Ok((self.keep(record).await?, bill))
+    }
+
+    pub(super) async fn keep(&self, record: PlanRecord) -> Result<StoredPlan, StoreError> {
+        let kept = SignedDuration::from_hours(24 * KEPT_DAYS);
+        let stale = record.created_at.saturating_sub(kept).unwrap_or(record.created_at);
+        self.store.add_plan(record.clone(), stale).await?;
+        let touched_at = record.created_at;
+        Ok(StoredPlan { record, status: PlanStatus::Created, touched_at, tasks: Vec::new() })
+    }
+
+    async fn ask(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+        request: &PlanRequest,
+        cancel: &CancellationToken,
+        deadline: Instant,
+        sinks: Option<Sinks>,
+    ) -> Result<Plan, MakeError> {
+        let schema = Arc::new(Plan::schema(&request.constraints));
+        let mut words = request.words();
+        let mut asked = 0;
+        loop {
+            asked += 1;
+            let sink =
+                sinks.as_ref().map(|sinks| Box::new(Wordless(sinks())) as Box<dyn EventSink>);
+            let input = TurnInput {
+                content: words.into(),
+                source: Some("task".into()),
+                asked_by: asked_by(requester),
+                schema: Some(schema.clone()),
+                sink,
+                ..TurnInput::default()
+            };
+            let outcome = self.answer(agent, input, cancel, deadline).await?;
+            let fault = match outcome.stop.reason {
+                reason if reason.is_refused() => {
+                    let why = if reason == StopReason::Refusal { "the model" } else { "a filter" };
+                    return Err(MakeError::Refused(format!("{why} refused")));
+                }
+                reason if reason.is_cut() => PlanFault::NoPlan("it was cut off".into()),
+                _ => match Plan::read(&outcome.content, &request.constraints) {
+                    Ok(plan) => return Ok(plan),
+                    Err(fault) => fault,
+                },
+            };
+            if asked > REPAIRS_MAX {
+                return Err(MakeError::Fault { asked, fault });
+            }
+            words = format!(
+                "This cannot be used: {fault}. Answer again with the whole plan, mended, as one object of JSON and nothing else."
+            );
+        }
+    }
+
+    async fn answer(
+        &self,
+        agent: &Agent,
+        input: TurnInput,
+        cancel: &CancellationToken,
+        deadline: Instant,
+    ) -> Result<TurnOutcome, MakeError> {
+        let turn = self.turns.start(agent, input).await?;
+        let (stop, left) =
+            (turn.cancel.clone(), deadline.saturating_duration_since(Instant::now()));
+        let answer = turn.wait(Some(left.max(Duration::from_millis(1))));
+        tokio::pin!(answer);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut answer => ended,
+            () = cancel.cancelled() => {
+                stop.cancel();
+                answer.await
+            }
+        };
+        match ended {
+            Ok(outcome) if outcome.cancelled => Err(MakeError::Cancelled),
+            Err(TurnError::Timeout) => Err(MakeError::Timeout),
+            ended => Ok(ended?),
+        }
+    }
+}
+
+impl PlanRequest {
+    /// What the planner is told.
+    fn words(&self) -> String {
+        let mut words = String::new();
+        for background in &self.background {
+            let _ = writeln!(words, "{background}\n");
+        }
+        let types = TaskType::ALL.map(TaskType::name).join(", ");
+        let _ = writeln!(
+            words,
+            "Make a plan of tasks for the request below. Others carry the tasks out, each by itself: a description says all that \
+             has to be known. Answer with one object of JSON and nothing else:\n\
+             {{\"explanation\": \"why this plan\", \"estimated_time_seconds\": 60, \"tasks\": [{{\"id\": \"task_001\", \
+             \"type\": \"code_generation\", \"description\": \"what is to be done\", \"dependencies\": [], \"priority\": 1}}]}}\n\
+             Ids are unique. A type is one of {types}. Dependencies are ids of tasks in this plan that have to be done before; they \
+             form no circle, and what does not depend on anything else runs at once. Priority 1 is the most urgent. At most {} tasks.",
+            self.constraints.tasks_told()
+        );
+        if let Some(limit) = self.constraints.time_limit_seconds {
+            let _ = writeln!(words, "All of it takes at most {limit} seconds.");
+        }
+        if let Some(state) = &self.state {
+            let _ = writeln!(words, "\nWhere things stand:\n{state}");
+        }
+        let _ = write!(words, "\nThe request:\n{}", self.user_request);
+        words
+    }
+}
+
+/// Passes on what happens, but not what is said: that is a plan's draft, and may be mended.
+struct Wordless(Box<dyn EventSink>);
+
+impl EventSink for Wordless {
+    fn event(&mut self, event: TurnEvent<'_>) -> bool {
+        matches!(event, TurnEvent::Text(_)) || self.0.event(event)
+    }
+}

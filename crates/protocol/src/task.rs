@@ -1,0 +1,110 @@
+//! One task for an executor. What is not known in `context` and `options` is passed over.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::method;
+use crate::params::NonBlank;
+use crate::usage::Usage;
+
+method! {
+    /// Has a temporary agent carry out a task in a directory, beyond which it sees nothing and in which it changes files
+    /// only with `options.write`. Which files it changed is what differs on disk. With `options.stream` what it says
+    /// arrives in pieces before the response. Takes at most 30 s unless `options.timeout_ms` says otherwise.
+    ExecuteTask = "execute_task", Server Turn, ExecuteTaskParams => ExecuteTaskResult
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskType {
+    CodeGeneration,
+    Refactoring,
+    Analysis,
+    Testing,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecuteTaskParams {
+    pub task_type: TaskType,
+    pub prompt: NonBlank,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<TaskContext>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<TaskOptions>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TaskContext {
+    /// Read for the model, at most 20, each within `current_directory`.
+    pub files: Vec<String>,
+    /// Where the task works; the server's own when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_directory: Option<String>,
+    /// Libraries, for the model.
+    pub dependencies: Vec<String>,
+    /// What it has to keep to, for the model.
+    pub constraints: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TaskOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framework: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub style_guide: Option<String>,
+    /// Whether files may be changed; not when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// From receipt; 30,000 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout_ms: Option<std::num::NonZeroU64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ExecuteTaskResult {
+    /// `success`, or `partial` when something remains undone.
+    pub status: String,
+    /// What remains undone, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub output: TaskOutput,
+    pub metadata: TaskMetadata,
+}
+
+/// What a task came to. Paths are relative to the directory it worked in.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TaskOutput {
+    /// What stood in fences.
+    pub code: String,
+    /// The rest of what was said.
+    pub explanation: String,
+    /// All that was said, as it is streamed.
+    pub text: String,
+    pub files_modified: Vec<String>,
+    pub files_created: Vec<String>,
+    pub files_deleted: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TaskMetadata {
+    pub execution_time_ms: u64,
+    pub tokens_used: u64,
+    pub model: String,
+    /// Why the model stopped, as `send` says it.
+    pub stop_reason: String,
+    pub steps: u32,
+    pub usage: Usage,
+    /// Null where a price is not known.
+    pub cost_usd: Option<f64>,
+}
