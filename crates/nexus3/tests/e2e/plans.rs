@@ -546,3 +546,52 @@ async fn many_plans_run_side_by_side() {
     let ran = futures_util::future::join_all((0..100).map(run)).await;
     assert_eq!(ran, vec![json!("success"); 100]);
 }
+
+#[tokio::test]
+async fn a_plan_from_the_command_line() {
+    let server = Server::start().await;
+    let script = |request: &Value| {
+        let asked = last_user_text(request).unwrap_or_default();
+        match asked.contains("Make a plan") {
+            true => Reply::text(plan(&[("a", &[]), ("b", &["a"])]).to_string()),
+            false if is_after_tool(request) => Reply::text("written"),
+            false if asked.ends_with("do a") => writing("a.txt", "a"),
+            false => Reply::text("b is done"),
+        }
+    };
+    server.model().set_script(script);
+    let made = server.cli(["plan", "Build it"]).await;
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stdout.contains("b (code_generation, after a)\n    do b"), "{made:?}");
+    let id = made.stdout.trim_end().rsplit(' ').next().unwrap().to_owned();
+    let ran = server.cli(["run-plan", &id, "--write"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("a: success\n    + a.txt\nb: success\n"), "{ran:?}");
+    assert!(ran.stderr.contains("a running\na success\nb running\nb success\n"), "{ran:?}");
+    // Nothing is left to do, and the server beside it knows.
+    assert_eq!(server.cli(["run-plan", &id]).await.code, Some(0));
+    let stands = server.wire().ok("get_plan", json!({"plan_id": id})).await;
+    assert_eq!(stands["status"], "success");
+    // From a file, as a stream of JSON, and one that fails.
+    std::fs::write(
+        server.world.work().join("plan.json"),
+        json!({"plan": plan(&[("bad", &[])])}).to_string(),
+    )
+    .unwrap();
+    server.model().set_script(|_| Reply::text("half\nINCOMPLETE: the rest"));
+    let ran = server.cli(["run-plan", "plan.json", "--json"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["result"]["tasks"]["bad"]["status"], "partial");
+    for (args, code) in [
+        (vec!["plan", " "], 1),
+        (vec!["run-plan", "plan_0000000000000000"], 1),
+        (vec!["run-plan", "nowhere.json"], 1),
+        (vec!["plan"], 2),
+        (vec!["plan", "x", "--max-parallel", "65"], 2),
+    ] {
+        let refused = server.cli(args.clone()).await;
+        assert_eq!(refused.code, Some(code), "{args:?}: {refused:?}");
+        assert!(!refused.stderr.is_empty());
+    }
+}
