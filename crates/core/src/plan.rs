@@ -15,6 +15,9 @@ pub const TASKS_MAX: usize = 200;
 /// Tasks that a planner is allowed when nobody says otherwise.
 pub const TASKS_USUAL: usize = 20;
 
+/// Tasks that a small model may plan: it would go round in circles otherwise.
+const SMALL_TASKS_MAX: usize = 8;
+
 /// Longest id of a task, in characters.
 pub const TASK_ID_CHARS_MAX: usize = 64;
 
@@ -206,10 +209,46 @@ impl Plan {
             }
             value => value,
         };
-        let plan: Self =
+        let mut plan: Self =
             serde_json::from_value(value).map_err(|error| PlanFault::NoPlan(error.to_string()))?;
+        for task in &mut plan.tasks {
+            let mut known = BTreeSet::new();
+            task.dependencies.retain(|id| known.insert(id.clone()));
+        }
         plan.check(constraints)?;
         Ok(plan)
+    }
+
+    /// The schema that a small model is held to: whatever satisfies it is a plan by all rules but the time it takes. Each task
+    /// has the id of its place and depends on earlier ones, and texts end. Services refuse such schemas, and their models
+    /// need none.
+    pub fn strict_schema(constraints: &Constraints) -> Value {
+        let mut schema = Self::schema(constraints);
+        let ids: Vec<_> = (1..=constraints.tasks_told().min(SMALL_TASKS_MAX))
+            .map(|n| format!("task_{n:03}"))
+            .collect();
+        let tasks = &mut schema["properties"]["tasks"];
+        let item = tasks["items"].take();
+        let places = (0..ids.len()).map(|at| {
+            let mut item = item.clone();
+            let fields = &mut item["properties"];
+            fields["id"] = json!({"const": ids[at]});
+            fields["dependencies"] = match at {
+                0 => json!({"type": "array", "maxItems": 0}),
+                _ => json!({"type": "array", "items": {"enum": ids[..at]}, "maxItems": 2}),
+            };
+            fields["description"] = json!({"type": "string", "minLength": 10, "maxLength": 200});
+            fields["priority"] = json!({"type": "integer", "minimum": 1, "maximum": 9});
+            item
+        });
+        *tasks = json!({
+            "type": "array", "prefixItems": places.collect::<Vec<_>>(), "items": false,
+            "minItems": 1, "maxItems": ids.len(),
+        });
+        schema["properties"]["explanation"] = json!({"type": "string", "maxLength": 200});
+        schema["properties"]["estimated_time_seconds"] = json!({"type": "integer", "minimum": 1, "maximum": constraints.time_limit_seconds.unwrap_or(3600)});
+        schema["x-guidance"] = json!({"whitespace_flexible": false});
+        schema
     }
 
     /// The schema that a planner is held to.
@@ -524,6 +563,21 @@ mod tests {
         let unknown = json.replace("testing", "cooking");
         let fault = read(&unknown).unwrap_err().to_string();
         assert!(fault.contains("cooking") && fault.contains("code_generation"), "{fault}");
+    }
+
+    #[test]
+    fn whatever_a_small_model_may_say_is_a_plan() {
+        let constraints = Constraints { max_tasks: Some(3), time_limit_seconds: Some(60) };
+        let schema = Plan::strict_schema(&constraints);
+        let places = schema["properties"]["tasks"]["prefixItems"].as_array().unwrap();
+        assert_eq!(places.len(), 3);
+        assert_eq!(places[2]["properties"]["id"]["const"], "task_003");
+        let earlier = &places[2]["properties"]["dependencies"]["items"]["enum"];
+        assert_eq!(*earlier, json!(["task_001", "task_002"]));
+        assert_eq!(places[0]["properties"]["dependencies"]["maxItems"], 0);
+        assert_eq!(schema["properties"]["estimated_time_seconds"]["maximum"], 60);
+        let wide = Plan::strict_schema(&Constraints::default());
+        assert_eq!(wide["properties"]["tasks"]["maxItems"], SMALL_TASKS_MAX);
     }
 
     #[test]

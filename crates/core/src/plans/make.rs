@@ -111,7 +111,13 @@ impl Plans {
         deadline: Instant,
         sinks: Option<Sinks>,
     ) -> Result<Plan, MakeError> {
-        let schema = Arc::new(Plan::schema(&request.constraints));
+        let model = agent.look().settings.model.clone();
+        let small = self.turns.models.resolve(model.as_deref()).map_err(TurnError::Model)?.brief;
+        let schema = match small {
+            true => Plan::strict_schema(&request.constraints),
+            false => Plan::schema(&request.constraints),
+        };
+        let schema = Arc::new(schema);
         let mut words = request.words();
         let mut asked = 0;
         loop {
