@@ -7,6 +7,7 @@ mod agents;
 mod bare;
 mod cancel;
 mod client;
+mod code;
 mod compare;
 mod crowd;
 mod frames;
@@ -44,9 +45,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning (all when none is named)";
+        sessions crowd models model meaning code (all when none is named)";
 
-const GROUPS: [&str; 16] = [
+const GROUPS: [&str; 17] = [
     "http",
     "inprocess",
     "create",
@@ -63,6 +64,7 @@ const GROUPS: [&str; 16] = [
     "models",
     "model",
     "meaning",
+    "code",
 ];
 
 /// How long to measure.
@@ -141,6 +143,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "crowd" => crowd::run(bench, table).await?,
             "models" => models::run(bench, table).await?,
             "model" => local::run(bench, table).await?,
+            "code" => code::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,
         }
     }

@@ -14,6 +14,7 @@ use crate::approval::{ApprovalMode, Approvals};
 use crate::attach::{Attacher, Intake};
 use crate::authority::{Action, Denied, Requester};
 use crate::briefing::Briefing;
+use crate::code::{Checker, Checks};
 use crate::compact::{CompactionSettings, Compactor};
 use crate::delegate::Delegation;
 use crate::directory::Directory;
@@ -59,6 +60,8 @@ pub struct Engine {
     pub attacher: Arc<Attacher>,
     pub executor: Arc<Executor>,
     pub plans: Arc<Plans>,
+    /// Looking at code without running it.
+    pub checks: Checks,
     pub compactor: Arc<Compactor>,
     pub turns: Arc<Turns>,
     /// What holds commands within their agent's permissions, in words.
@@ -79,6 +82,7 @@ pub struct Parts {
     pub counter: Arc<dyn TokenCounter>,
     pub toolbox: Toolbox,
     pub intake: Arc<dyn Intake>,
+    pub checker: Arc<dyn Checker>,
 }
 
 pub struct Settings {
@@ -129,7 +133,7 @@ pub struct HistoryPage {
 impl Engine {
     /// Wires the parts. Nothing is read before it is asked for.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
-        let Parts { store, models, prompts, logs, counter, toolbox, intake } = parts;
+        let Parts { store, models, prompts, logs, counter, toolbox, intake, checker } = parts;
         let toolbox = Arc::new(toolbox);
         let directory = Arc::new(Directory::new(settings.tree));
         let network = settings.network;
@@ -268,6 +272,7 @@ impl Engine {
             attacher,
             executor,
             plans,
+            checks: Checks::new(checker),
             compactor,
             turns,
             sandbox: settings.sandbox,

@@ -1,5 +1,5 @@
 //! What an agent is. The core owns the pool, the turns and the permissions, and names the traits it needs filled
-//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`). It knows no JSON-RPC, no HTTP and
+//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`, `Checker`). It knows no JSON-RPC, no HTTP and
 //! no SQL.
 
 pub mod account;
@@ -9,6 +9,7 @@ pub mod attach;
 pub mod authority;
 pub mod brief;
 mod briefing;
+pub mod code;
 pub mod compact;
 pub mod conversation;
 mod delegate;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::check::CheckArgs;
 use crate::exec::Approve;
 use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
@@ -52,6 +53,10 @@ pub enum Command {
     Session(SessionArgs),
     /// Search, change, export and import what is remembered; make tokens for sandboxes
     Memory(MemoryArgs),
+    /// Check code without running it: its syntax, and rules of a linter
+    ///
+    /// Exit code 0 when the files are valid, 1 when there is an error in one, 2 when one could not be checked.
+    Check(CheckArgs),
     /// Manage the weights of models that run in this program
     Model(ModelArgs),
     /// List the models that agents can have, and what is known of them

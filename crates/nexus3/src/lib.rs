@@ -3,6 +3,7 @@
 //! A library only so that the end-to-end tests can wire an engine as the program does, and the fault harness can run the
 //! program on a store that breaks; `main` is all the binary calls.
 
+mod check;
 mod cli;
 mod doctor;
 mod exec;
@@ -30,21 +31,27 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use nexus_check::{WORKER_ARGUMENT, worker_main};
 use nexus_store::SqliteStore;
-use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, confine_main};
+use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, close_in, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
 use output::{READER_GONE, ReaderGone, complain, print, say};
 use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
-    // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else.
-    let is_launcher = std::env::args_os().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT);
+    // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else, and
+    // what checks code.
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    let is_launcher = first == LAUNCHER_ARGUMENT;
     // A heap of huge pages would be three times as large as what an idle server has in it. Programs inherit the choice,
     // and the built-in model needs the other one (`nexus_local`).
     let _ = rustix::thread::disable_transparent_huge_pages(!is_launcher);
     if is_launcher {
         confine_main();
+    }
+    if first == WORKER_ARGUMENT {
+        worker_main(close_in);
     }
     main_on(&SqliteStore::open, std::env::args_os())
 }
@@ -73,6 +80,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),
+        Some(Command::Check(args)) => on_runtime(check::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),
         Some(Command::Doctor(args)) => doctor::run(&args),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nexus_check::Workers;
 use nexus_config::prompts::PromptFiles;
 use nexus_config::{BuiltIn, Config, Embeddings, Fallbacks, ModelCatalog, said};
 use nexus_core::compact::CompactionSettings;
@@ -117,6 +118,7 @@ pub async fn wire_on(
         logs: logs.agents,
         counter: Arc::new(Tokenizer),
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
+        checker: Arc::new(Workers::new(launcher.program().to_owned())),
         toolbox: toolbox(&protected, config, launcher),
     };
     let strength = sandbox::strength();

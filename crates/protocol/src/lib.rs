@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod code;
 pub mod content;
 pub mod conversation;
 pub mod envelope;

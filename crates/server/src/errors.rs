@@ -6,6 +6,7 @@ use nexus_core::account::Exceeded;
 use nexus_core::approval::RespondError;
 use nexus_core::attach::AttachError;
 use nexus_core::authority::Denied;
+use nexus_core::code::CheckError;
 use nexus_core::lifecycle::{AccessError, CreateError};
 use nexus_core::memory::MemoryError;
 use nexus_core::plans::PlansError;
@@ -79,6 +80,30 @@ impl WireError for SpendingError {
             Self::Unknown(id) => AccessError::Unknown(id.clone()).to_rpc(),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for CheckError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |path: &str| RpcError::invalid_param(path, self.to_string());
+        match self {
+            Self::UnknownLanguage { .. } => at("/language"),
+            Self::TooLong | Self::Nul => at("/code"),
+            Self::TooManyRules => at("/rules"),
+            Self::Rule(index) => at(&format!("/rules/{index}")),
+            Self::TimedOut(_) => RpcError::timeout(sentence(self)),
+            Self::TooSlow(_) | Self::TooLarge(_) | Self::TooDeep => RpcError::failed(
+                "EXECUTION_ERROR",
+                sentence(self),
+                &["Check the code in smaller parts."],
+            ),
+            Self::Broke => RpcError::failed("EXECUTION_ERROR", sentence(self), &[]),
+            Self::Full(_) => RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS),
+            Self::NotStarted(_) => {
+                tracing::error!(error = %self, "code cannot be checked");
+                RpcError::internal("The server cannot start what checks code")
+            }
         }
     }
 }

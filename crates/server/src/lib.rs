@@ -21,7 +21,7 @@ pub mod transport;
 
 pub use direct::DirectAgentApi;
 pub use dispatcher::{Caller, Dispatcher, Reply, Target};
-pub use handlers::model_entry;
+pub use handlers::{check_result, model_entry};
 pub use rpc_server::RpcServer;
 
 use std::sync::{Arc, Mutex};

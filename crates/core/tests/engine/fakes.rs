@@ -98,6 +98,7 @@ impl World {
                 echo("write_file", ToolClass::Write),
             ]),
             intake: Arc::new(Eyes),
+            checker: Arc::new(()),
         };
         let mut settings = settings();
         change(&mut settings);

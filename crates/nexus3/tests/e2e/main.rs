@@ -13,6 +13,7 @@ mod answers;
 mod attachments;
 mod borders;
 mod cli;
+mod code;
 mod compaction;
 mod config;
 mod direct;

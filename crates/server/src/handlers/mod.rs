@@ -1,6 +1,7 @@
 //! One file per resource. A handler decodes nothing and frames nothing: wire types in, domain call, wire types out.
 
 mod agent;
+mod code;
 mod content;
 mod conversation;
 mod memory;
@@ -21,11 +22,13 @@ use nexus_protocol::params::{BLANK, is_blank};
 use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Table;
+pub use code::result as check_result;
 pub use model::entry as model_entry;
 pub use permission::entry as approval_entry;
 
 pub fn register(table: &mut Table) {
     agent::register(table);
+    code::register(table);
     conversation::register(table);
     memory::register(table);
     model::register(table);

@@ -85,13 +85,23 @@ impl Launcher {
 
 /// The worker's side: gives up what it does not need, works, and answers.
 pub(super) fn serve(work: Work, server: &UnixStream) -> io::Result<()> {
-    limit(work.memory_bytes_max())?;
+    let most = Some(PROCESSOR_SECONDS_MAX);
+    setrlimit(Resource::Cpu, Rlimit { current: most, maximum: most })?;
+    close_in(work.memory_bytes_max())?;
+    let mut server = server;
+    server.write_all(&work.run()?)
+}
+
+/// Takes from the calling thread, and those it starts from now on, files, network and other processes, and bounds the
+/// memory that the process takes beside what it has. For processes of our own that read foreign texts; to be called while
+/// there is one thread.
+pub fn close_in(memory_bytes_max: u64) -> io::Result<()> {
+    limit(memory_bytes_max)?;
     let nothing = Policy::nothing();
     let calls = Calls { network: false, metadata: false };
     // Where the kernel cannot do this, the bounds still hold.
     let _ = files::confine(&nothing, None).and_then(|()| syscalls::refuse(calls));
-    let mut server = server;
-    server.write_all(&work.run()?)
+    Ok(())
 }
 
 fn limit(memory_bytes_max: u64) -> io::Result<()> {
@@ -102,7 +112,6 @@ fn limit(memory_bytes_max: u64) -> io::Result<()> {
     let mapped = mapped.ok_or(ErrorKind::InvalidData)? << 10;
     for (resource, most) in [
         (Resource::Data, mapped + memory_bytes_max),
-        (Resource::Cpu, PROCESSOR_SECONDS_MAX),
         (Resource::Fsize, 0),
         // A dump would hold a stranger's file.
         (Resource::Core, 0),

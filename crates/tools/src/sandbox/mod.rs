@@ -27,6 +27,7 @@ mod strength;
 mod syscalls;
 mod tree;
 
+pub use apart::close_in;
 pub use launcher::{LAUNCHER_ARGUMENT, confine_main};
 pub use limits::{Bound, Limits};
 pub use order::Command;

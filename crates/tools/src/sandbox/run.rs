@@ -73,7 +73,7 @@ impl Launcher {
         Self { program }
     }
 
-    pub(super) fn program(&self) -> &Path {
+    pub fn program(&self) -> &Path {
         &self.program
     }
 

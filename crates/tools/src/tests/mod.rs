@@ -164,6 +164,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         counter: Arc::new(Silent),
         toolbox: Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX)),
         intake: Arc::new(()),
+        checker: Arc::new(()),
     };
     let work = root.join("work");
     let settings = Settings {

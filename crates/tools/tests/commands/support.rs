@@ -181,6 +181,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         counter: Arc::new(Nobody),
         toolbox: Toolbox::new(tools),
         intake: Arc::new(()),
+        checker: Arc::new(()),
     };
     let settings = Settings {
         cwd: cwd.into(),

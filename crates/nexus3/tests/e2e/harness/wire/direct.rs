@@ -2,6 +2,7 @@
 //! an answer, so that the same cases run without an envelope in between.
 
 use nexus_protocol::agent::*;
+use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
 use nexus_protocol::memory::*;
 use nexus_protocol::model::*;
@@ -76,6 +77,7 @@ async fn by_name(
         GetModel,
         SetModel,
         ListModels,
+        ValidateCode,
         MemoryAdd,
         MemorySearch,
         MemoryList,
