@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::retry::{retrying, timeout_for};
+use crate::retry::{Again, retrying, timeout_for};
 use crate::stream::SendStream;
 use crate::token::{self, Environment, Token};
 use crate::{PORT_DEFAULT, answer, detection};
@@ -98,7 +98,7 @@ impl NexusClient {
         params: &Value,
     ) -> Result<Value, CallError> {
         let call = self.prepare(target, method, params)?;
-        self.exchange(call, self.timeout).await
+        self.exchange(call, self.timeout, Again::of_value(params)).await
     }
 
     /// Sends a message and returns its answer as it is made.
@@ -110,7 +110,7 @@ impl NexusClient {
         let params = SendParams { stream: Some(true), ..params };
         let target = Target::Agent(agent_id.into());
         let call = self.prepare(&target, SendMessage::NAME, &params)?;
-        let opening = retrying(self.timeout, || async {
+        let opening = retrying(self.timeout, Again::of::<SendMessage>(&params), || async {
             let response = self.post(&call, EVENT_STREAM).await?;
             if is_event_stream(&response) {
                 return Ok(SendStream::new(call.id, response.into_body(), self.timeout));
@@ -143,8 +143,9 @@ impl NexusClient {
         &self,
         call: Prepared,
         timeout: Option<Duration>,
+        again: Again,
     ) -> Result<R, CallError> {
-        retrying(timeout, || async {
+        retrying(timeout, again, || async {
             let body = read_body(self.post(&call, JSON).await?).await?;
             answer::result(answer::envelope(&body)?, call.id)
         })
@@ -182,7 +183,7 @@ impl Api for NexusClient {
         params: M::Params,
     ) -> Result<M::Result, CallError> {
         let call = self.prepare(target, M::NAME, &params)?;
-        self.exchange(call, timeout_for(M::KIND, self.timeout)).await
+        self.exchange(call, timeout_for(M::KIND, self.timeout), Again::of::<M>(&params)).await
     }
 }
 

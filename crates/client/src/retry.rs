@@ -1,11 +1,13 @@
 //! Trying again what surely has not run: a connection that was refused, and the two answers with which a server turns
-//! a call away at the door.
+//! a call away at the door. What may have run is tried again only with an `idempotency_key`, by which the server tells
+//! that it is the same call.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder, Retryable};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
-use nexus_protocol::{CallError, Kind};
+use nexus_protocol::{CallError, Kind, Method};
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// Four tries bridge a server that is just restarting, and keep the wait for one that is gone under a second.
@@ -24,21 +26,49 @@ pub(crate) fn timeout_for(kind: Kind, chosen: Option<Duration>) -> Option<Durati
     chosen.or((kind == Kind::Read).then_some(READ_TIMEOUT_DEFAULT))
 }
 
+/// What of a call is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// What surely has not run.
+    Unsent,
+    /// Also what was sent and not answered: it has a key, and runs once.
+    Keyed,
+}
+
+impl Again {
+    pub fn of<M: Method>(params: &M::Params) -> Self {
+        if M::once(params).is_some() { Self::Keyed } else { Self::Unsent }
+    }
+
+    /// As above, of a method known by name only. One that has no key refuses it, or does the same twice.
+    pub fn of_value(params: &Value) -> Self {
+        let keyed = |params: &Value| params["idempotency_key"].is_string();
+        if keyed(params) || keyed(&params["options"]) { Self::Keyed } else { Self::Unsent }
+    }
+
+    fn covers(self, error: &CallError) -> bool {
+        has_not_run(error) || (self == Self::Keyed && matches!(error, CallError::Transport(_)))
+    }
+}
+
 /// Runs `attempt` until it succeeds, fails for good or has failed `TRIES_MAX` times. The time limit is for all tries
 /// together; a wait that would pass it ends in the error at hand, which says more than a timeout.
 pub(crate) async fn retrying<T, F>(
     timeout: Option<Duration>,
+    again: Again,
     attempt: impl FnMut() -> F,
 ) -> Result<T, CallError>
 where
     F: Future<Output = Result<T, CallError>>,
 {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    let tries = attempt.retry(FullJitter).when(has_not_run).adjust(move |error, delay| {
-        let wait = delay? + asked_to_wait(error);
-        let in_time = deadline.is_none_or(|deadline| Instant::now() + wait < deadline);
-        (in_time && wait <= RETRY_AFTER_MAX + DELAY_MAX).then_some(wait)
-    });
+    let tries = attempt.retry(FullJitter).when(move |error| again.covers(error)).adjust(
+        move |error, delay| {
+            let wait = delay? + asked_to_wait(error);
+            let in_time = deadline.is_none_or(|deadline| Instant::now() + wait < deadline);
+            (in_time && wait <= RETRY_AFTER_MAX + DELAY_MAX).then_some(wait)
+        },
+    );
     match timeout {
         None => tries.await,
         Some(limit) => {
@@ -108,9 +138,17 @@ mod tests {
 
     /// Runs a call that always fails, on a clock that jumps; returns the number of tries and the time they took.
     async fn check(timeout: Option<Duration>, error: fn() -> CallError) -> (usize, Duration) {
+        check_again(timeout, Again::Unsent, error).await
+    }
+
+    async fn check_again(
+        timeout: Option<Duration>,
+        again: Again,
+        error: fn() -> CallError,
+    ) -> (usize, Duration) {
         let tries = AtomicUsize::new(0);
         let start = Instant::now();
-        let result: Result<(), _> = retrying(timeout, || async {
+        let result: Result<(), _> = retrying(timeout, again, || async {
             tries.fetch_add(1, Ordering::Relaxed);
             Err(error())
         })
@@ -148,6 +186,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn with_a_key_a_lost_answer_is_asked_for_again() {
+        let lost = || CallError::Transport("closed".into());
+        assert_eq!(check_again(None, Again::Keyed, lost).await.0, 4);
+        for error in [
+            || CallError::Rpc(RpcError::internal("Oops")),
+            || CallError::Rpc(RpcError::timeout("")),
+            || CallError::Rpc(RpcError::rate_limited("", "upstream", 5)),
+        ] {
+            assert_eq!(check_again(None, Again::Keyed, error).await.0, 1);
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_where_methods_have_it() {
+        for (params, again) in [
+            (serde_json::json!({"idempotency_key": "k"}), Again::Keyed),
+            (serde_json::json!({"options": {"idempotency_key": "k"}}), Again::Keyed),
+            (serde_json::json!({"idempotency_key": null, "options": {}}), Again::Unsent),
+            (serde_json::json!({"data": {"idempotency_key": "k"}}), Again::Unsent),
+            (serde_json::json!(null), Again::Unsent),
+        ] {
+            assert_eq!(Again::of_value(&params), again, "{params}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_server_says_how_long_to_wait() {
         let (tries, took) = check(None, || RpcError::overloaded("queue full", 5_000).into()).await;
         assert_eq!(tries, 4);
@@ -163,7 +227,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_limit_is_for_all_tries_together() {
         let limit = Duration::from_secs(3);
-        let result: Result<(), _> = retrying(Some(limit), std::future::pending).await;
+        let result: Result<(), _> = retrying(Some(limit), Again::Keyed, std::future::pending).await;
         assert!(matches!(result, Err(CallError::Timeout(said)) if said == limit));
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use crate::answer;
-use crate::retry::{retrying, timeout_for};
+use crate::retry::{Again, retrying, timeout_for};
 
 /// Largest frame, both ways; the server's own limit.
 const FRAME_BYTES_MAX: usize = 10 << 20;
@@ -57,7 +57,7 @@ impl UnixClient {
         params: &Value,
     ) -> Result<Value, CallError> {
         let (id, body) = self.prepare(target, method, params)?;
-        self.exchange(id, body, self.timeout).await
+        self.exchange(id, body, self.timeout, Again::of_value(params)).await
     }
 
     fn prepare<P: Serialize>(
@@ -84,8 +84,9 @@ impl UnixClient {
         id: u64,
         body: Bytes,
         timeout: Option<Duration>,
+        again: Again,
     ) -> Result<R, CallError> {
-        retrying(timeout, || async {
+        retrying(timeout, again, || async {
             let mut connection = self.connection().await?;
             let answer = roundtrip(&mut connection, body.clone()).await?;
             // Only a connection with nothing under way goes back; one whose call was dropped is closed with it.
@@ -133,7 +134,8 @@ impl Api for UnixClient {
         params: M::Params,
     ) -> Result<M::Result, CallError> {
         let (id, body) = self.prepare(target, M::NAME, &params)?;
-        self.exchange(id, body, timeout_for(M::KIND, self.timeout)).await
+        let again = Again::of::<M>(&params);
+        self.exchange(id, body, timeout_for(M::KIND, self.timeout), again).await
     }
 }
 

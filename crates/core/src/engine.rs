@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::Bounds;
 use crate::agent::{Agent, Hooks};
+use crate::answers::Answers;
 use crate::approval::{ApprovalMode, Approvals};
 use crate::attach::{Attacher, Intake};
 use crate::authority::{Action, Denied, Requester};
@@ -33,6 +34,7 @@ use crate::provider::Models;
 use crate::rights::Permits;
 use crate::session::Sessions;
 use crate::settings::Tuning;
+use crate::shared_context::ContextKeeper;
 use crate::spending::Spending;
 use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
@@ -55,6 +57,10 @@ pub struct Engine {
     pub approvals: Arc<Approvals>,
     /// What is remembered about people and chats.
     pub memories: Arc<Memories>,
+    /// What all planners and executors share.
+    pub context: ContextKeeper,
+    /// What was answered to calls that are carried out once.
+    pub answers: Answers,
     pub gate: Arc<Gate>,
     /// Making something of what comes with messages.
     pub attacher: Arc<Attacher>,
@@ -228,6 +234,7 @@ impl Engine {
             turns: turns.clone(),
             attacher: attacher.clone(),
             models: settings.tasks,
+            store: store.clone(),
         });
         let plans = Arc::new(Plans {
             executor: executor.clone(),
@@ -260,6 +267,8 @@ impl Engine {
         });
         Arc::new(Self {
             permits: Permits { kin, lifecycle: agents.clone() },
+            context: ContextKeeper { store: store.clone() },
+            answers: Answers { store: store.clone() },
             store,
             models,
             agents,

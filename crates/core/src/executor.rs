@@ -18,6 +18,7 @@ use crate::lifecycle::{AgentSpec, CreateError, Lifecycle};
 use crate::message::{Content, StopReason};
 use crate::on_thread;
 use crate::plan::{TaskOutput, TaskType};
+use crate::store::{Store, StoreError};
 use crate::turn::{AskedBy, TurnError, TurnInput, Turns};
 use crate::usage::Bill;
 
@@ -41,6 +42,7 @@ pub struct Executor {
     pub(crate) turns: Arc<Turns>,
     pub(crate) attacher: Arc<Attacher>,
     pub(crate) models: TaskModels,
+    pub(crate) store: Arc<dyn Store>,
 }
 
 /// What is to be done.
@@ -151,6 +153,17 @@ impl Executor {
         })
     }
 
+    /// What planners and executors are all told. The administrator's: an agent, which may not read it, could have it told.
+    pub(crate) async fn shared_context(
+        &self,
+        requester: &Requester,
+    ) -> Result<Option<String>, StoreError> {
+        match requester {
+            Requester::Administrator => Ok(self.store.shared_context().await?.for_prompt()),
+            Requester::Agent(_) => Ok(None),
+        }
+    }
+
     async fn agent(&self, requester: &Requester, order: &TaskOrder) -> Result<Agent, TaskError> {
         let by_type = self.models.by_type.get(&order.kind);
         let model = order.model.as_ref().or(by_type).or(self.models.executor.as_ref());
@@ -172,8 +185,9 @@ impl Executor {
         order: &TaskOrder,
         mut work: Work,
     ) -> Result<TurnOutcome, TaskError> {
+        let shared = self.shared_context(requester).await.map_err(TurnError::Store)?;
         let mut pieces: Vec<_> = order.files.iter().map(|path| file(path)).collect();
-        pieces.push(Piece::Text(order.words()));
+        pieces.push(Piece::Text(order.words(shared)));
         let content = self.attacher.take(requester, agent, pieces).await?;
         let asked_by = asked_by(requester);
         let input = |content: Content, sink| TurnInput {
@@ -232,9 +246,9 @@ fn file(path: &str) -> Piece {
 
 impl TaskOrder {
     /// What the executor is told.
-    fn words(&self) -> String {
+    fn words(&self, shared: Option<String>) -> String {
         let mut words = String::new();
-        for background in &self.background {
+        for background in shared.iter().chain(&self.background) {
             let _ = writeln!(words, "{background}\n");
         }
         words.push_str(match self.kind {

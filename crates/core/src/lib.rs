@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod agent;
+pub mod answers;
 pub mod approval;
 pub mod attach;
 pub mod authority;
@@ -40,6 +41,7 @@ pub mod redact;
 pub mod rights;
 pub mod session;
 pub mod settings;
+pub mod shared_context;
 pub mod spending;
 pub mod store;
 pub mod tokens;

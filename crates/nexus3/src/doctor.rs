@@ -53,6 +53,12 @@ fn describe(checkup: &Checkup) -> String {
     if checkup.memories_unreadable > 0 {
         text += &format!("up to {} memories cannot be read\n", checkup.memories_unreadable);
     }
+    if checkup.context + checkup.context_unreadable > 0 {
+        text += &format!("{} entries of the shared context can be read\n", checkup.context);
+    }
+    if checkup.context_unreadable > 0 {
+        text += &format!("up to {} of them cannot be read\n", checkup.context_unreadable);
+    }
     let cut: Vec<_> = checkup.sessions.iter().filter(|it| it.readable < it.messages).collect();
     for session in cut.iter().take(NAMED_MAX) {
         let nexus_store::Readable { name, messages, readable } = session;

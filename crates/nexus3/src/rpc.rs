@@ -175,6 +175,7 @@ async fn create(server: &ServerArgs, args: CreateArgs) -> anyhow::Result<Value> 
         parent_agent_id: args.parent,
         initial_message: args.message.map(message).transpose()?,
         wait_for_initial_response: args.wait.then_some(true),
+        idempotency_key: args.idempotency_key,
         ..CreateAgentParams::default()
     };
     let asked = args.timeout.map(Duration::from_secs);
@@ -338,6 +339,7 @@ impl SendArgs {
         Ok(SendParams {
             request_id: self.request_id.map(RequestId::Text),
             timeout_ms: turn_timeout(self.timeout),
+            idempotency_key: self.idempotency_key,
             response_schema: self.schema.as_deref().map(read_schema).transpose()?,
             ..SendParams::new(with_files(message(self.text)?.into_string(), &self.attach)?)
         })

@@ -254,6 +254,9 @@ async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
         if let Err(error) = engine.memories.sweep().await {
             tracing::warn!(%error, "expired memories were not removed");
         }
+        if let Err(error) = engine.answers.sweep().await {
+            tracing::warn!(%error, "old answers were not removed");
+        }
     }
 }
 

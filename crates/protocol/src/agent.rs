@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::method;
+use crate::once::{IdempotencyKey, Once};
 use crate::params::{Bounded, NoParams, NonBlank};
 use crate::shared::Shared;
 use crate::turn::RequestId;
@@ -11,7 +12,11 @@ use crate::usage::{ReasoningChoice, UsageTotals};
 
 method! {
     /// Makes an agent. It is on disk when this answers, unless its name starts with `.` (temporary).
-    CreateAgent = "create_agent", Server Control, CreateAgentParams => CreateAgentResult
+    CreateAgent = "create_agent", Server Control, CreateAgentParams => CreateAgentResult, once |params| Some(Once {
+        key: params.idempotency_key.as_ref()?,
+        path: "/idempotency_key",
+        text: None,
+    })
 }
 
 method! {
@@ -73,6 +78,10 @@ pub struct CreateAgentParams {
     /// Answer only when the initial message was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_for_initial_response: Option<bool>,
+    /// Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes. At
+    /// most 255 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -151,6 +151,11 @@ impl RpcError {
         }
     }
 
+    /// Where the call was when it failed, where that was said: `server` at the door, anything else behind it.
+    pub fn scope(&self) -> Option<&str> {
+        self.data.as_ref()?.get("scope")?.as_str()
+    }
+
     /// How long to wait before the same call makes sense, where that was said.
     pub fn retry_after_ms(&self) -> Option<u64> {
         self.data.as_ref()?.get("retry_after_ms")?.as_u64()

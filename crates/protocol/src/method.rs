@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::once::Once;
+
 /// One method of the interface. Dispatch, validation, JSON Schema, the OpenRPC document, `docs/rpc.md` and the typed
 /// client all come from this declaration. Written with [`method!`](crate::method!).
 pub trait Method: Send + Sync + 'static {
@@ -14,6 +16,11 @@ pub trait Method: Send + Sync + 'static {
     const DOC: &'static str;
     type Params: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
     type Result: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
+
+    /// What its parameters say of being made again; `None` for a call that is carried out each time.
+    fn once(_: &Self::Params) -> Option<Once<'_>> {
+        None
+    }
 }
 
 /// Which endpoint a method belongs to.
@@ -51,10 +58,12 @@ impl Kind {
     }
 }
 
-/// Declares a method as an uninhabited type; its doc comment becomes the method's documentation.
+/// Declares a method as an uninhabited type; its doc comment becomes the method's documentation. A method whose
+/// parameters may have an `idempotency_key` says where: `, once |params| Some(Once { key: params.key.as_ref()?, … })`.
 #[macro_export]
 macro_rules! method {
-    ($(#[doc = $doc:literal])+ $type:ident = $name:literal, $scope:ident $kind:ident, $params:ty => $result:ty) => {
+    ($(#[doc = $doc:literal])+ $type:ident = $name:literal, $scope:ident $kind:ident, $params:ty => $result:ty
+        $(, once |$given:ident| $once:expr)?) => {
         $(#[doc = $doc])+
         pub enum $type {}
         impl $crate::method::Method for $type {
@@ -64,6 +73,11 @@ macro_rules! method {
             const DOC: &'static str = concat!($($doc, "\n"),+);
             type Params = $params;
             type Result = $result;
+            $(
+                fn once($given: &$params) -> Option<$crate::once::Once<'_>> {
+                    $once
+                }
+            )?
         }
     };
 }

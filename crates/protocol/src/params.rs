@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::error::RpcError;
+use crate::once::{IdempotencyKey, KEY_PATTERN};
 use address::{AGENT_ID, BesideAddress};
 
 mod address;
@@ -276,6 +277,9 @@ impl Walk<'_> {
             Value::String(text) if schema["pattern"] == NON_BLANK_PATTERN && is_blank(text) => {
                 Some(bad(path, BLANK.into()))
             }
+            Value::String(text) if schema["pattern"] == KEY_PATTERN => {
+                IdempotencyKey::new(&**text).err().map(|complaint| bad(path, complaint))
+            }
             Value::String(text) => {
                 let words: Vec<&str> =
                     schema["enum"].as_array()?.iter().filter_map(Value::as_str).collect();
@@ -487,6 +491,28 @@ mod tests {
         assert!(decode_addressed::<NoParams>(Some("[]")).is_err());
         // Elsewhere it is a parameter like any other.
         assert!(decode::<SendParams>(Some(r#"{"content":"x","agent_id":"a"}"#)).is_err());
+    }
+
+    #[test]
+    fn a_key_is_short_and_says_something() {
+        let key = |text: &str| json!({"content": "x", "idempotency_key": text}).to_string();
+        check::<SendParams>(&key(&"é".repeat(127)), "ok");
+        check::<SendParams>(&key(&"x".repeat(255)), "ok");
+        let over = "idempotency_key must be at most 255 bytes long, got: 256 @/idempotency_key";
+        check::<SendParams>(&key(&"x".repeat(256)), over);
+        check::<SendParams>(&key(&"é".repeat(128)), over);
+        check::<SendParams>(&key(" "), "idempotency_key must not be blank @/idempotency_key");
+        for control in ["a\n", "\0a", "a\u{7f}", "a\u{85}b"] {
+            check::<SendParams>(
+                &key(control),
+                "idempotency_key must not have control characters @/idempotency_key",
+            );
+        }
+        check::<SendParams>(r#"{"content":"x","idempotency_key":null}"#, "ok");
+        check::<CreateAgentParams>(
+            r#"{"idempotency_key":7}"#,
+            "idempotency_key must be string, got: integer @/idempotency_key",
+        );
     }
 
     #[test]

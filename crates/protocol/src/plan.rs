@@ -7,20 +7,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::method;
+use crate::once::{IdempotencyKey, Once};
 use crate::params::{Bounded, NonBlank};
 use crate::task::{TaskContext, TaskOutput, TaskType};
 
 method! {
     /// Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a plan, and asked for
     /// again at most twice; one that breaks a rule even then is -32000 with the type `PARSE_ERROR`.
-    CreatePlan = "create_plan", Server Turn, CreatePlanParams => CreatePlanResult
+    CreatePlan = "create_plan", Server Turn, CreatePlanParams => CreatePlanResult, once |params| {
+        let options = params.options.as_ref()?;
+        Some(Once {
+            key: options.idempotency_key.as_ref()?,
+            path: "/options/idempotency_key",
+            text: (options.stream == Some(true)).then_some("/plan/explanation"),
+        })
+    }
 }
 
 method! {
     /// Runs what is not done of a plan: a task begins when those it depends on are done, independent ones run side by side.
     /// How far each got is on disk: after a crash the same `plan_id` goes on with what is not done. With `options.stream`
     /// what becomes of each task arrives as `stream_event` before the response.
-    RunPlan = "run_plan", Server Turn, RunPlanParams => RunPlanResult
+    RunPlan = "run_plan", Server Turn, RunPlanParams => RunPlanResult, once |params| Some(Once {
+        key: params.options.as_ref()?.idempotency_key.as_ref()?,
+        path: "/options/idempotency_key",
+        text: None,
+    })
 }
 
 method! {
@@ -83,6 +95,9 @@ pub struct PlanOptions {
     pub timeout_ms: Option<std::num::NonZeroU64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -182,6 +197,9 @@ pub struct RunOptions {
     pub timeout_ms: Option<std::num::NonZeroU64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

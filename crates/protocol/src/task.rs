@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::method;
+use crate::once::{IdempotencyKey, Once};
 use crate::params::NonBlank;
 use crate::usage::Usage;
 
@@ -12,7 +13,14 @@ method! {
     /// Has a temporary agent carry out a task in a directory, beyond which it sees nothing and in which it changes files
     /// only with `options.write`. Which files it changed is what differs on disk. With `options.stream` what it says
     /// arrives in pieces before the response. Takes at most 30 s unless `options.timeout_ms` says otherwise.
-    ExecuteTask = "execute_task", Server Turn, ExecuteTaskParams => ExecuteTaskResult
+    ExecuteTask = "execute_task", Server Turn, ExecuteTaskParams => ExecuteTaskResult, once |params| {
+        let options = params.options.as_ref()?;
+        Some(Once {
+            key: options.idempotency_key.as_ref()?,
+            path: "/options/idempotency_key",
+            text: (options.stream == Some(true)).then_some("/output/text"),
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +77,9 @@ pub struct TaskOptions {
     pub timeout_ms: Option<std::num::NonZeroU64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

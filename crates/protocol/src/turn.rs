@@ -6,12 +6,17 @@ use serde_json::{Map, Value};
 
 use crate::content::Content;
 use crate::method;
+use crate::once::{IdempotencyKey, Once};
 use crate::usage::Usage;
 
 method! {
     /// Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
     /// `stream: true` (over HTTP also `Accept: text/event-stream`) the answer arrives in pieces before the response.
-    Send = "send", Agent Turn, SendParams => SendResult
+    Send = "send", Agent Turn, SendParams => SendResult, once |params| Some(Once {
+        key: params.idempotency_key.as_ref()?,
+        path: "/idempotency_key",
+        text: (params.stream == Some(true)).then_some("/content"),
+    })
 }
 
 method! {
@@ -61,6 +66,10 @@ pub struct SendParams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout_ms: Option<std::num::NonZeroU64>,
+    /// Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes. At
+    /// most 255 bytes. With it, who hangs up does not cancel the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 impl SendParams {
@@ -75,6 +84,7 @@ impl SendParams {
             response_schema: None,
             max_output_tokens: None,
             timeout_ms: None,
+            idempotency_key: None,
         }
     }
 }

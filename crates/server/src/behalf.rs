@@ -41,6 +41,11 @@ impl Behalf {
         Self { door, bound: OnceLock::new() }
     }
 
+    /// The one identity that its socket is for.
+    pub(crate) fn door(&self) -> Option<&Identity> {
+        self.door.as_ref().map(|door| &door.identity)
+    }
+
     /// Refuses what the connection's socket does not lead to, whether or not there is such a method.
     pub fn check(&self, method: &str) -> Result<(), RpcError> {
         match &self.door {

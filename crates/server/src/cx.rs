@@ -23,6 +23,8 @@ pub struct Cx {
     pub request_id: Option<Id>,
     /// When the call came.
     pub started: Instant,
+    /// The call has a key under which its answer can be asked for again.
+    pub(crate) keyed: bool,
 }
 
 impl Cx {

@@ -25,6 +25,7 @@ use crate::cx::Cx;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::host::Host;
+use crate::once;
 use crate::outbox::Peer;
 
 /// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.
@@ -129,13 +130,32 @@ impl Table {
         let handler = Arc::new(handler);
         let same = handler.clone();
         let typed: TypedHandler<M> = Arc::new(move |cx, params| {
-            let span = cx.span::<M>();
-            same(cx, params).instrument(span).boxed()
+            let Some(key) = M::once(&params).map(once::Key::from) else {
+                let span = cx.span::<M>();
+                return same(cx, params).instrument(span).boxed();
+            };
+            let same = same.clone();
+            async move {
+                let run = move |cx, params| same(cx, params);
+                let result = once::answer::<M, _>(cx, params, key, run).await?;
+                serde_json::from_str(result.get()).map_err(|error| {
+                    tracing::error!(%error, "a result that was kept cannot be read");
+                    RpcError::internal("The answer that was kept cannot be read")
+                })
+            }
+            .boxed()
         });
         let run: Run = Box::new(move |mut cx, raw| match cx.decode::<M>(raw) {
             Err(error) => ready(Err(error)).boxed(),
             Ok(params) => {
-                let (id, span) = (cx.request_id.clone(), cx.span::<M>());
+                let id = cx.request_id.clone();
+                if let Some(key) = M::once(&params).map(once::Key::from) {
+                    let handler = handler.clone();
+                    let run = move |cx, params| handler(cx, params);
+                    let result = once::answer::<M, _>(cx, params, key, run);
+                    return async move { encode(id.as_ref(), &result.await?) }.boxed();
+                }
+                let span = cx.span::<M>();
                 let result = handler(cx, params).instrument(span);
                 async move { encode(id.as_ref(), &result.await?) }.boxed()
             }
@@ -353,7 +373,8 @@ impl Dispatcher {
             Target::Server => None,
             Target::Agent(id) => Some(id.clone()),
         };
-        Cx { dispatcher: self.clone(), caller: caller.clone(), agent_id, request_id, started }
+        let caller = caller.clone();
+        Cx { dispatcher: self.clone(), caller, agent_id, request_id, started, keyed: false }
     }
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {

@@ -13,8 +13,9 @@ use nexus_core::plans::PlansError;
 use nexus_core::provider::{ModelError, ProviderError};
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
+use nexus_core::shared_context::ContextError;
 use nexus_core::spending::SpendingError;
-use nexus_core::store::{Holder, StoreError};
+use nexus_core::store::{ContextRefusal, Holder, StoreError};
 use nexus_core::turn::TurnError;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::BLANK;
@@ -25,6 +26,9 @@ const OVERLOAD_RETRY_MS: u64 = 1_000;
 
 /// Whose limit it was when it was the provider's: the turn had begun, so nobody repeats the call by itself.
 const UPSTREAM: &str = "upstream";
+
+/// As above, when it was a write in the middle of the call.
+const STORE: &str = "store";
 
 /// The error that travels for an error of the domain. What only the log should know is logged here.
 pub fn wire(error: impl WireError) -> RpcError {
@@ -184,13 +188,14 @@ impl WireError for StoreError {
             Self::UnknownParent(_) => RpcError::invalid_param("/parent_agent_id", sentence(self)),
             Self::Ended => RpcError::invalid_param("/agent_id", sentence(self)),
             Self::HeldElsewhere { holder, .. } => live_elsewhere(self).with("owner", owner(holder)),
-            Self::LeaseLost => live_elsewhere(self),
+            Self::LeaseLost => live_elsewhere(self).with("scope", json!(STORE)),
             Self::Closed => stopping(),
             Self::Busy => RpcError::unavailable(
                 sentence(self),
                 "another process on the same home has been writing for too long; it may be stopped",
                 &["Let that process go on, or end it; then call again."],
-            ),
+            )
+            .with("scope", json!(STORE)),
             Self::DiskFull | Self::ReadOnly => RpcError::internal(sentence(self)),
             Self::Failed(detail) => {
                 tracing::error!(detail, "the store failed");
@@ -279,6 +284,28 @@ impl WireError for PlansError {
     }
 }
 
+impl WireError for ContextError {
+    fn to_rpc(&self) -> RpcError {
+        let at = |path: &str| RpcError::invalid_param(path, self.to_string());
+        match self {
+            Self::Missing(what) | Self::Blank(what) | Self::Control(what) => {
+                at(&format!("/data/{what}"))
+            }
+            Self::NotText { what, .. } | Self::TooLong { what, .. } => at(&format!("/data/{what}")),
+            Self::Outside => at("/data/path"),
+            Self::Nul | Self::Unknown(_) => at("/data"),
+            // The same call again cannot succeed, so it is none of the errors after which clients repeat it.
+            Self::Refused(refusal @ ContextRefusal::Version { current, .. }) => {
+                RpcError::invalid_param("/if_version", refusal.to_string())
+                    .with("context_version", json!(current))
+            }
+            Self::Refused(refusal) => RpcError::invalid_param("/data", sentence(refusal)),
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
 impl WireError for AttachError {
     fn to_rpc(&self) -> RpcError {
         let at = |at: &usize| RpcError::invalid_param(format!("/content/{at}"), sentence(self));
@@ -316,6 +343,37 @@ impl WireError for TurnError {
             Self::Panicked => RpcError::internal(sentence(self)),
         }
     }
+}
+
+/// A call has the key of another; `path` is where the key stands.
+pub fn other_params(path: &str) -> RpcError {
+    let said = "The same idempotency_key came with other parameters: a key is for one call";
+    RpcError::invalid_param(path, said)
+}
+
+/// The call is under way in another process of the home.
+pub fn under_way(holder: &Holder) -> RpcError {
+    let details = "The call of this idempotency_key is under way in another process.";
+    RpcError::overloaded(details, OVERLOAD_RETRY_MS).with("owner", owner(holder))
+}
+
+/// The call was begun, and nobody knows what came of it.
+pub fn cut_off() -> RpcError {
+    RpcError::failed(
+        "EXECUTION_ERROR",
+        "The call of this idempotency_key was under way when the server stopped; it is not carried out again.",
+        &[
+            "See what was done: get_messages has the steps of a turn, list_agents the agents.",
+            "resume_turn goes on with a turn that was cut off.",
+            "To have it done anew, call with a new idempotency_key.",
+        ],
+    )
+}
+
+pub fn no_room_for_answers() -> RpcError {
+    let details =
+        "The answers of too many calls with an idempotency_key are kept; each is for 10 minutes.";
+    RpcError::overloaded(details, OVERLOAD_RETRY_MS)
 }
 
 fn live_elsewhere(error: &StoreError) -> RpcError {

@@ -13,6 +13,7 @@ mod errors;
 mod freight;
 mod handlers;
 mod host;
+mod once;
 pub mod openrpc;
 pub mod outbox;
 mod rpc_server;
@@ -41,6 +42,7 @@ pub struct Services {
     /// Pages of conversations that are read from the store at once; each is some megabytes until it is sent.
     pages: Semaphore,
     agent_list: Mutex<Option<AgentList>>,
+    once: once::Running,
 }
 
 /// As many as make a disk busy.
@@ -57,7 +59,8 @@ impl Services {
     ) -> Self {
         let pages = Semaphore::new(PAGES_MAX);
         let agent_list = Mutex::new(None);
-        Self { engine, tokens, calls, context_tokens: None, pages, agent_list }
+        let once = once::Running::default();
+        Self { engine, tokens, calls, context_tokens: None, pages, agent_list, once }
     }
 
     /// With tokens by which hosts say for whom calls speak.

@@ -9,20 +9,26 @@ use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,
 };
-use nexus_protocol::{RpcError, envelope};
+use nexus_protocol::{Id, RpcError, envelope};
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::begin::worker_died;
 use crate::cx::Cx;
+use crate::dispatcher::Caller;
 use crate::handlers::approval_entry;
 use crate::handlers::usage::usage_entry;
 use crate::outbox::Lane;
 
 /// One open stream: `stream_start`, then what the sink is told, then `stream_end`.
-pub struct Stream(Arc<State>);
+pub struct Stream {
+    state: Arc<State>,
+    /// The call has a key: whoever hangs up may come back for its answer.
+    keyed: bool,
+}
 
 struct State {
     id: Arc<str>,
@@ -31,24 +37,30 @@ struct State {
 
 impl Stream {
     /// Opens a stream where the caller's connection can carry one.
-    pub fn open(cx: &Cx) -> Option<Self> {
+    pub fn open(caller: &Caller, request_id: Option<&Id>) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let peer = cx.caller.peer.clone()?;
+        let peer = caller.peer.clone()?;
         let id: Arc<str> = format!("stream_{}", NEXT.fetch_add(1, Ordering::Relaxed)).into();
         let stream_id = id.clone();
         let lane = Lane::open(peer, move |text, sequence| {
             let stream_id = (&*stream_id).into();
             encode(STREAM_DATA, &StreamData { stream_id, chunk: text.into(), sequence })
         });
-        let task_id = cx.request_id.as_ref().and_then(|id| serde_json::from_str(id.as_json()).ok());
+        let task_id = request_id.and_then(|id| serde_json::from_str(id.as_json()).ok());
         let task_id = task_id.unwrap_or(RawValue::NULL);
         let start = StreamStart { stream_id: (&*id).into(), task_id };
         lane.put(encode(STREAM_START, &start));
-        Some(Self(Arc::new(State { id, lane })))
+        Some(Self { state: Arc::new(State { id, lane }), keyed: false })
+    }
+
+    /// The stream of a call that may have asked for one.
+    pub fn wanted(cx: &Cx, wanted: Option<bool>) -> Option<Self> {
+        let open = (wanted == Some(true)).then(|| Self::open(&cx.caller, cx.request_id.as_ref()));
+        Some(Self { keyed: cx.keyed, ..open.flatten()? })
     }
 
     pub fn sink(&self) -> Sink {
-        Sink(self.0.clone())
+        Sink(self.state.clone())
     }
 
     pub fn boxed_sink(&self) -> Box<dyn EventSink> {
@@ -57,18 +69,18 @@ impl Stream {
 
     /// Sinks for work that takes several turns.
     pub fn sinks(&self) -> Sinks {
-        let state = self.0.clone();
+        let state = self.state.clone();
         Arc::new(move || Box::new(Sink(state.clone())))
     }
 
     /// Resolves when the peer is gone.
     async fn closed(&self) {
-        self.0.lane.closed().await;
+        self.state.lane.closed().await;
     }
 
     /// Resolves when the reader fell too far behind.
     async fn overrun(&self) {
-        self.0.lane.overrun().await;
+        self.state.lane.overrun().await;
     }
 
     fn overrun_error(&self) -> RpcError {
@@ -77,17 +89,19 @@ impl Stream {
             "The stream was ended because too much of it waited, or waited too long; the turn goes on.",
             &["Read the answer with get_messages.", "Send without stream."],
         )
+        .with("scope", json!("stream"))
     }
 
-    fn end(self) {
-        self.0.lane.put_last(|total_chunks| {
-            encode(STREAM_END, &StreamEnd { stream_id: (&*self.0.id).into(), total_chunks })
+    pub fn end(self) {
+        self.state.lane.put_last(|total_chunks| {
+            encode(STREAM_END, &StreamEnd { stream_id: (&*self.state.id).into(), total_chunks })
         });
     }
 }
 
-/// Waits for work that may be streamed, and ends the stream. A peer that goes away takes the work along, by `cancel`; one
-/// that reads too slowly loses only its stream. The work goes on whatever becomes of this.
+/// Waits for work that may be streamed, and ends the stream. A peer that goes away takes the work along, by `cancel`, unless
+/// it may come back for the answer; one that reads too slowly loses only its stream. The work goes on whatever becomes of
+/// this.
 pub async fn follow<T: Send + 'static>(
     stream: Option<Stream>,
     cancel: CancellationToken,
@@ -101,7 +115,7 @@ pub async fn follow<T: Send + 'static>(
         // Before the answer: one that is whole must not follow a stream that is not.
         () = stream.overrun() => Err(stream.overrun_error()),
         answer = &mut working => answer.unwrap_or_else(died),
-        () = stream.closed() => {
+        () = stream.closed(), if !stream.keyed => {
             cancel.cancel();
             working.await.unwrap_or_else(died)
         }

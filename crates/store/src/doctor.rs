@@ -21,7 +21,7 @@ use super::log::{self, Tail};
 use super::open::{self, OpenError};
 use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
-use super::{memory, schema, session};
+use super::{memory, schema, session, shared_context};
 
 /// Complaints of SQLite's own check that are shown; a database with more is no better known by them.
 const PROBLEMS_MAX: u32 = 20;
@@ -41,6 +41,10 @@ pub struct Checkup {
     pub memories: u64,
     /// How many more there may have been.
     pub memories_unreadable: u64,
+    /// Entries of the shared context that can be read.
+    pub context: u64,
+    /// How many more there may have been, its version among them.
+    pub context_unreadable: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -72,7 +76,8 @@ pub enum DoctorError {
 impl Checkup {
     pub fn is_whole(&self) -> bool {
         let complete = self.sessions.iter().all(|session| session.messages == session.readable);
-        self.problems.is_empty() && self.unreadable + self.memories_unreadable == 0 && complete
+        let unreadable = self.unreadable + self.memories_unreadable + self.context_unreadable;
+        self.problems.is_empty() && unreadable == 0 && complete
     }
 }
 
@@ -96,6 +101,8 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
         unreadable: 0,
         memories: 0,
         memories_unreadable: 0,
+        context: 0,
+        context_unreadable: 0,
         path,
     };
     for id in 1..=last_id(&db) {
@@ -126,10 +133,42 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
             Err(_) => checkup.memories_unreadable += 1,
         }
     }
+    examine_context(&db, &mut checkup, target.as_ref())?;
     if let Some(target) = target {
         target.finish()?;
     }
     Ok(checkup)
+}
+
+fn examine_context(
+    db: &Connection,
+    checkup: &mut Checkup,
+    target: Option<&Target>,
+) -> Result<(), DoctorError> {
+    let last = last(db, "context_entries", &["max(seq) FROM context_entries"]);
+    for seq in 1..=last {
+        match shared_context::by_number(db, seq) {
+            Ok(None) => {}
+            Ok(Some(entry)) => {
+                if let Some(target) = target {
+                    target.wrote(shared_context::put(&target.db, &entry))?;
+                }
+                checkup.context += 1;
+            }
+            Err(_) => checkup.context_unreadable += 1,
+        }
+    }
+    // Each entry that was ever added was a change.
+    let version = shared_context::version(db).or_else(|_| {
+        checkup.context_unreadable += 1;
+        unsigned(last)
+    });
+    match (target, version) {
+        (Some(target), Ok(version)) => {
+            target.wrote(shared_context::set_version(&target.db, version))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn problems(db: &Connection) -> Vec<String> {
@@ -246,12 +285,16 @@ impl Target {
     }
 
     fn put(&mut self, found: &Found) -> Result<(), DoctorError> {
-        insert(&self.db, &mut self.me, found).map_err(|fault| self.failed(format!("{fault:?}")))
+        let inserted = insert(&self.db, &mut self.me, found);
+        self.wrote(inserted)
     }
 
     fn put_memory(&mut self, found: &MemoryRecord) -> Result<(), DoctorError> {
-        let added = memory::add(&self.db, found);
-        added.map(drop).map_err(|fault| self.failed(format!("{fault:?}")))
+        self.wrote(memory::add(&self.db, found).map(drop))
+    }
+
+    fn wrote(&self, outcome: Result<(), Fault>) -> Result<(), DoctorError> {
+        outcome.map_err(|fault| self.failed(format!("{fault:?}")))
     }
 
     fn finish(mut self) -> Result<(), DoctorError> {

@@ -5,6 +5,7 @@
 
 mod agent;
 pub mod agent_logs;
+mod answers;
 mod approval;
 mod blob;
 mod briefing;
@@ -22,6 +23,7 @@ mod record;
 mod remembered;
 mod schema;
 mod session;
+mod shared_context;
 mod spending;
 #[cfg(test)]
 mod tests;
@@ -42,12 +44,13 @@ use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
-    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Begun, Census, Contact, Copied, Deletion, Fence, IdPrefix,
-    Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
+    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
+    ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
+    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
+    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
     PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
-    SessionStore, Settlement, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
-    StoredPlan, StoredVector, Unembedded,
+    SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
+    StoredApproval, StoredPlan, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -495,5 +498,45 @@ impl PlanStore for SqliteStore {
     ) -> Result<(), StoreError> {
         let run = run.clone();
         self.writer.submit(move |db, me| plan::end(db, me, &run, status, now)).await
+    }
+}
+
+#[async_trait]
+impl ContextStore for SqliteStore {
+    async fn shared_context(&self) -> Result<SharedContext, StoreError> {
+        self.readers.read(shared_context::read).await
+    }
+
+    async fn change_context(&self, change: ContextChange) -> Result<ContextOutcome, StoreError> {
+        self.writer.submit(move |db, _| shared_context::change(db, &change)).await
+    }
+}
+
+#[async_trait]
+impl AnswersStore for SqliteStore {
+    async fn begin_answer(
+        &self,
+        call: CallDigest,
+        room: AnswerRoom,
+        now: Timestamp,
+    ) -> Result<Earlier, StoreError> {
+        self.writer.submit(move |db, me| answers::begin(db, me, &call, room, now)).await
+    }
+
+    async fn keep_answer(
+        &self,
+        call: CallDigest,
+        answer: String,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.writer.submit(move |db, _| answers::keep(db, &call, &answer, now)).await
+    }
+
+    async fn forget_answer(&self, call: CallDigest) -> Result<(), StoreError> {
+        self.writer.submit(move |db, _| answers::forget(db, &call)).await
+    }
+
+    async fn remove_answers(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.writer.submit(move |db, me| answers::remove(db, me, now, limit)).await
     }
 }

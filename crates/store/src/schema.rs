@@ -16,6 +16,8 @@ pub(super) const STEPS: &[&str] = &[
     BRIEFS_BILLS_BLOBS,
     MEMORIES,
     PLANS,
+    SHARED_CONTEXT,
+    ANSWERS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -322,6 +324,48 @@ const PLANS: &str = "
         bill     TEXT,
         PRIMARY KEY (plan, task)
     ) STRICT, WITHOUT ROWID;
+";
+
+/// `context_entries` is what all planners and executors share, and `context_version`, one row, counts its changes.
+/// `bytes` is what an entry weighs, so that all can be weighed without reading their values. A kind is a file (0), a
+/// dependency (1) or state (2).
+const SHARED_CONTEXT: &str = "
+    CREATE TABLE context_entries (
+        seq   INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind  INTEGER NOT NULL,
+        key   TEXT    NOT NULL,
+        bytes INTEGER NOT NULL,
+        value TEXT    NOT NULL,
+        UNIQUE (kind, key)
+    ) STRICT;
+
+    CREATE TABLE context_version (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        version INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO context_version VALUES (1, 0);
+";
+
+/// Calls that are carried out once. `id` is who made which call where under which key, `params` with which parameters.
+/// Without `ended_at` it is under way in its owner; with that and no `answer` it was cut off. `answers_held`, one row,
+/// counts them and the bytes of their answers.
+const ANSWERS: &str = "
+    CREATE TABLE answers (
+        id       BLOB    NOT NULL UNIQUE,
+        params   BLOB    NOT NULL,
+        owner    TEXT    NOT NULL,
+        ended_at INTEGER,
+        answer   TEXT
+    ) STRICT;
+    CREATE INDEX answers_by_end ON answers (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE INDEX answers_under_way ON answers (owner) WHERE ended_at IS NULL;
+
+    CREATE TABLE answers_held (
+        id    INTEGER PRIMARY KEY CHECK (id = 1),
+        calls INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO answers_held VALUES (1, 0, 0);
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use nexus_protocol::agent::CreateAgentParams;
+use nexus_protocol::once::IdempotencyKey;
 use nexus_protocol::params::NonBlank;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -103,6 +104,29 @@ async fn a_server_that_hangs_up_is_not_asked_again() {
     };
     let (result, ()) = tokio::join!(client.list_agents(), hang_up);
     assert!(matches!(result, Err(CallError::Transport(_))), "{result:?}");
+}
+
+/// The first connection is closed on the call, the second answers it.
+#[tokio::test]
+async fn with_a_key_a_server_that_hangs_up_is_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let client = NexusClient::builder().url(url).without_token().build().unwrap();
+    let params = CreateAgentParams {
+        idempotency_key: Some(IdempotencyKey::new("k").unwrap()),
+        ..Default::default()
+    };
+    let serve = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.readable().await.unwrap();
+        drop(stream);
+        let made = json!({"agent_id": "a", "url": "/agent/a"});
+        FakeServer::start_on(listener, move |_| Reply::result(made.clone()))
+    };
+    let (made, server) = tokio::join!(client.create_agent(params), serve);
+    assert_eq!(made.unwrap().agent_id, "a");
+    let seen = server.seen();
+    assert_eq!((seen.len(), &seen[0].body["params"]["idempotency_key"]), (1, &json!("k")));
 }
 
 #[tokio::test]

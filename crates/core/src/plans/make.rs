@@ -32,8 +32,6 @@ pub struct PlanRequest {
     pub state: Option<Value>,
     pub constraints: Constraints,
     pub model: Option<String>,
-    /// What else the planner is told.
-    pub background: Vec<String>,
 }
 
 /// Somebody who watches, for each time that the planner is asked.
@@ -118,7 +116,7 @@ impl Plans {
             false => Plan::schema(&request.constraints),
         };
         let schema = Arc::new(schema);
-        let mut words = request.words();
+        let mut words = request.words(self.executor.shared_context(requester).await?);
         let mut asked = 0;
         loop {
             asked += 1;
@@ -183,9 +181,9 @@ impl Plans {
 
 impl PlanRequest {
     /// What the planner is told.
-    fn words(&self) -> String {
+    fn words(&self, shared: Option<String>) -> String {
         let mut words = String::new();
-        for background in &self.background {
+        if let Some(background) = shared {
             let _ = writeln!(words, "{background}\n");
         }
         let types = TaskType::ALL.map(TaskType::name).join(", ");

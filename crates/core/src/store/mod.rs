@@ -2,11 +2,13 @@
 //! them passes the contract in `nexus-testkit`.
 
 mod agent;
+mod answers;
 mod approval;
 mod memory;
 mod plan;
 mod session;
 mod settings;
+mod shared_context;
 
 use std::path::PathBuf;
 
@@ -18,6 +20,7 @@ pub use agent::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, Census, Fence, Lease,
     ListedAgent, Progress, SpendingBy, SpendingQuery, Spent, StoredAgent, Window,
 };
+pub use answers::{ANSWER_KEPT, AnswerRoom, AnswersStore, CallDigest, Earlier, is_forgotten};
 pub use approval::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,
     StoredApproval,
@@ -31,15 +34,32 @@ pub use plan::{
 };
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::AgentSettings;
+pub use shared_context::{
+    CONTEXT_BYTES_MAX, ContextAction, ContextChange, ContextKind, ContextOutcome, ContextRefusal,
+    ContextStore, DEPTH_MAX as CONTEXT_DEPTH_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, Effect,
+    SharedContext, Standing, entry_bytes,
+};
 
 /// Everything that is kept. What a method here has answered is on disk; what it refused changed nothing.
 ///
 /// Several processes may share one store. An agent is live in one of them at a time: whoever makes or acquires it gets
 /// a [`Lease`], every later write carries it, and one with an old fence is refused. Writes of one agent happen in the
 /// order in which they were asked for; nothing is said of the order among agents.
-pub trait Store: AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore {}
+pub trait Store:
+    AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore + ContextStore + AnswersStore
+{
+}
 
-impl<T: AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore> Store for T {}
+impl<T> Store for T where
+    T: AgentStore
+        + SessionStore
+        + ApprovalStore
+        + MemoriesStore
+        + PlanStore
+        + ContextStore
+        + AnswersStore
+{
+}
 
 /// The living process that has an agent: enough to call it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, value_parser};
 use nexus_client::detection::authority;
 use nexus_client::{PORT_DEFAULT, parse_port_spec};
+use nexus_protocol::once::IdempotencyKey;
 
 use super::sessions::SessionsArgs;
 use super::settings::SettingsCommand;
@@ -166,6 +167,9 @@ pub struct CreateArgs {
     /// The agent it belongs to; it can never do more than that one.
     #[arg(long, value_name = "ID")]
     pub parent: Option<String>,
+    /// Names the call, so that it can be made again and is carried out once.
+    #[arg(long, value_name = "KEY", value_parser = key)]
+    pub idempotency_key: Option<IdempotencyKey>,
     /// Gives up after so many seconds; 30 when absent, no limit with --wait.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds())]
     pub timeout: Option<u64>,
@@ -190,6 +194,9 @@ pub struct SendArgs {
     /// Names the turn, for cancel.
     #[arg(long, value_name = "NAME")]
     pub request_id: Option<String>,
+    /// Names the call, so that it can be made again and is carried out once.
+    #[arg(long, value_name = "KEY", value_parser = key)]
+    pub idempotency_key: Option<IdempotencyKey>,
     /// Has the answer be JSON that satisfies the JSON Schema in this file; "-" reads it from stdin.
     #[arg(long, value_name = "FILE")]
     pub schema: Option<PathBuf>,
@@ -218,6 +225,10 @@ pub struct ScanArgs {
     /// Lists every port asked, whatever is there.
     #[arg(long)]
     pub all: bool,
+}
+
+fn key(text: &str) -> Result<IdempotencyKey, String> {
+    IdempotencyKey::new(text)
 }
 
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ mod schema;
 mod server;
 mod session;
 mod settings;
+mod shared_context;
 mod task;
 mod turn;
 pub mod usage;
@@ -38,6 +39,7 @@ pub fn register(table: &mut Table) {
     session::register(table);
     settings::register(table);
     task::register(table);
+    shared_context::register(table);
     turn::register(table);
     usage::register(table);
 }

@@ -54,9 +54,8 @@ async fn create(cx: Cx, params: CreatePlanParams) -> Result<CreatePlanResult, Rp
             time_limit_seconds: constraints.time_limit_seconds.map(Into::into),
         },
         model: options.model,
-        background: Vec::new(),
     };
-    let stream = if options.stream == Some(true) { Stream::open(&cx) } else { None };
+    let stream = Stream::wanted(&cx, options.stream);
     let sinks = stream.as_ref().map(Stream::sinks);
     let words = sinks.clone();
     let cancel = CancellationToken::new();
@@ -85,7 +84,7 @@ async fn run(cx: Cx, params: RunPlanParams) -> Result<RunPlanResult, RpcError> {
         (None, Some(id)) => Which::Known(id),
         _ => return Err(RpcError::invalid_params("run_plan needs plan or plan_id, and not both")),
     };
-    let stream = if options.stream == Some(true) { Stream::open(&cx) } else { None };
+    let stream = Stream::wanted(&cx, options.stream);
     let tell: Option<Tell> = stream.as_ref().map(|stream| {
         let sink = stream.sink();
         let tell = move |id: &str, record: &TaskRecord| {

@@ -29,7 +29,7 @@ pub fn register(table: &mut Table) {
 }
 
 async fn execute(cx: Cx, params: ExecuteTaskParams) -> Result<ExecuteTaskResult, RpcError> {
-    let TaskOptions { language, framework, style_guide, write, stream, timeout_ms, model } =
+    let TaskOptions { language, framework, style_guide, write, stream, timeout_ms, model, .. } =
         params.options.unwrap_or_default();
     let deadline = deadline(&cx, timeout_ms);
     let order = TaskOrder {
@@ -43,7 +43,7 @@ async fn execute(cx: Cx, params: ExecuteTaskParams) -> Result<ExecuteTaskResult,
         background: Vec::new(),
         ..order(params.context)?
     };
-    let stream = if stream == Some(true) { Stream::open(&cx) } else { None };
+    let stream = Stream::wanted(&cx, stream);
     let cancel = CancellationToken::new();
     let work = Work {
         footprint: Footprint::new(Ground::with([]), "task", []),

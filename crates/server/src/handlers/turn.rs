@@ -64,7 +64,7 @@ async fn take_turn(
     stream: Option<bool>,
     timeout_ms: Option<NonZeroU64>,
 ) -> Result<SendResult, RpcError> {
-    let stream = if stream == Some(true) { Stream::open(cx) } else { None };
+    let stream = Stream::wanted(cx, stream);
     input.sink = stream.as_ref().map(Stream::boxed_sink);
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
     let turn = match cx.services().engine.turns.start(agent, input).await {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use nexus_core::store::{
-    AgentRecord, AgentStore, MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope,
-    SessionStore,
+    AgentRecord, AgentStore, ContextAction, ContextChange, ContextKind, ContextStore as _,
+    MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, SessionStore,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -182,4 +182,46 @@ async fn memories_are_saved_too() {
     let checkup = examine(home.path(), None).unwrap();
     assert!(!checkup.is_whole());
     assert_eq!((checkup.memories, checkup.memories_unreadable), (2, 1));
+}
+
+#[tokio::test]
+async fn the_shared_context_is_saved_too() {
+    let home = filled().await;
+    let store = open(&home);
+    let put = |kind, key: &str| ContextChange {
+        kind,
+        key: key.into(),
+        action: ContextAction::Put(serde_json::json!({"of": key})),
+        if_version: None,
+    };
+    let gone = ContextChange { action: ContextAction::Remove, ..put(ContextKind::State, "gone") };
+    for change in [
+        put(ContextKind::State, "gone"),
+        put(ContextKind::State, "goal"),
+        put(ContextKind::File, "a.rs"),
+        gone,
+    ] {
+        store.change_context(change).await.unwrap();
+    }
+    let kept = store.shared_context().await.unwrap();
+    store.close().await.unwrap();
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(checkup.is_whole(), "{checkup:?}");
+    assert_eq!((checkup.context, checkup.context_unreadable), (2, 0));
+    let (_other, saved) = opened(&file);
+    assert_eq!(saved.shared_context().await.unwrap(), kept);
+    assert_eq!(kept.version, 4);
+    // An entry whose row is spoilt costs itself, and without its version the context goes on behind its entries.
+    let db = Connection::open(home.path().join("nexus3.db")).unwrap();
+    let spoil = "UPDATE context_entries SET value = 'spoilt' WHERE key = 'goal';
+                 DELETE FROM context_version";
+    db.execute_batch(spoil).unwrap();
+    drop(db);
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(!checkup.is_whole());
+    assert_eq!((checkup.context, checkup.context_unreadable), (1, 2));
+    let (_other, saved) = opened(&file);
+    let left = saved.shared_context().await.unwrap();
+    assert_eq!((left.version, left.entries.len()), (3, 1));
 }

@@ -13,13 +13,16 @@ use nexus_core::permission::DEPTH_MAX;
 use nexus_core::plan::PlanId;
 use nexus_core::spending::day;
 use nexus_core::store::{
-    AgentKey, AgentPage, AgentQuery, AgentRecord, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStatus, Begun, Census, Contact, Copied, Fence, Holder, Lease,
-    ListedAgent, PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement,
-    SpendingBy, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, Window,
+    AgentKey, AgentPage, AgentQuery, AgentRecord, AnswerRoom, Append, ApprovalPage, ApprovalQuery,
+    ApprovalRecord, ApprovalStatus, Begun, CallDigest, Census, Contact, ContextChange,
+    ContextOutcome, Copied, Earlier, Effect, Fence, Holder, Lease, ListedAgent, PlanPage,
+    PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement, SharedContext, SpendingBy,
+    SpendingQuery, Spent, Standing, StoreError, StoredAgent, StoredApproval, StoredPlan, Window,
+    entry_bytes,
 };
 use nexus_core::usage::Bill;
 
+use super::answers::Answers;
 use super::memories::Memories;
 use super::plans::Plans;
 
@@ -34,6 +37,8 @@ pub(super) struct Data {
     briefings: HashMap<u64, Arc<Brief>>,
     pub(super) memories: Memories,
     pub(super) plans: Plans,
+    pub(super) context: SharedContext,
+    pub(super) answers: Answers,
     living: BTreeMap<Process, Contact>,
     last_key: i64,
     pub(super) last_fence: u64,
@@ -69,6 +74,47 @@ struct Asked {
 }
 
 impl Data {
+    pub(super) fn change_context(&mut self, change: ContextChange) -> ContextOutcome {
+        let SharedContext { version, entries } = &mut self.context;
+        let at = (change.kind, change.key.clone());
+        let others: Vec<_> = entries.iter().filter(|(key, _)| **key != at).collect();
+        let now = Standing {
+            version: *version,
+            current: entries.get(&at).cloned(),
+            others: others.len() as u64,
+            others_bytes: others.iter().map(|((_, key), value)| entry_bytes(key, value)).sum(),
+        };
+        match change.effect(&now) {
+            Err(refusal) => return ContextOutcome::Refused(refusal),
+            Ok(Effect::Nothing) => {
+                return ContextOutcome::Done { changed: false, version: *version };
+            }
+            Ok(Effect::Put(value)) => entries.insert(at, value),
+            Ok(Effect::Remove) => entries.remove(&at),
+        };
+        *version += 1;
+        ContextOutcome::Done { changed: true, version: *version }
+    }
+
+    pub(super) fn begin_answer(
+        &mut self,
+        me: Process,
+        call: CallDigest,
+        room: AnswerRoom,
+        now: Timestamp,
+    ) -> Earlier {
+        let living = &self.living;
+        self.answers.begin(me, call, room, now, |process| {
+            let contact = living.get(&process).filter(|_| process != me)?.clone();
+            Some(Holder { pid: process, contact })
+        })
+    }
+
+    pub(super) fn remove_answers(&mut self, now: Timestamp, limit: u32) -> u64 {
+        let living = &self.living;
+        self.answers.remove(now, limit, |process| living.contains_key(&process))
+    }
+
     /// A process begins. What the temporary agents of those that are gone asked for is removed.
     pub(super) fn join(&mut self) -> Process {
         let living = &self.living;

@@ -13,12 +13,13 @@ use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
-    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, Append, ApprovalPage, ApprovalQuery,
-    ApprovalRecord, ApprovalStore, Begun, Census, Contact, Copied, Deletion, Fence, IdPrefix,
-    Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
+    AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
+    ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
+    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
+    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
     PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
-    SessionStore, Settlement, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
-    StoredPlan, StoredVector, Unembedded,
+    SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
+    StoredApproval, StoredPlan, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -533,6 +534,54 @@ impl PlanStore for MemoryStore {
     ) -> Result<(), StoreError> {
         let run = run.clone();
         self.write("end_plan", move |data, me| data.plans.end(me, &run, status, now)).await
+    }
+}
+
+#[async_trait]
+impl ContextStore for MemoryStore {
+    async fn shared_context(&self) -> Result<SharedContext, StoreError> {
+        self.read("shared_context", |data, _| data.context.clone())
+    }
+
+    async fn change_context(&self, change: ContextChange) -> Result<ContextOutcome, StoreError> {
+        self.write("change_context", move |data, _| Ok(data.change_context(change))).await
+    }
+}
+
+#[async_trait]
+impl AnswersStore for MemoryStore {
+    async fn begin_answer(
+        &self,
+        call: CallDigest,
+        room: AnswerRoom,
+        now: Timestamp,
+    ) -> Result<Earlier, StoreError> {
+        self.write("begin_answer", move |data, me| Ok(data.begin_answer(me, call, room, now))).await
+    }
+
+    async fn keep_answer(
+        &self,
+        call: CallDigest,
+        answer: String,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.write("keep_answer", move |data, _| {
+            data.answers.keep(call, answer, now);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn forget_answer(&self, call: CallDigest) -> Result<(), StoreError> {
+        self.write("forget_answer", move |data, _| {
+            data.answers.forget(call);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_answers(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.write("remove_answers", move |data, _| Ok(data.remove_answers(now, limit))).await
     }
 }
 

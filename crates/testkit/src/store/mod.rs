@@ -1,5 +1,6 @@
 //! Stores for tests: one in memory that can be told to fail, and what every store promises.
 
+mod answers;
 pub mod contract;
 mod data;
 mod memories;

@@ -12,12 +12,14 @@
 //! [`store_contract!`]: crate::store_contract
 
 pub mod agents;
+pub mod answers;
 pub mod approvals;
 pub mod leases;
 pub mod memories;
 pub mod models;
 pub mod plans;
 pub mod sessions;
+pub mod shared_context;
 
 use nexus_core::AgentId;
 use nexus_core::store::{AgentQuery, Lease, SessionQuery, Store};
@@ -112,6 +114,24 @@ macro_rules! store_contract {
             one_process_runs_a_plan
             plans_come_by_page_the_last_touched_first
             what_nobody_touches_is_removed
+        }
+        $crate::store_contract! { $place; shared_context:
+            a_context_grows_by_its_changes_alone
+            a_change_is_refused_at_another_version
+            what_is_modified_has_to_be_there
+            state_is_patched_and_the_rest_replaced
+            the_context_is_bounded
+            of_writers_at_one_version_one_writes
+            what_one_process_changed_the_other_sees
+        }
+        $crate::store_contract! { $place; answers:
+            a_call_is_begun_once_and_answered_again
+            a_call_with_other_parameters_is_told_so
+            what_came_to_nothing_may_be_made_again
+            what_a_dead_process_began_is_cut_off
+            what_was_answered_is_forgotten_in_time
+            what_was_cut_off_is_refused_for_as_long
+            answers_have_room_for_so_many
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status

@@ -11,6 +11,7 @@ use nexus_protocol::plan::*;
 use nexus_protocol::server::*;
 use nexus_protocol::session::*;
 use nexus_protocol::settings::*;
+use nexus_protocol::shared_context::*;
 use nexus_protocol::task::ExecuteTask;
 use nexus_protocol::turn::*;
 use nexus_protocol::usage::GetUsage;
@@ -89,6 +90,8 @@ async fn by_name(
         ListPlans,
         CancelPlan,
         GetUsage,
+        UpdateContext,
+        GetContextState,
         Send,
         Cancel,
         ResumeTurn,
