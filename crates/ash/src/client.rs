@@ -18,6 +18,15 @@ const ID: u64 = 1;
 /// nothing the second time.
 const SENT_AGAIN: &str = "memory.";
 
+/// Whether the server knows the call again when it is sent once more, and does not carry it out twice.
+fn has_key(params: &Map<String, Value>) -> bool {
+    let options = params.get("options").and_then(Value::as_object);
+    [Some(params), options]
+        .into_iter()
+        .flatten()
+        .any(|it| it.get("idempotency_key").is_some_and(Value::is_string))
+}
+
 /// Calls a server.
 pub struct Client<'a> {
     sockets: &'a [PathBuf],
@@ -106,6 +115,7 @@ impl<'a> Client<'a> {
         if let Some(token) = self.token {
             params.insert("context_token".into(), token.into());
         }
+        let sent_again = method.starts_with(SENT_AGAIN) || has_key(&params);
         let request = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID});
         let body = request.to_string().into_bytes();
         if body.len() > FRAME_BYTES_MAX {
@@ -118,7 +128,7 @@ impl<'a> Client<'a> {
             let error = match self.attempt(path, &body) {
                 Ok(result) => return Ok(result),
                 Err(Failed::For(error)) => return Err(error),
-                Err(Failed::Unanswered(error)) if !method.starts_with(SENT_AGAIN) => {
+                Err(Failed::Unanswered(error)) if !sent_again => {
                     return Err(CallError::Lost(method.into(), error));
                 }
                 Err(Failed::Unsent(error) | Failed::Unanswered(error)) => error,

@@ -256,6 +256,19 @@ fn what_may_have_run_is_not_sent_again() {
 }
 
 #[test]
+fn what_has_a_key_is_sent_again() {
+    for params in [json!({"idempotency_key": "k"}), json!({"options": {"idempotency_key": "k"}})] {
+        let place = Place::new();
+        let server = place.serve(vec![Act::Send(Vec::new()), answer(json!("here"))]);
+        let environment = place.environment(&[]);
+        let client = Client::new(&environment).pausing(&|_| {});
+        let params = params.as_object().unwrap().clone();
+        assert_eq!(client.call("send", params, 3, DELAY).unwrap(), "here");
+        assert_eq!(server.join().unwrap().len(), 2);
+    }
+}
+
+#[test]
 fn a_silent_server_is_waited_for_only_so_long() {
     let place = Place::new();
     let server = place.serve(vec![Act::Hold]);
