@@ -19,6 +19,7 @@ mod meaning;
 mod memory;
 mod model;
 mod models;
+mod plans;
 mod prompt;
 mod requests;
 mod retrieval;
@@ -45,9 +46,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning code (all when none is named)";
+        sessions crowd models model meaning code plans (all when none is named)";
 
-const GROUPS: [&str; 17] = [
+const GROUPS: [&str; 18] = [
     "http",
     "inprocess",
     "create",
@@ -65,6 +66,7 @@ const GROUPS: [&str; 17] = [
     "model",
     "meaning",
     "code",
+    "plans",
 ];
 
 /// How long to measure.
@@ -144,6 +146,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "models" => models::run(bench, table).await?,
             "model" => local::run(bench, table).await?,
             "code" => code::run(bench, table).await?,
+            "plans" => plans::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,
         }
     }

@@ -15,6 +15,7 @@ mod inside;
 mod kills;
 mod observe;
 mod place;
+mod plans;
 mod processes;
 mod report;
 mod rpc;
@@ -76,6 +77,8 @@ enum Scenario {
     Shared,
     /// A server that is paused, loses its agents and wakes up
     Paused,
+    /// Killed at random moments of plans
+    Plans,
     /// A hostile agent, a hostile model and strangers, beside an honest client
     Abuse,
 }
@@ -92,6 +95,7 @@ impl Scenario {
             Self::Disk => "disk",
             Self::Shared => "shared",
             Self::Paused => "paused",
+            Self::Plans => "plans",
             Self::Abuse => "abuse",
         }
     }
@@ -168,6 +172,7 @@ async fn run(scenario: Scenario, cli: &Cli, seed: u64) -> anyhow::Result<Tally> 
             Scenario::Disk => disk::run(&place, seed).await,
             Scenario::Shared => processes::shared(&place, seed, rounds).await,
             Scenario::Paused => processes::paused(&place).await,
+            Scenario::Plans => plans::run(&place, seed, cli.kills).await,
             Scenario::Abuse => abuse::run(&place, seed, rounds, cli.kills >= THOROUGH_KILLS).await,
         };
         match outcome {

@@ -60,6 +60,11 @@ fn a_server_that_was_paused_can_write_nothing() {
 }
 
 #[test]
+fn a_plan_survives_its_server_at_any_moment() {
+    check("plans");
+}
+
+#[test]
 fn an_honest_client_is_served_beside_hostile_ones() {
     check("abuse");
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nexus_core::code::{AskedBy, CheckError, Checker, Report, Source};
+use nexus_core::authority::AskedBy;
+use nexus_core::code::{CheckError, Checker, Report, Source};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};

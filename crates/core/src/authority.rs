@@ -12,6 +12,24 @@ pub enum Requester {
     Agent(AgentId),
 }
 
+/// On whose share something is that many ask for: what agents ask for never takes the administrator's places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AskedBy {
+    #[default]
+    Administrator,
+    /// An agent, with its token or by a tool.
+    Agent,
+}
+
+impl From<&Requester> for AskedBy {
+    fn from(requester: &Requester) -> Self {
+        match requester {
+            Requester::Administrator => Self::Administrator,
+            Requester::Agent(_) => Self::Agent,
+        }
+    }
+}
+
 /// What is to be done to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use thiserror::Error;
 
-use crate::authority::Requester;
+use crate::authority::AskedBy;
 
 /// Longest code that is checked. What is longer is generated, and a tree takes a hundred times its text's memory.
 pub const CODE_BYTES_MAX: usize = 2 << 20;
@@ -51,23 +51,6 @@ pub struct Source {
     /// Rules beside [`SYNTAX_RULE`], by their own names.
     pub rules: Vec<String>,
     pub asked_by: AskedBy,
-}
-
-/// For whom it is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBy {
-    /// Never waits behind agents.
-    Administrator,
-    Agent,
-}
-
-impl From<&Requester> for AskedBy {
-    fn from(requester: &Requester) -> Self {
-        match requester {
-            Requester::Administrator => Self::Administrator,
-            Requester::Agent(_) => Self::Agent,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

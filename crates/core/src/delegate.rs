@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::approval::Announce;
-use crate::authority::{Action, Requester};
+use crate::authority::{Action, AskedBy, Requester};
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::lifecycle::{AccessError, AgentSpec, Lifecycle};
 use crate::name::AgentId;
 use crate::tool::Colleagues;
-use crate::turn::{AskedBy, TurnError, TurnInput, Turns};
+use crate::turn::{TurnError, TurnInput, Turns};
 use crate::waits::Waits;
 
 pub(crate) struct Delegation {

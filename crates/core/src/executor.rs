@@ -19,7 +19,7 @@ use crate::message::{Content, StopReason};
 use crate::on_thread;
 use crate::plan::{TaskOutput, TaskType};
 use crate::store::{Store, StoreError};
-use crate::turn::{AskedBy, TurnError, TurnInput, Turns};
+use crate::turn::{TurnError, TurnInput, Turns};
 use crate::usage::Bill;
 
 /// How long a task of a plan waits before it asks again for a place among the turns.
@@ -189,7 +189,7 @@ impl Executor {
         let mut pieces: Vec<_> = order.files.iter().map(|path| file(path)).collect();
         pieces.push(Piece::Text(order.words(shared)));
         let content = self.attacher.take(requester, agent, pieces).await?;
-        let asked_by = asked_by(requester);
+        let asked_by = requester.into();
         let input = |content: Content, sink| TurnInput {
             content,
             source: Some("task".into()),
@@ -228,14 +228,6 @@ impl Executor {
             Err(TurnError::Timeout) => Err(TaskError::Timeout),
             ended => Ok(ended?),
         }
-    }
-}
-
-/// On whose share a task's turns are.
-pub(crate) fn asked_by(requester: &Requester) -> AskedBy {
-    match requester {
-        Requester::Administrator => AskedBy::Administrator,
-        Requester::Agent(_) => AskedBy::Agent,
     }
 }
 

@@ -13,7 +13,6 @@ use super::{KEPT_DAYS, Plans, PlansError};
 use crate::agent::Agent;
 use crate::authority::Requester;
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
-use crate::executor::asked_by;
 use crate::lifecycle::{AgentSpec, CreateError};
 use crate::message::StopReason;
 use crate::plan::{Constraints, Plan, PlanFault, PlanId, PlanStatus, TaskType};
@@ -125,7 +124,7 @@ impl Plans {
             let input = TurnInput {
                 content: words.into(),
                 source: Some("task".into()),
-                asked_by: asked_by(requester),
+                asked_by: requester.into(),
                 schema: Some(schema.clone()),
                 sink,
                 ..TurnInput::default()

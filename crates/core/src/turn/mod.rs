@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::{Exceeded, MemoryShare};
 use crate::agent::{Agent, EnqueueError, Finish, Skipped, Work};
+use crate::authority::AskedBy;
 use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
 use crate::directory::Directory;
@@ -32,7 +33,7 @@ use crate::provider::{ModelError, Models, ProviderError};
 use crate::store::StoreError;
 use run::Opening;
 use slots::Refused;
-pub use slots::{Admission, AskedBy, Slots};
+pub use slots::{Admission, Slots};
 use standing::Standing;
 
 /// How often turns are cancelled while a stop waits for them: one may have been on its way when the others were.

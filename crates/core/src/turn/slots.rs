@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::account::{Account, Exceeded, TurnShare};
+use crate::authority::AskedBy;
 use crate::lock;
 
 /// Bounds the turns of a server: so many run, so many more wait, and a further one is refused at once. What agents ask
@@ -18,15 +19,6 @@ pub struct Slots {
     places: Arc<Places>,
     turns: TaskTracker,
     closed: CancellationToken,
-}
-
-/// Who asked for a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AskedBy {
-    #[default]
-    Administrator,
-    /// An agent, with its token or by a tool.
-    Agent,
 }
 
 /// Of each number of places, this part is the administrator's: few enough that agents do not miss them, and more than

@@ -228,7 +228,7 @@ async fn a_summary_takes_attachments_out_of_sight() {
     world.engine.turns.start(&agent, input).await.unwrap().wait(None).await.unwrap();
     world.start(&agent, "more").await.unwrap().wait(None).await.unwrap();
     world.model.script([Script::Say("sum")]);
-    let asked_by = nexus_core::turn::AskedBy::Administrator;
+    let asked_by = nexus_core::authority::AskedBy::Administrator;
     world.engine.turns.compact(&agent, true, asked_by).await.unwrap();
     assert_eq!(agent.look().conversation.attached_bytes(), 0);
     // What was said is still what was said.

@@ -2,11 +2,12 @@
 
 use nexus_core::account::Exceeded;
 use nexus_core::authority::Action;
+use nexus_core::authority::AskedBy;
 use nexus_core::lifecycle::{AccessError, AgentSpec, CreateError, ListQuery};
 use nexus_core::rights::PermissionChange;
 use nexus_core::session::{LoadSpec, SessionError};
 use nexus_core::settings::SettingsError;
-use nexus_core::turn::{AskedBy, TurnError, TurnInput};
+use nexus_core::turn::{TurnError, TurnInput};
 use nexus_core::{Agent, Requester};
 use serde_json::json;
 

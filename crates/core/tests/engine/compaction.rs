@@ -1,9 +1,10 @@
 //! Keeping a conversation within the window. The fake tokenizer counts one token a letter.
 
 use nexus_core::Agent;
+use nexus_core::authority::AskedBy;
 use nexus_core::compact::Compaction;
 use nexus_core::store::SessionStore as _;
-use nexus_core::turn::{AskedBy, TurnError};
+use nexus_core::turn::TurnError;
 use serde_json::json;
 
 use crate::fakes::{ADMIN, Script, WINDOW, World, history, id, lines};

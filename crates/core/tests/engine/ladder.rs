@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use nexus_core::authority::AskedBy;
 use nexus_core::compact::Compaction;
 use nexus_core::message::{Message, Part, StopReason};
 use nexus_core::model::{Effort, Reasoning};
 use nexus_core::provider::{Answer, ModelCall, ProviderError, Urgency};
-use nexus_core::turn::{AskedBy, TurnError};
+use nexus_core::turn::TurnError;
 use nexus_core::usage::{Bill, Prices, Rates, Usage};
 use nexus_core::{Agent, ToolCall};
 use serde_json::json;

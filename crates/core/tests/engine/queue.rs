@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nexus_core::AgentId;
+use nexus_core::authority::AskedBy;
 use nexus_core::logs::AgentLogs;
 use nexus_core::message::SharedMessage;
 use nexus_core::store::StoreError;
-use nexus_core::turn::{AskedBy, TurnError};
+use nexus_core::turn::TurnError;
 
 use crate::fakes::{Script, World, history, turn_id, until};
 

@@ -16,6 +16,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use nexus_core::approval::Decision;
 use nexus_core::authority::Action;
+use nexus_core::authority::AskedBy;
 use nexus_core::lifecycle::{AccessError, AgentSpec, Status};
 use nexus_core::rights::PermissionChange;
 use nexus_core::session::LoadSpec;
@@ -23,7 +24,6 @@ use nexus_core::store::{
     AgentQuery, AgentRecord, AgentStore as _, ApprovalQuery, ApprovalStatus, ApprovalStore as _,
     SessionStore as _, StoreError,
 };
-use nexus_core::turn::AskedBy;
 use nexus_core::{Agent, AgentId, Requester};
 use nexus_testkit::store::MemoryStore;
 use serde_json::json;

@@ -4,6 +4,7 @@ mod faults;
 mod host;
 mod identity;
 mod property;
+mod sandbox;
 
 use serde_json::{Value, json};
 

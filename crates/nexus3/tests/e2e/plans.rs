@@ -22,6 +22,8 @@ over_every_wire! {
     nobody_overwrites_what_another_task_wrote,
     a_task_is_tried_as_often_as_it_may,
     a_plan_is_ended_and_goes_on,
+    all_are_told_what_is_shared,
+    a_task_asked_for_twice_is_done_once,
 }
 
 over_every_wire_of_messages! {
@@ -112,6 +114,13 @@ async fn a_task_says_what_it_came_to(wire: &Wire) {
     ] {
         let fault = wire.refused("execute_task", params).await;
         assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!(path)), "{fault:?}");
+    }
+    for (files, refused) in [(20, false), (21, true)] {
+        wire.model().push(Reply::text("seen"));
+        let context = json!({"files": vec!["main.js"; files]});
+        let params = json!({"task_type": "analysis", "prompt": "x", "context": context});
+        let path = wire.call("execute_task", params).await.err().map(|it| it.data["path"].clone());
+        assert_eq!(path, refused.then(|| json!("/context/files")));
     }
     let unknown = json!({"task_type": "testing", "prompt": "x", "colour": 1});
     assert_eq!(wire.refused("execute_task", unknown).await.code, -32602);
@@ -424,6 +433,34 @@ async fn a_plan_is_ended_and_goes_on(wire: &Wire) {
     assert_eq!(stands["status"], "cancelled");
 }
 
+async fn all_are_told_what_is_shared(wire: &Wire) {
+    let data = json!({"key": "style", "value": "no semicolons anywhere"});
+    let add = json!({"action": "add", "context_type": "state", "data": data});
+    wire.ok("update_context", add).await;
+    wire.model().push(Reply::text(plan(&[("a", &[])]).to_string()));
+    wire.ok("create_plan", json!({"user_request": "x"})).await;
+    let told = || wire.model().last_request().body.to_string().contains("no semicolons anywhere");
+    assert!(told());
+    wire.model().push(Reply::text("done"));
+    execute(wire, json!({})).await;
+    assert!(told());
+}
+
+async fn a_task_asked_for_twice_is_done_once(wire: &Wire) {
+    let options = json!({"idempotency_key": "k"});
+    wire.model().set_default(Reply::text("done"));
+    let first = execute(wire, options.clone()).await;
+    assert_eq!(execute(wire, options.clone()).await, first);
+    assert_eq!(wire.model().request_count(), 1);
+    let other = json!({"task_type": "testing", "prompt": "another", "options": options});
+    let fault = wire.refused("execute_task", other).await;
+    assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/options/idempotency_key")));
+    let params = json!({"plan": plan(&[("a", &[]), ("b", &[])]), "options": options});
+    let first = wire.ok("run_plan", params.clone()).await;
+    assert_eq!(wire.ok("run_plan", params).await, first, "one plan, run once");
+    assert_eq!(wire.model().request_count(), 3);
+}
+
 async fn progress_is_streamed(wire: &Wire) {
     let events = async |method: &str, params: Value| {
         let (notifications, answer) = wire.open(request(1, method, params)).await.all().await;
@@ -594,4 +631,34 @@ async fn a_plan_from_the_command_line() {
         assert_eq!(refused.code, Some(code), "{args:?}: {refused:?}");
         assert!(!refused.stderr.is_empty());
     }
+}
+
+/// The example of the README, with the client that seed 002 prints.
+#[tokio::test]
+async fn the_orchestrator_of_the_readme_runs() {
+    let server = Server::start().await;
+    server.model().set_script(|request| {
+        let asked = last_user_text(request).unwrap_or_default();
+        match asked.contains("Make a plan") {
+            true => Reply::text(plan(&[("a", &[]), ("b", &["a"])]).to_string()),
+            false if is_after_tool(request) => Reply::text("```js\nlet unused = 1;\n```"),
+            false if asked.ends_with("do a") => writing("a.js", "let unused = 1;"),
+            false => Reply::text("b is done"),
+        }
+    });
+    let example =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/orchestrator/orchestrate.js");
+    let path = std::env::var("PATH").unwrap();
+    let script = format!(
+        "PATH=\"$(dirname \"$0\"):{path}\"; command -v node >/dev/null || exit 77; exec node {example} 'Build it'"
+    );
+    let ran = crate::harness::process::run(server.world.shell(&script)).await;
+    if ran.code == Some(77) {
+        eprintln!("node is not on this machine: its example is not run");
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let expected = "a: do a\nb: do b\na success a.js\n  line 1: `unused` is never used (no-unused-vars)\nb success\n\
+                    success: ";
+    assert!(ran.stdout.starts_with(expected), "{ran:?}");
 }

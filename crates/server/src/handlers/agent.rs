@@ -55,7 +55,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
     if let Some(content) = params.initial_message {
         let source_agent = super::turn::source_agent(&cx.caller.requester, None)?;
         let content = content.into_string().into();
-        let asked_by = super::turn::asked_by(&cx.caller.requester);
+        let asked_by = (&cx.caller.requester).into();
         let input = TurnInput { content, source_agent, asked_by, ..TurnInput::default() };
         let turn = match engine.turns.start(&agent, input).await {
             Ok(turn) => turn,

@@ -250,8 +250,7 @@ async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
 async fn compact(cx: Cx, params: CompactParams) -> Result<CompactResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
     let turns = &cx.services().engine.turns;
-    let (force, asked_by) =
-        (params.force.unwrap_or(true), super::turn::asked_by(&cx.caller.requester));
+    let (force, asked_by) = (params.force.unwrap_or(true), (&cx.caller.requester).into());
     let compaction = turns.compact(&agent, force, asked_by).await.map_err(wire)?;
     Ok(match compaction {
         Compaction::Done { before, after } => CompactResult {

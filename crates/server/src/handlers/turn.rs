@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nexus_core::authority::Action;
 use nexus_core::events::TurnOutcome;
-use nexus_core::turn::{AskedBy, TurnHandle, TurnInput};
+use nexus_core::turn::{TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
@@ -37,7 +37,7 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
         id,
         source: params.source,
         source_agent,
-        asked_by: asked_by(&cx.caller.requester),
+        asked_by: (&cx.caller.requester).into(),
         schema,
         max_output_tokens: params.max_output_tokens.map(Into::into),
         ..TurnInput::default()
@@ -51,7 +51,7 @@ async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError
     let none = || RpcError::invalid_params("No turn of this agent was cut off");
     let id = params.request_id.map(turn_id).transpose()?.or(unfinished).ok_or_else(none)?;
     let schema = params.response_schema.map(schema::checked).transpose()?;
-    let asked_by = asked_by(&cx.caller.requester);
+    let asked_by = (&cx.caller.requester).into();
     let input = TurnInput { resume: true, id: Some(id), schema, asked_by, ..TurnInput::default() };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
 }
@@ -103,14 +103,6 @@ pub fn send_result(id: TurnId, outcome: TurnOutcome) -> SendResult {
         cost_usd: cost_usd(&outcome.bill),
         model: outcome.model,
         steps: outcome.steps,
-    }
-}
-
-/// On whose share a turn is.
-pub fn asked_by(requester: &Requester) -> AskedBy {
-    match requester {
-        Requester::Administrator => AskedBy::Administrator,
-        Requester::Agent(_) => AskedBy::Agent,
     }
 }
 
