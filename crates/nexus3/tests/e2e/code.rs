@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::wire::request;
-use crate::harness::{Output, Server, Setup, Wire, World, eventually};
+use crate::harness::{Framed, Output, Server, Setup, Wire, World, eventually};
 
 over_every_wire! {
     a_syntax_error_is_a_diagnostic,
@@ -226,30 +227,50 @@ async fn every_language_is_read() {
 async fn hostile_code_harms_nobody() {
     let server = Server::start().await;
     let mut connection = server.unix().await;
-    for (language, _) in VALID {
-        let mut ask = async |code: String, rules: &[&str]| {
-            let params = json!({"code": code, "language": language, "rules": rules});
-            connection.send(request(1, "validate_code", params).as_bytes()).await;
-            let answer = connection.message().await;
+    for (language, valid) in VALID {
+        let balanced = format!("x = {}1{}", "(".repeat(50_000), ")".repeat(50_000));
+        let no_text = String::from_utf8_lossy(&binary(64 << 10)).replace('\0', " ");
+        for code in
+            ["(".repeat(100_000), "[".repeat(100_000), balanced, "x".repeat(1 << 20), no_text]
+        {
+            let answer = ask(&mut connection, language, &code).await;
             match &answer["error"] {
                 Value::Null => assert!(answer["result"]["valid"].is_boolean()),
                 error => {
-                    assert_eq!(error["code"], -32000, "{language}: {error}");
-                    assert_eq!(error["data"]["type"], "EXECUTION_ERROR", "{language}: {error}");
+                    assert_eq!(error["data"]["type"], "EXECUTION_ERROR", "{language}: {error}")
                 }
             }
-            answer
-        };
-        for deep in ["(", "[", "{", "<a>", "[(", "-", "!", "a.", "a:\n"] {
-            ask(deep.repeat(100_000), &["recommended"]).await;
         }
-        ask(format!("x = {}1{}", "(".repeat(50_000), ")".repeat(50_000)), &[]).await;
-        // One line of a megabyte, and what is no text.
-        ask("x".repeat(1 << 20), &["recommended"]).await;
-        ask(String::from_utf8_lossy(&binary(64 << 10)).replace('\0', " "), &[]).await;
-        let valid = ask(VALID.iter().find(|it| it.0 == language).unwrap().1.into(), &[]).await;
-        assert_eq!(valid["result"]["valid"], true, "{language}: {valid}");
+        let answer = ask(&mut connection, language, valid).await;
+        assert_eq!(answer["result"]["valid"], true, "{language}: {answer}");
     }
+}
+
+/// Code that is too much for a linter: by its time, its memory, its depth.
+#[tokio::test]
+async fn a_bound_that_code_exceeds_is_named() {
+    let server = Server::start().await;
+    let hostile = ["{".repeat(100_000), "a:\n".repeat(300_000), "[(".repeat(300_000)];
+    let checks = hostile.iter().map(async |code| {
+        let mut connection = server.unix().await;
+        let answer = ask(&mut connection, "javascript", code).await;
+        let error = &answer["error"];
+        assert_eq!(
+            (&error["code"], &error["message"]),
+            (&json!(-32000), &json!("Execution failed"))
+        );
+        let bounds = ["checked within 10 s", "within 1024 MiB of memory", "nests too deeply"];
+        let details = error["data"]["details"].as_str().unwrap();
+        assert!(bounds.iter().any(|bound| details.contains(bound)), "{details}");
+    });
+    join_all(checks).await;
+    assert_eq!(validate(&server.wire(), "javascript", "f();").await["valid"], true);
+}
+
+async fn ask(connection: &mut Framed, language: &str, code: &str) -> Value {
+    let params = json!({"code": code, "language": language, "rules": ["recommended"]});
+    connection.send(request(1, "validate_code", params).as_bytes()).await;
+    connection.message().await
 }
 
 /// Bytes without a meaning, always the same.
@@ -293,7 +314,7 @@ async fn a_worker_that_is_killed_is_replaced_and_one_ends_with_its_server() {
     let mut server = Server::start().await;
     let wire = server.wire();
     let pid: u32 = server.status("Pid:").parse().unwrap();
-    assert_eq!(children(pid), [], "nothing is started before it is needed");
+    assert_eq!(children(pid).len(), 0, "nothing is started before it is needed");
     validate(&wire, "json", "1").await;
     let [worker] = children(pid)[..] else { panic!("one call needs one worker") };
     kill_process(Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();

@@ -66,9 +66,11 @@ async fn a_sandbox_with_one_socket_has_one_identitys_memory() {
     // Nobody else's, whatever it says of itself.
     let hidden = ask(&other, "memory search nuts").await;
     assert!(!hidden.stdout.contains("allergic"), "{hidden:?}");
-    let claimed =
-        ask(&bob, "call memory.search \"{\\\"query\\\":\\\"nuts\\\",\\\"user_id\\\":\\\"u\\\"}\"")
-            .await;
+    let claimed = ask(
+        &other,
+        "call memory.search \"{\\\"query\\\":\\\"nuts\\\",\\\"user_id\\\":\\\"u\\\"}\"",
+    )
+    .await;
     assert!(!claimed.stdout.contains("allergic"), "{claimed:?}");
     let refused = ask(&own, "call list_agents").await;
     assert!(refused.code == Some(1) && refused.stderr.contains("-32003"), "{refused:?}");
