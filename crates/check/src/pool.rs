@@ -228,9 +228,9 @@ async fn carry_out(
     kept: &mut Option<Worker>,
     jobs: &mut VecDeque<Job>,
 ) -> io::Result<()> {
-    let mut worker = match kept.take().and_then(Worker::still_there) {
-        Some(worker) => worker,
-        None => Worker::start(shared)?,
+    let (mut worker, mut was_idle) = match kept.take() {
+        Some(worker) => (worker, true),
+        None => (Worker::start(shared)?, false),
     };
     let orders: Vec<u8> = jobs.iter().flat_map(|job| &job.order).copied().collect();
     // A worker that is gone is noticed when its answer is missing.
@@ -250,10 +250,17 @@ async fn carry_out(
             Ok(Answer::TooDeep) => Err(CheckError::TooDeep),
             Ok(Answer::Broke) => Err(CheckError::Broke),
             Err(_) => {
-                let _ = job.answer.send(Err(worker.why().await));
+                match worker.why().await {
+                    // Somebody ended it while it was idle, which is not this code's fault.
+                    CheckError::Broke if was_idle => jobs.push_front(job),
+                    why => {
+                        let _ = job.answer.send(Err(why));
+                    }
+                }
                 return Ok(());
             }
         };
+        was_idle = false;
         let _ = job.answer.send(answer);
     }
     *kept = Some(worker);
@@ -282,11 +289,6 @@ impl Worker {
             .kill_on_drop(true)
             .spawn()?;
         Ok(Self { child, stream: BufReader::new(UnixStream::from_std(ours)?) })
-    }
-
-    /// Somebody may have ended it while it was idle.
-    fn still_there(mut self) -> Option<Self> {
-        matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
 
     async fn answer(&mut self) -> io::Result<Answer> {

@@ -48,8 +48,9 @@ async fn inside(server: &Server, root: &Path, socket: &Path, words: &str) -> Out
 
 #[tokio::test]
 async fn a_sandbox_with_one_socket_has_one_identitys_memory() {
-    let may = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]);
-    if !{ may }.output().is_ok_and(|output| output.status.success()) {
+    let mut may = Command::new("unshare");
+    may.args(["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "true"]);
+    if !may.output().is_ok_and(|output| output.status.success()) {
         eprintln!("this kernel lets nobody make namespaces: the sandbox is not tried");
         return;
     }
