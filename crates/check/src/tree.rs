@@ -117,7 +117,7 @@ fn html<'a>(node: Node<'a>, code: &str) -> Option<(Node<'a>, String)> {
         }
         "element" | "script_element" | "style_element" => {
             let start = node.child(0).filter(|child| child.kind() == "start_tag")?;
-            let last = node.child(u32::try_from(node.child_count()).ok()?.checked_sub(1)?)?;
+            let last = node.child(node.child_count().checked_sub(1)?)?;
             let name = text(start.child(1)?, code).to_ascii_lowercase();
             let may_stay_open = OPEN_ELEMENTS.contains(&name.as_str());
             (last.kind() != "end_tag" && !may_stay_open)

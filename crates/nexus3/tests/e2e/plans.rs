@@ -650,7 +650,7 @@ async fn the_orchestrator_of_the_readme_runs() {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/orchestrator/orchestrate.js");
     let path = std::env::var("PATH").unwrap();
     let script = format!(
-        "PATH=\"$(dirname \"$0\"):{path}\"; command -v node >/dev/null || exit 77; exec node {example} 'Build it'"
+        "export PATH=\"$(dirname \"$0\"):{path}\"; command -v node >/dev/null || exit 77; exec node {example} 'Build it'"
     );
     let ran = crate::harness::process::run(server.world.shell(&script)).await;
     if ran.code == Some(77) {

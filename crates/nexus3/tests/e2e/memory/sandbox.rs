@@ -39,11 +39,14 @@ async fn inside(server: &Server, root: &Path, socket: &Path, words: &str) -> Out
     let script = format!(
         "exec unshare --user --map-root-user --mount --net --pid --fork sh -c '
              mount --bind {socket} {root}/run/rpc.sock &&
-             exec env -i ASH_RPC_SOCKET=/run/rpc.sock chroot {root} /bin/ash {words}'",
+             exec env -i ASH_RPC_SOCKET=/run/rpc.sock \"$(command -v chroot)\" {root} /bin/ash {words}'",
         socket = socket.display(),
         root = root.display(),
     );
-    process::run(server.world.shell(&format!("PATH=/usr/sbin:/usr/bin:/sbin:/bin; {script}"))).await
+    process::run(
+        server.world.shell(&format!("export PATH=/usr/sbin:/usr/bin:/sbin:/bin; {script}")),
+    )
+    .await
 }
 
 #[tokio::test]
