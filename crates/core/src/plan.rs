@@ -417,6 +417,20 @@ pub struct TaskOutput {
     pub files_deleted: Vec<String>,
 }
 
+impl TaskOutput {
+    /// The same, in which each text has at most so many bytes; what is cut off is said.
+    pub fn bounded(mut self, bytes_max: usize) -> Self {
+        for text in [&mut self.text, &mut self.code, &mut self.explanation] {
+            if text.len() > bytes_max {
+                let more = text.len() - bytes_max;
+                text.truncate(text.floor_char_boundary(bytes_max));
+                text.push_str(&format!("\n[{more} bytes more were said]"));
+            }
+        }
+        self
+    }
+}
+
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanStatus {
@@ -585,6 +599,15 @@ mod tests {
         let plan = plan(vec![task("a", &[]), task("b", &["a"]), task("c", &["b"]), task("d", &[])]);
         assert_eq!(plan.before("c"), BTreeSet::from(["a", "b"]));
         assert!(plan.before("d").is_empty());
+    }
+
+    #[test]
+    fn texts_are_cut_just_over_the_bound() {
+        let output = |bytes: usize| TaskOutput { code: "x".repeat(bytes), ..TaskOutput::default() };
+        assert_eq!(output(10).bounded(10), output(10));
+        assert_eq!(output(11).bounded(10).code, "xxxxxxxxxx\n[1 bytes more were said]");
+        let wide = TaskOutput { text: "ä".into(), ..TaskOutput::default() };
+        assert_eq!(wide.bounded(1).text, "\n[1 bytes more were said]");
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub const PARALLEL_MAX: usize = 64;
 const HANDED_BYTES_MAX: usize = 16 << 10;
 const HANDED_BYTES_ALL: usize = 64 << 10;
 
+/// Of each text that a task came to, and of those of all tasks of a plan: they are kept, and told in one answer.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+const OUTPUT_BYTES_ALL: usize = 2 << 20;
+
 /// Which plan is to be run.
 #[derive(Clone, Debug)]
 pub enum Which {
@@ -358,7 +362,8 @@ impl Run {
             record.reason = None;
             self.note(&task.id, &record).await?;
             let ended = self.attempt(task, &footprint, background).await;
-            let final_one = take_in(&mut record, ended);
+            let bytes_max = OUTPUT_BYTES_MAX.min(OUTPUT_BYTES_ALL / self.plan.tasks.len());
+            let final_one = take_in(&mut record, ended, bytes_max);
             let again = !matches!(record.status, TaskStatus::Success | TaskStatus::Cancelled);
             if final_one || !again || attempt == attempts_max || self.cancel.is_cancelled() {
                 break;
@@ -416,7 +421,11 @@ impl Run {
 }
 
 /// Puts what an attempt came to into the record of its task. Whether a further one would come to the same.
-fn take_in(record: &mut TaskRecord, ended: Result<TaskReport, TaskFailure>) -> bool {
+fn take_in(
+    record: &mut TaskRecord,
+    ended: Result<TaskReport, TaskFailure>,
+    bytes_max: usize,
+) -> bool {
     match ended {
         Ok(report) => {
             record.status = match &report.undone {
@@ -426,7 +435,7 @@ fn take_in(record: &mut TaskRecord, ended: Result<TaskReport, TaskFailure>) -> b
             record.bill += report.bill;
             record.reason = report.undone;
             record.model = Some(report.model);
-            record.output = Some(report.output);
+            record.output = Some(report.output.bounded(bytes_max));
             false
         }
         Err(TaskFailure { error, output, bill }) => {
