@@ -213,18 +213,7 @@ impl Executor {
             }
         };
         let left = work.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let stop = turn.cancel.clone();
-        let answer = turn.wait(left);
-        tokio::pin!(answer);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut answer => ended,
-            () = work.cancel.cancelled() => {
-                stop.cancel();
-                answer.await
-            }
-        };
-        match ended {
+        match turn.wait_or_cancel(&work.cancel, left).await {
             Err(TurnError::Timeout) => Err(TaskError::Timeout),
             ended => Ok(ended?),
         }

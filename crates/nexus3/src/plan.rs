@@ -407,7 +407,9 @@ impl Board {
 
     /// What comes now is the summary, which says all that the tree did.
     fn close(self) {
-        if let Some((all, _)) = self.lines {
+        if let Some((all, bars)) = self.lines {
+            // One that still ticks would draw itself again.
+            bars.values().for_each(ProgressBar::finish_and_clear);
             // A terminal that is gone is no reason to fail.
             let _ = all.clear();
         }

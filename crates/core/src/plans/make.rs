@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -158,19 +158,8 @@ impl Plans {
         deadline: Instant,
     ) -> Result<TurnOutcome, MakeError> {
         let turn = self.turns.start(agent, input).await?;
-        let (stop, left) =
-            (turn.cancel.clone(), deadline.saturating_duration_since(Instant::now()));
-        let answer = turn.wait(Some(left.max(Duration::from_millis(1))));
-        tokio::pin!(answer);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut answer => ended,
-            () = cancel.cancelled() => {
-                stop.cancel();
-                answer.await
-            }
-        };
-        match ended {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match turn.wait_or_cancel(cancel, Some(left)).await {
             Ok(outcome) if outcome.cancelled => Err(MakeError::Cancelled),
             Err(TurnError::Timeout) => Err(MakeError::Timeout),
             ended => Ok(ended?),

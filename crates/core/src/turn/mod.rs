@@ -166,6 +166,25 @@ impl TurnHandle {
             }
         }
     }
+
+    /// As `wait`, for somebody who may be told to stop: then the turn is cancelled, and its end waited for.
+    pub async fn wait_or_cancel(
+        self,
+        cancel: &CancellationToken,
+        timeout: Option<Duration>,
+    ) -> Result<TurnOutcome, TurnError> {
+        let stop = self.cancel.clone();
+        let answer = self.wait(timeout);
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            ended = &mut answer => ended,
+            () = cancel.cancelled() => {
+                stop.cancel();
+                answer.await
+            }
+        }
+    }
 }
 
 impl Turns {

@@ -662,3 +662,36 @@ async fn the_orchestrator_of_the_readme_runs() {
                     success: ";
     assert!(ran.stdout.starts_with(expected), "{ran:?}");
 }
+
+/// The same over HTTP, as the README has it for curl.
+#[tokio::test]
+async fn the_readmes_lines_for_curl_run() {
+    let server = Server::start().await;
+    server.model().set_script(|request| {
+        let asked = last_user_text(request).unwrap_or_default();
+        match asked.contains("Make a plan") {
+            true => Reply::text(plan(&[("a", &[])]).to_string()),
+            false => Reply::text("done"),
+        }
+    });
+    let readme = include_str!("../../../../README.md");
+    let (_, section) = readme.split_once("and with curl:\n\n```sh\n").unwrap();
+    let (lines, _) = section.split_once("```").unwrap();
+    let token = server.post("").head_bytes();
+    let token = String::from_utf8(token).unwrap();
+    let token = token.lines().find_map(|line| line.split_once("Bearer ")).unwrap().1.to_owned();
+    let script = format!(
+        "export PATH=\"$(dirname \"$0\"):{path}\"; command -v curl >/dev/null || exit 77\n\
+         auth() {{ printf 'Authorization: Bearer {token}\\n'; }}\nset -e\n{lines}",
+        path = std::env::var("PATH").unwrap(),
+        lines = lines.replace("127.0.0.1:8765", &server.address.to_string()),
+    );
+    let ran = crate::harness::process::run(server.world.shell(&script)).await;
+    if ran.code == Some(77) {
+        eprintln!("curl is not on this machine: its lines are not run");
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("a: success\n"), "{ran:?}");
+    assert!(ran.stdout.contains("`a` is never used"), "{ran:?}");
+}
