@@ -40,7 +40,7 @@ const SAMPLES: [(&str, &str, &[&str]); 17] = [
     (
         "python",
         "def f(items: list[dict]) -> float | None:\n    total = sum(it['price'] * it['count'] for it in items)\n    if total == 0:\n        return None\n    return round(total, 2)\n\n",
-        &["F"],
+        &["F401", "F821", "F841"],
     ),
     (
         "rust",

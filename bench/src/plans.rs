@@ -18,11 +18,14 @@ const TASKS: usize = 50;
 /// How long the model takes for its answer.
 const ANSWER: Duration = Duration::from_millis(100);
 
+/// Events of an answer of one piece, as they are sent: role, text, end, usage and the last one.
+const EVENTS: u32 = 5;
+
 const PARALLEL: [usize; 2] = [5, 25];
 
 pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
-    // One that waits between its pieces, which are two.
-    let slow = Model::instant(Reply::chunks(["done", "."]).chunk_delay(ANSWER / 2)).await?;
+    // One that waits before each of its events.
+    let slow = Model::instant(Reply::text("done").chunk_delay(ANSWER / EVENTS)).await?;
     let server = Server::start(&config(&slow.url())).await?;
     for parallel in PARALLEL {
         table.add(side_by_side(bench, &server, parallel).await?);
