@@ -50,6 +50,14 @@ pub struct Executor {
 pub struct TaskOrder {
     pub kind: TaskType,
     pub prompt: String,
+    /// What else the model is told, before the task.
+    pub background: Vec<String>,
+    pub terms: Terms,
+}
+
+/// Where and how a task is done. All tasks of a run have it in common.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
     /// Read for the model, within the directory.
     pub files: Vec<String>,
     /// Where the task works, and beyond which it sees nothing. The server's when absent.
@@ -62,8 +70,6 @@ pub struct TaskOrder {
     /// Whether it may change files.
     pub write: bool,
     pub model: Option<String>,
-    /// What else the model is told, before the task.
-    pub background: Vec<String>,
 }
 
 /// How a task is carried out.
@@ -166,12 +172,13 @@ impl Executor {
 
     async fn agent(&self, requester: &Requester, order: &TaskOrder) -> Result<Agent, TaskError> {
         let by_type = self.models.by_type.get(&order.kind);
-        let model = order.model.as_ref().or(by_type).or(self.models.executor.as_ref());
+        let terms = &order.terms;
+        let model = terms.model.as_ref().or(by_type).or(self.models.executor.as_ref());
         let spec = AgentSpec {
             name: Some(".".into()),
-            preset: Some(if order.write { "sandboxed" } else { "worker" }.into()),
-            cwd: order.directory.clone(),
-            write_paths: if order.write { vec![".".into()] } else { Vec::new() },
+            preset: Some(if terms.write { "sandboxed" } else { "worker" }.into()),
+            cwd: terms.directory.clone(),
+            write_paths: if terms.write { vec![".".into()] } else { Vec::new() },
             model: model.cloned(),
             ..AgentSpec::default()
         };
@@ -186,7 +193,7 @@ impl Executor {
         mut work: Work,
     ) -> Result<TurnOutcome, TaskError> {
         let shared = self.shared_context(requester).await.map_err(TurnError::Store)?;
-        let mut pieces: Vec<_> = order.files.iter().map(|path| file(path)).collect();
+        let mut pieces: Vec<_> = order.terms.files.iter().map(|path| file(path)).collect();
         pieces.push(Piece::Text(order.words(shared)));
         let content = self.attacher.take(requester, agent, pieces).await?;
         let asked_by = requester.into();
@@ -228,6 +235,7 @@ fn file(path: &str) -> Piece {
 impl TaskOrder {
     /// What the executor is told.
     fn words(&self, shared: Option<String>) -> String {
+        let Terms { language, framework, style_guide, dependencies, constraints, .. } = &self.terms;
         let mut words = String::new();
         for background in shared.iter().chain(&self.background) {
             let _ = writeln!(words, "{background}\n");
@@ -240,7 +248,7 @@ impl TaskOrder {
             TaskType::Analysis => "Your task is to find something out. Change no files.",
             TaskType::Testing => "Your task is to write tests.",
         });
-        words.push_str(match self.write {
+        words.push_str(match self.terms.write {
             true => {
                 " Change the files that have to be changed with your tools, and say in a few sentences what you did and why."
             }
@@ -250,17 +258,14 @@ impl TaskOrder {
             words,
             " If anything of it remains undone, end your answer with a line that begins with {INCOMPLETE} and says what, and why.\n"
         );
-        let named = [
-            ("Language", self.language.as_deref()),
-            ("Framework", self.framework.as_deref()),
-            ("Style guide", self.style_guide.as_deref()),
-        ];
+        let named =
+            [("Language", language), ("Framework", framework), ("Style guide", style_guide)];
         for (what, value) in named {
             if let Some(value) = value {
                 let _ = writeln!(words, "{what}: {value}");
             }
         }
-        let lists = [("Dependencies", &self.dependencies), ("Constraints", &self.constraints)];
+        let lists = [("Dependencies", dependencies), ("Constraints", constraints)];
         for (what, values) in lists {
             if !values.is_empty() {
                 let _ = writeln!(words, "{what}:\n- {}", values.join("\n- "));

@@ -24,6 +24,9 @@ pub const TASK_ID_CHARS_MAX: usize = 64;
 /// Longest description of a task, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 
+/// All descriptions of a plan together, in bytes: a plan is told in one answer.
+pub const DESCRIPTIONS_BYTES_MAX: usize = 1 << 20;
+
 /// How often one task may be tried in a run.
 pub const ATTEMPTS_MAX: u32 = 5;
 
@@ -115,6 +118,8 @@ pub enum PlanFault {
     Duplicate(String),
     #[error("task {0} has no description, or one of more than {DESCRIPTION_BYTES_MAX} bytes")]
     Description(String),
+    #[error("its descriptions have more than {DESCRIPTIONS_BYTES_MAX} bytes together")]
+    Descriptions,
     #[error("the priority of task {0} is not 1 or more")]
     Priority(String),
     #[error("task {0} may be tried 1 to {ATTEMPTS_MAX} times")]
@@ -142,6 +147,10 @@ impl Plan {
             if !ids.insert(task.id.as_str()) {
                 return Err(PlanFault::Duplicate(task.id.clone()));
             }
+        }
+        let described: usize = self.tasks.iter().map(|task| task.description.len()).sum();
+        if described > DESCRIPTIONS_BYTES_MAX {
+            return Err(PlanFault::Descriptions);
         }
         for task in &self.tasks {
             let missing = task.dependencies.iter().find(|it| !ids.contains(it.as_str()));
@@ -555,6 +564,15 @@ mod tests {
         let wide = Constraints { max_tasks: Some(1_000), ..Constraints::default() };
         let over = PlanFault::TooMany { count: TASKS_MAX + 1, max: TASKS_MAX };
         assert_eq!(many(TASKS_MAX + 1).check(&wide), Err(over));
+        let described = |last: usize| {
+            let mut plan = many(DESCRIPTIONS_BYTES_MAX / DESCRIPTION_BYTES_MAX + 1);
+            plan.tasks.iter_mut().for_each(|it| it.description = "x".repeat(DESCRIPTION_BYTES_MAX));
+            plan.tasks[0].description = "x".repeat(last);
+            plan.tasks[1].description = "x".repeat(DESCRIPTION_BYTES_MAX - 1);
+            plan.check(&Constraints::default())
+        };
+        assert_eq!(described(1), Ok(()));
+        assert_eq!(described(2), Err(PlanFault::Descriptions));
         let late = Constraints { time_limit_seconds: Some(9), ..Constraints::default() };
         assert_eq!(many(1).check(&late), Err(PlanFault::TooLong { estimate: 10, limit: 9 }));
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use nexus_store::Checkup;
+use nexus_store::{Checkup, Rows};
 
 use crate::cli::DoctorArgs;
 use crate::home;
@@ -47,17 +47,18 @@ fn describe(checkup: &Checkup) -> String {
     if checkup.unreadable > 0 {
         text += &format!("up to {} sessions cannot be read\n", checkup.unreadable);
     }
-    if checkup.memories + checkup.memories_unreadable > 0 {
-        text += &format!("{} memories can be read\n", checkup.memories);
-    }
-    if checkup.memories_unreadable > 0 {
-        text += &format!("up to {} memories cannot be read\n", checkup.memories_unreadable);
-    }
-    if checkup.context + checkup.context_unreadable > 0 {
-        text += &format!("{} entries of the shared context can be read\n", checkup.context);
-    }
-    if checkup.context_unreadable > 0 {
-        text += &format!("up to {} of them cannot be read\n", checkup.context_unreadable);
+    let rows = [
+        ("memories", checkup.memories),
+        ("plans", checkup.plans),
+        ("entries of the shared context", checkup.context),
+    ];
+    for (what, Rows { readable, unreadable }) in rows {
+        if readable + unreadable > 0 {
+            text += &format!("{readable} {what} can be read\n");
+        }
+        if unreadable > 0 {
+            text += &format!("up to {unreadable} {what} cannot be read\n");
+        }
     }
     let cut: Vec<_> = checkup.sessions.iter().filter(|it| it.readable < it.messages).collect();
     for session in cut.iter().take(NAMED_MAX) {

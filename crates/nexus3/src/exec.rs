@@ -16,14 +16,13 @@ use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::api::{Api as _, CallError};
 use nexus_protocol::content::Content;
-use nexus_protocol::envelope::{Call, Outgoing};
+use nexus_protocol::envelope::Outgoing;
 use nexus_protocol::error::INVALID_PARAMS;
 use nexus_protocol::params::is_blank;
 use nexus_protocol::permission::ApprovalEntry;
 use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_server::DirectAgentApi;
-use nexus_server::transport::memory::MemoryConnection;
 use nexus_tools::sandbox::Launcher;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -38,13 +37,11 @@ use crate::output::{complain, print_json, say};
 use crate::rpc;
 use crate::serve;
 use crate::signals::Signals;
+use crate::streamed::{self, INTERRUPTED, Then};
 use crate::wiring::{self, Logs, Wired};
 
 /// The turn ended, but the agent was denied something that needs somebody's leave.
 const DENIED: u8 = 3;
-
-/// As a shell reports a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 pub async fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
@@ -124,35 +121,22 @@ async fn turn(
         Err(CallError::Rpc(error)) => return Ok(Err(error)),
         Err(error) => return Err(error.into()),
     };
-    let (connection, mut notifications) =
-        MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
     let mut params =
         json!({"agent_id": agent_id, "content": content, "request_id": REQUEST_ID, "stream": true});
     if let Some(seconds) = args.timeout {
         params["timeout_ms"] = json!(seconds.get().saturating_mul(1000));
     }
-    let call = connection.request(serde_json::to_vec(&Call::new(1, "send", &params))?);
-    tokio::pin!(call);
-    let answer = loop {
-        tokio::select! {
-            biased;
-            Some(notification) = notifications.recv() => printer.notification(&notification)?,
-            answer = &mut call => break answer.context("there was no answer")?,
-            () = signals.next() => {
-                let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
-                api.for_agent(&agent_id).cancel(RequestId::Text(REQUEST_ID.into())).await?;
-            }
-        }
+    let show = |message: &[u8]| printer.notification(message);
+    let interrupted = async || {
+        signals.next().await;
+        let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+        api.for_agent(&agent_id).cancel(RequestId::Text(REQUEST_ID.into())).await?;
+        Ok(Then::GoOn)
     };
-    while let Ok(notification) = notifications.try_recv() {
-        printer.notification(&notification)?;
-    }
+    let answer = streamed::call(wired, "send", &params, show, interrupted).await?;
+    let answer = answer.context("there was no answer")?;
     printer.answer(&answer)?;
-    let answer: Outgoing = serde_json::from_slice(&answer)?;
-    match (answer.error, answer.result) {
-        (Some(error), _) => Ok(Err(error)),
-        (None, result) => Ok(Ok(serde_json::from_str(result.context("an empty answer")?.get())?)),
-    }
+    streamed::result(&answer)
 }
 
 /// Names the one turn of this process, so that a signal can cancel it.

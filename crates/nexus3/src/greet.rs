@@ -4,16 +4,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use nexus_core::Requester;
 use nexus_core::provider::ModelError;
-use nexus_protocol::envelope::{Call, Outgoing};
+use nexus_protocol::envelope::Outgoing;
 use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
-use nexus_server::transport::memory::MemoryConnection;
+use nexus_protocol::turn::SendResult;
 use serde_json::json;
 
 use crate::model;
 use crate::output::{complain, print, say};
 use crate::signals::Signals;
+use crate::streamed;
 use crate::wiring::Wired;
 
 /// What is said. The answer comes from whichever model is configured.
@@ -51,24 +51,12 @@ pub async fn greet(wired: &Wired) {
 }
 
 async fn turn(wired: &Wired) -> anyhow::Result<()> {
-    let (connection, mut notifications) =
-        MemoryConnection::open(wired.dispatcher.clone(), Requester::Administrator);
     let params = json!({"content": GREETING, "stream": true});
-    let call = connection.request(serde_json::to_vec(&Call::new(1, "send", &params))?);
-    tokio::pin!(call);
     let mut printer = Printer { started: Instant::now(), first_word: None, output_tokens: 0 };
-    let answer = loop {
-        tokio::select! {
-            biased;
-            Some(notification) = notifications.recv() => printer.notification(&notification)?,
-            answer = &mut call => break answer.context("there was no answer")?,
-        }
-    };
-    while let Ok(notification) = notifications.try_recv() {
-        printer.notification(&notification)?;
-    }
-    let answer: Outgoing = serde_json::from_slice(&answer)?;
-    if let Some(error) = answer.error {
+    let show = |message: &[u8]| printer.notification(message);
+    let answer = streamed::call(wired, "send", &params, show, std::future::pending).await?;
+    let answer = answer.context("there was no answer")?;
+    if let Err(error) = streamed::result::<SendResult>(&answer)? {
         bail!("{}", crate::rpc::refusal(&error));
     }
     printer.finish()

@@ -24,6 +24,7 @@ mod session;
 pub mod session_file;
 mod signals;
 mod sockets;
+mod streamed;
 pub mod wiring;
 
 use std::ffi::OsString;

@@ -14,7 +14,7 @@ use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use nexus_core::Requester;
 use nexus_core::visible;
-use nexus_protocol::envelope::{Call, Outgoing};
+use nexus_protocol::envelope::Outgoing;
 use nexus_protocol::method::Method;
 use nexus_protocol::params::is_blank;
 use nexus_protocol::plan::{
@@ -24,7 +24,6 @@ use nexus_protocol::plan::{
 use nexus_protocol::stream::{Event, STREAM_EVENT, StreamEvent};
 use nexus_protocol::{Api as _, CallError, RpcError, Target, plan};
 use nexus_server::DirectAgentApi;
-use nexus_server::transport::memory::MemoryConnection;
 use nexus_tools::sandbox::Launcher;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -34,10 +33,8 @@ use crate::output::{complain, print_json, say};
 use crate::rpc;
 use crate::serve;
 use crate::signals::Signals;
+use crate::streamed::{self, INTERRUPTED, Then};
 use crate::wiring::{self, Logs, Wired};
-
-/// As a shell reports a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 /// A person waits longer than a program; and Ctrl-C is there.
 const TIMEOUT_USUAL: NonZeroU64 = NonZeroU64::new(3600).unwrap();
@@ -208,11 +205,7 @@ impl Desk<'_> {
         json: bool,
         mut board: Option<&mut Board>,
     ) -> anyhow::Result<Heard<T>> {
-        let (connection, mut notifications) =
-            MemoryConnection::open(self.wired.dispatcher.clone(), Requester::Administrator);
-        let call = connection.request(serde_json::to_vec(&Call::new(1, M::NAME, params))?);
-        tokio::pin!(call);
-        let mut show = |message: &[u8]| -> anyhow::Result<()> {
+        let show = |message: &[u8]| -> anyhow::Result<()> {
             if json {
                 print_json(format!("{}\n", String::from_utf8_lossy(message)))?;
             }
@@ -221,40 +214,24 @@ impl Desk<'_> {
                 None => Ok(()),
             }
         };
-        let answer = loop {
-            tokio::select! {
-                biased;
-                Some(message) = notifications.recv() => show(&message)?,
-                answer = &mut call => break answer.context("there was no answer")?,
-                () = self.signals.next() => match self.running_plan() {
-                    None => return Ok(None),
-                    Some(id) => {
-                        let api = DirectAgentApi::new(self.wired.dispatcher.clone(), Requester::Administrator);
-                        let params = plan::CancelPlanParams { plan_id: id };
-                        match api.call::<CancelPlan>(&Target::Server, params).await {
-                            Ok(_) | Err(CallError::Rpc(_)) => {}
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
-                },
+        let (wired, signals) = (self.wired, &mut self.signals);
+        let interrupted = async || {
+            signals.next().await;
+            // The one plan that this process runs.
+            let Some(id) = wired.engine.plans.running().pop() else { return Ok(Then::Leave) };
+            let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+            let params = plan::CancelPlanParams { plan_id: id.to_string() };
+            match api.call::<CancelPlan>(&Target::Server, params).await {
+                Ok(_) | Err(CallError::Rpc(_)) => Ok(Then::GoOn),
+                Err(error) => Err(error.into()),
             }
         };
-        while let Ok(message) = notifications.try_recv() {
-            show(&message)?;
-        }
+        let answer = streamed::call(wired, M::NAME, params, show, interrupted).await?;
+        let Some(answer) = answer else { return Ok(None) };
         if json {
             print_json(format!("{}\n", String::from_utf8_lossy(&answer)))?;
         }
-        let answer: Outgoing = serde_json::from_slice(&answer)?;
-        Ok(Some(match (answer.error, answer.result) {
-            (Some(error), _) => Err(error),
-            (None, result) => Ok(serde_json::from_str(result.context("an empty answer")?.get())?),
-        }))
-    }
-
-    /// The one plan that this process runs.
-    fn running_plan(&self) -> Option<String> {
-        self.wired.engine.plans.running().first().map(ToString::to_string)
+        streamed::result(&answer).map(Some)
     }
 
     /// The result, or nothing when a person was told why there is none.

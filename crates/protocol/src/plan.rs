@@ -106,7 +106,7 @@ pub struct CreatePlanResult {
     pub metadata: PlanMetadata,
 }
 
-/// A plan. One that is handed to `run_plan` needs its tasks and nothing else.
+/// A plan. One that is handed to `run_plan` needs its tasks and nothing else; with a `plan_id` it has to be that plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanEntry {
@@ -283,6 +283,7 @@ pub struct ListPlansResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedPlan {
     pub plan_id: String,
+    /// Its first 500 characters.
     pub user_request: String,
     pub status: String,
     pub tasks: u64,

@@ -407,7 +407,7 @@ fn milliseconds(wait: Duration) -> u64 {
 }
 
 /// An error's own sentence, with a capital.
-fn sentence(error: &impl std::fmt::Display) -> String {
+pub fn sentence(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()

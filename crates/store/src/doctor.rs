@@ -2,7 +2,8 @@
 //!
 //! Everything is looked up by its key, one row at a time, so that a damaged page costs what lies on it and no more. A
 //! history is one piece, so a conversation ends before its first message that cannot be read. A session whose
-//! permissions cannot be read whole is not saved: it must not come back with others.
+//! permissions cannot be read whole is not saved: it must not come back with others. Nor is a plan of which something is
+//! missing: what it did would be done again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use super::log::{self, Tail};
 use super::open::{self, OpenError};
 use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
-use super::{memory, schema, session, shared_context};
+use super::{memory, plan, schema, session, shared_context};
 
 /// Complaints of SQLite's own check that are shown; a database with more is no better known by them.
 const PROBLEMS_MAX: u32 = 20;
@@ -37,14 +38,19 @@ pub struct Checkup {
     pub sessions: Vec<Readable>,
     /// How many more there may have been: places for sessions that cannot be looked at, or whose settings are spoilt.
     pub unreadable: u64,
-    /// Memories that can be read, without those that others took the place of.
-    pub memories: u64,
+    /// Without those that others took the place of.
+    pub memories: Rows,
+    /// With what became of their tasks.
+    pub plans: Rows,
+    /// The entries of the shared context, and its version if that cannot be read.
+    pub context: Rows,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub readable: u64,
     /// How many more there may have been.
-    pub memories_unreadable: u64,
-    /// Entries of the shared context that can be read.
-    pub context: u64,
-    /// How many more there may have been, its version among them.
-    pub context_unreadable: u64,
+    pub unreadable: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -76,8 +82,9 @@ pub enum DoctorError {
 impl Checkup {
     pub fn is_whole(&self) -> bool {
         let complete = self.sessions.iter().all(|session| session.messages == session.readable);
-        let unreadable = self.unreadable + self.memories_unreadable + self.context_unreadable;
-        self.problems.is_empty() && unreadable == 0 && complete
+        let rows = [self.memories, self.plans, self.context];
+        let lost = rows.iter().any(|rows| rows.unreadable > 0) || self.unreadable > 0;
+        self.problems.is_empty() && !lost && complete
     }
 }
 
@@ -99,10 +106,9 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
         version,
         sessions: Vec::new(),
         unreadable: 0,
-        memories: 0,
-        memories_unreadable: 0,
-        context: 0,
-        context_unreadable: 0,
+        memories: Rows::default(),
+        plans: Rows::default(),
+        context: Rows::default(),
         path,
     };
     for id in 1..=last_id(&db) {
@@ -121,54 +127,54 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
             Err(_) => checkup.unreadable += 1,
         }
     }
-    for seq in 1..=last_memory(&db) {
-        match memory::in_place(&db, seq) {
-            Ok(None) => {}
-            Ok(Some(memory)) => {
-                if let Some(target) = &mut target {
-                    target.put_memory(&memory)?;
-                }
-                checkup.memories += 1;
-            }
-            Err(_) => checkup.memories_unreadable += 1,
-        }
-    }
-    examine_context(&db, &mut checkup, target.as_ref())?;
+    let into = target.as_ref();
+    let put_memory = |to: &Connection, found: &MemoryRecord| memory::add(to, found).map(drop);
+    checkup.memories = save(into, last_memory(&db), |seq| memory::in_place(&db, seq), put_memory)?;
+    let last_plan = last(&db, "plans", &["max(rowid) FROM plans"]);
+    checkup.plans = save(into, last_plan, |rowid| plan::by_number(&db, rowid), plan::put)?;
+    checkup.context = save_context(&db, into)?;
     if let Some(target) = target {
         target.finish()?;
     }
     Ok(checkup)
 }
 
-fn examine_context(
-    db: &Connection,
-    checkup: &mut Checkup,
+/// Saves the rows with the numbers up to `last`.
+fn save<T>(
     target: Option<&Target>,
-) -> Result<(), DoctorError> {
-    let last = last(db, "context_entries", &["max(seq) FROM context_entries"]);
-    for seq in 1..=last {
-        match shared_context::by_number(db, seq) {
+    last: i64,
+    find: impl Fn(i64) -> Result<Option<T>, Fault>,
+    put: impl Fn(&Connection, &T) -> Result<(), Fault>,
+) -> Result<Rows, DoctorError> {
+    let mut rows = Rows::default();
+    for number in 1..=last {
+        match find(number) {
             Ok(None) => {}
-            Ok(Some(entry)) => {
+            Ok(Some(found)) => {
                 if let Some(target) = target {
-                    target.wrote(shared_context::put(&target.db, &entry))?;
+                    target.wrote(put(&target.db, &found))?;
                 }
-                checkup.context += 1;
+                rows.readable += 1;
             }
-            Err(_) => checkup.context_unreadable += 1,
+            Err(_) => rows.unreadable += 1,
         }
     }
+    Ok(rows)
+}
+
+fn save_context(db: &Connection, target: Option<&Target>) -> Result<Rows, DoctorError> {
+    let last = last(db, "context_entries", &["max(seq) FROM context_entries"]);
+    let find = |seq| shared_context::by_number(db, seq);
+    let mut rows = save(target, last, find, shared_context::put)?;
     // Each entry that was ever added was a change.
     let version = shared_context::version(db).or_else(|_| {
-        checkup.context_unreadable += 1;
+        rows.unreadable += 1;
         unsigned(last)
     });
-    match (target, version) {
-        (Some(target), Ok(version)) => {
-            target.wrote(shared_context::set_version(&target.db, version))
-        }
-        _ => Ok(()),
+    if let (Some(target), Ok(version)) = (target, version) {
+        target.wrote(shared_context::set_version(&target.db, version))?;
     }
+    Ok(rows)
 }
 
 fn problems(db: &Connection) -> Vec<String> {
@@ -287,10 +293,6 @@ impl Target {
     fn put(&mut self, found: &Found) -> Result<(), DoctorError> {
         let inserted = insert(&self.db, &mut self.me, found);
         self.wrote(inserted)
-    }
-
-    fn put_memory(&mut self, found: &MemoryRecord) -> Result<(), DoctorError> {
-        self.wrote(memory::add(&self.db, found).map(drop))
     }
 
     fn wrote(&self, outcome: Result<(), Fault>) -> Result<(), DoctorError> {

@@ -57,7 +57,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::briefing::BriefRow;
 pub use self::commits::{Commits, Verdict};
-pub use self::doctor::{Checkup, DoctorError, Readable, examine};
+pub use self::doctor::{Checkup, DoctorError, Readable, Rows, examine};
 use self::fault::Fault;
 pub use self::open::OpenError;
 use self::owner::{Owner, SILENCE_MAX, VoidThrough};

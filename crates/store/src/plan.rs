@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord, TaskStatus};
 use nexus_core::store::{
-    Begun, Fence, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun, StoreError,
-    StoredPlan,
+    Begun, Fence, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord,
+    PlanRun, StoreError, StoredPlan,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -22,6 +22,16 @@ pub(super) fn add(db: &Connection, plan: &PlanRecord, stale: Timestamp) -> Resul
          (SELECT id FROM plans WHERE touched_at < ? AND owner IS NULL LIMIT ?)",
     )?
     .execute(params![micros(stale), REMOVED_AT_ONCE])?;
+    insert(db, plan, PlanStatus::Created, plan.created_at)
+}
+
+/// Writes a plan that nobody runs.
+fn insert(
+    db: &Connection,
+    plan: &PlanRecord,
+    status: PlanStatus,
+    touched_at: Timestamp,
+) -> Result<(), Fault> {
     let (maker, born) = match &plan.maker {
         Maker::Administrator => (None, None),
         Maker::Agent(id, born) => (Some(id.as_str()), Some(born.to_be_bytes())),
@@ -29,7 +39,7 @@ pub(super) fn add(db: &Connection, plan: &PlanRecord, stale: Timestamp) -> Resul
     db.prepare_cached(
         "INSERT INTO plans
          (id, request, plan, maker, maker_born, created_at, touched_at, task_count, status, fence)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, 0)",
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
     )?
     .execute(params![
         plan.id.as_str(),
@@ -38,10 +48,17 @@ pub(super) fn add(db: &Connection, plan: &PlanRecord, stale: Timestamp) -> Resul
         maker,
         born,
         micros(plan.created_at),
+        micros(touched_at),
         u32::try_from(plan.plan.tasks.len()).unwrap_or(u32::MAX),
-        PlanStatus::Created.name(),
+        status.name(),
     ])?;
     Ok(())
+}
+
+/// Writes a plan as it was found elsewhere, with what became of its tasks.
+pub(super) fn put(db: &Connection, plan: &StoredPlan) -> Result<(), Fault> {
+    insert(db, &plan.record, plan.status, plan.touched_at)?;
+    plan.tasks.iter().try_for_each(|(task, record)| put_task(db, &plan.record.id, task, record))
 }
 
 pub(super) fn find(db: &Connection, me: &Owner, id: &PlanId) -> Result<Option<StoredPlan>, Fault> {
@@ -49,6 +66,18 @@ pub(super) fn find(db: &Connection, me: &Owner, id: &PlanId) -> Result<Option<St
     let mut rows = query.query([id.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let (status, _) = standing(row, me)?;
+    Ok(Some(StoredPlan { status, ..decode(db, row)? }))
+}
+
+/// The plan in this row of the table, with the status that was written last.
+pub(super) fn by_number(db: &Connection, rowid: i64) -> Result<Option<StoredPlan>, Fault> {
+    let mut query = db.prepare_cached("SELECT * FROM plans WHERE rowid = ?")?;
+    let mut rows = query.query([rowid])?;
+    rows.next()?.map(|row| decode(db, row)).transpose()
+}
+
+fn decode(db: &Connection, row: &Row<'_>) -> Result<StoredPlan, Fault> {
+    let id = plan_id(row)?;
     let text: String = row.get("plan")?;
     let record = PlanRecord {
         id: id.clone(),
@@ -58,7 +87,13 @@ pub(super) fn find(db: &Connection, me: &Owner, id: &PlanId) -> Result<Option<St
         created_at: timestamp(row.get("created_at")?)?,
     };
     let touched_at = timestamp(row.get("touched_at")?)?;
-    Ok(Some(StoredPlan { record, status, touched_at, tasks: tasks(db, id)? }))
+    Ok(StoredPlan { record, status: status(row)?, touched_at, tasks: tasks(db, &id)? })
+}
+
+fn plan_id(row: &Row<'_>) -> Result<PlanId, Fault> {
+    let id: String = row.get("id")?;
+    PlanId::parse(&id)
+        .ok_or_else(|| Fault::unfit(format!("stored plan {id:?} has no name of ours")))
 }
 
 fn tasks(db: &Connection, id: &PlanId) -> Result<Vec<(String, TaskRecord)>, Fault> {
@@ -85,9 +120,7 @@ fn tasks(db: &Connection, id: &PlanId) -> Result<Vec<(String, TaskRecord)>, Faul
 
 /// How far a plan got, and the other living process that runs it.
 fn standing(row: &Row<'_>, me: &Owner) -> Result<(PlanStatus, Option<u32>), Fault> {
-    let stored: String = row.get("status")?;
-    let unfit = || Fault::unfit(format!("stored status {stored:?} of a plan is not known"));
-    let status = PlanStatus::parse(&stored).ok_or_else(unfit)?;
+    let status = status(row)?;
     let owner: Option<String> = row.get("owner")?;
     Ok(match (status, owner.map(|owner| me.whose(&owner))) {
         (PlanStatus::Running, Some(Whose::Mine)) => (status, None),
@@ -95,6 +128,12 @@ fn standing(row: &Row<'_>, me: &Owner) -> Result<(PlanStatus, Option<u32>), Faul
         (PlanStatus::Running, _) => (PlanStatus::Interrupted, None),
         (status, _) => (status, None),
     })
+}
+
+fn status(row: &Row<'_>) -> Result<PlanStatus, Fault> {
+    let stored: String = row.get("status")?;
+    let unfit = || Fault::unfit(format!("stored status {stored:?} of a plan is not known"));
+    PlanStatus::parse(&stored).ok_or_else(unfit)
 }
 
 fn maker(row: &Row<'_>) -> Result<Maker, Fault> {
@@ -123,20 +162,20 @@ pub(super) fn page(db: &Connection, me: &Owner, query: &PlanQuery) -> Result<Pla
         Some(Maker::Administrator) | None => (None, None),
     };
     let mut found = db.prepare_cached(
-        "SELECT *, (SELECT count(*) FROM plan_tasks t WHERE t.plan = plans.id AND t.status = ?1) done
+        "SELECT id, substr(request, 1, ?7) request, status, owner, created_at, touched_at, task_count,
+                (SELECT count(*) FROM plan_tasks t WHERE t.plan = plans.id AND t.status = ?1) done
          FROM plans
          WHERE (touched_at, id) < (?2, ?3) AND (?4 IS NULL OR (maker = ?4 AND maker_born = ?5))
          ORDER BY touched_at DESC, id DESC LIMIT ?6",
     )?;
     let success = TaskStatus::Success.name();
     let limit = i64::from(query.limit) + 1;
-    let mut rows = found.query(params![success, after.0, after.1, maker, born, limit])?;
+    let shown = LISTED_REQUEST_CHARS;
+    let mut rows = found.query(params![success, after.0, after.1, maker, born, limit, shown])?;
     let mut plans = Vec::new();
     while let Some(row) = rows.next()? {
-        let id: String = row.get("id")?;
-        let unfit = || Fault::unfit(format!("stored plan {id:?} has no name of ours"));
         plans.push(ListedPlan {
-            id: PlanId::parse(&id).ok_or_else(unfit)?,
+            id: plan_id(row)?,
             request: row.get("request")?,
             status: standing(row, me)?.0,
             created_at: timestamp(row.get("created_at")?)?,
@@ -203,6 +242,10 @@ pub(super) fn note(
     record: &TaskRecord,
 ) -> Result<(), Fault> {
     check(db, me, run)?;
+    put_task(db, &run.plan, task, record)
+}
+
+fn put_task(db: &Connection, plan: &PlanId, task: &str, record: &TaskRecord) -> Result<(), Fault> {
     let output = record.output.as_ref().map(serde_json::to_string).transpose()?;
     db.prepare_cached(
         "INSERT INTO plan_tasks (plan, task, status, attempts, output, reason, model, bill)
@@ -212,7 +255,7 @@ pub(super) fn note(
              reason = excluded.reason, model = excluded.model, bill = excluded.bill",
     )?
     .execute(params![
-        run.plan.as_str(),
+        plan.as_str(),
         task,
         record.status.name(),
         record.attempts,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Plans, PlansError};
 use crate::authority::Requester;
-use crate::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Work};
+use crate::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Terms, Work};
 use crate::footprint::{Footprint, Ground};
 use crate::plan::{
     Constraints, Plan, PlanFault, PlanId, PlanStatus, PlannedTask, TaskOutput, TaskRecord,
@@ -39,7 +39,8 @@ const OUTPUT_BYTES_ALL: usize = 2 << 20;
 #[derive(Clone, Debug)]
 pub enum Which {
     Known(String),
-    New(Plan),
+    /// A plan that its caller brought along; under its name, where it says that it is one that is kept.
+    Brought(Plan, Option<String>),
 }
 
 #[derive(Clone, Debug)]
@@ -50,8 +51,8 @@ pub struct RunOptions {
     pub max_attempts: u32,
     /// How long one attempt may take.
     pub task_timeout: Option<Duration>,
-    /// What all tasks have in common; what it is and its prompt are the task's own.
-    pub order: TaskOrder,
+    /// What all tasks have in common.
+    pub terms: Terms,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +82,10 @@ pub struct RunReport {
 pub enum RunError {
     #[error("the plan cannot be run: {0}")]
     Fault(#[from] PlanFault),
+    #[error(
+        "the tasks differ from those of plan {0}: leave plan_id out to run them as a plan of its own"
+    )]
+    Differs(PlanId),
     #[error("plan {id} is being run already (process {pid})")]
     Runs { id: PlanId, pid: u32 },
     #[error("the time of the run was over")]
@@ -104,7 +109,14 @@ impl Plans {
     ) -> Result<RunReport, RunError> {
         let id = match which {
             Which::Known(id) => self.get(requester, &id).await?.record.id,
-            Which::New(plan) => self.take(requester, plan).await?,
+            Which::Brought(plan, None) => self.take(requester, plan).await?,
+            Which::Brought(plan, Some(id)) => {
+                let kept = self.get(requester, &id).await?.record;
+                if kept.plan.tasks != plan.tasks {
+                    return Err(RunError::Differs(kept.id));
+                }
+                kept.id
+            }
         };
         let (plans, requester) = (self.clone(), requester.clone());
         detached(async move {
@@ -166,7 +178,7 @@ impl Plans {
             }
         };
         let base = base.unwrap_or_else(|| self.lifecycle.cwd().to_path_buf());
-        let Some(asked) = options.order.directory.clone() else { return base };
+        let Some(asked) = options.terms.directory.clone() else { return base };
         on_thread(move || paths::directory(&base, &asked).unwrap_or_else(|_| base.join(&asked)))
             .await
     }
@@ -226,17 +238,18 @@ impl Run {
                 state.status = TaskStatus::Pending;
             }
         }
-        let timer = async {
-            tokio::time::sleep_until(self.deadline.into()).await;
-            self.cancel.cancel();
-            std::future::pending::<()>().await;
-        };
-        let ended = tokio::select! {
-            biased;
-            ended = self.run_tasks(&mut states) => ended,
-            () = timer => Ok(()),
-        };
-        ended?;
+        {
+            let tasks = self.run_tasks(&mut states);
+            tokio::pin!(tasks);
+            tokio::select! {
+                biased;
+                ended = &mut tasks => ended?,
+                () = tokio::time::sleep_until(self.deadline.into()) => {
+                    self.cancel.cancel();
+                    tasks.await?;
+                }
+            }
+        }
         let cancelled = self.cancel.is_cancelled();
         let status = status(&states, cancelled);
         self.plans.store.end_plan(&self.held, status, crate::now()).await?;
@@ -304,7 +317,6 @@ impl Run {
 
     /// Says of every task that was not begun why.
     async fn skip_rest(&self, states: &mut States, failed: Option<&str>) -> Result<(), StoreError> {
-        // In the order of the plan a task may stand before what it depends on: until nothing changes.
         let mut skipped: Vec<(String, TaskRecord)> = Vec::new();
         for task in &self.plan.tasks {
             let Some(state) = states.get(&task.id) else { continue };
@@ -379,13 +391,8 @@ impl Run {
         footprint: &Arc<Footprint>,
         background: Vec<String>,
     ) -> Result<TaskReport, TaskFailure> {
-        let shared = self.options.order.background.iter().cloned();
-        let order = TaskOrder {
-            kind: task.kind,
-            prompt: task.description.clone(),
-            background: shared.chain(background).collect(),
-            ..self.options.order.clone()
-        };
+        let (kind, prompt) = (task.kind, task.description.clone());
+        let order = TaskOrder { kind, prompt, background, terms: self.options.terms.clone() };
         let work = Work {
             footprint: footprint.clone(),
             cancel: self.cancel.child_token(),

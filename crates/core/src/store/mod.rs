@@ -30,7 +30,8 @@ pub use memory::{
     StoredVector, Unembedded,
 };
 pub use plan::{
-    Begun, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, StoredPlan,
+    Begun, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun,
+    PlanStore, StoredPlan,
 };
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::AgentSettings;

@@ -100,9 +100,13 @@ pub struct PlanPage {
     pub more: bool,
 }
 
+/// Characters of a request that a list shows.
+pub const LISTED_REQUEST_CHARS: u32 = 500;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedPlan {
     pub id: PlanId,
+    /// Its first [`LISTED_REQUEST_CHARS`].
     pub request: String,
     pub status: PlanStatus,
     pub created_at: Timestamp,

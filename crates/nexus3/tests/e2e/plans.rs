@@ -122,6 +122,21 @@ async fn a_task_says_what_it_came_to(wire: &Wire) {
         let path = wire.call("execute_task", params).await.err().map(|it| it.data["path"].clone());
         assert_eq!(path, refused.then(|| json!("/context/files")));
     }
+    for (bytes, refused) in [(512 << 10, false), ((512 << 10) + 1, true)] {
+        wire.model().push(Reply::text("read"));
+        let prompt = "some words ".repeat(bytes)[..bytes].to_owned();
+        let params = json!({"task_type": "analysis", "prompt": prompt});
+        let fault = wire.call("execute_task", params).await.err();
+        let path = fault.map(|it| it.data["path"].clone());
+        assert_eq!(path, refused.then(|| json!("/prompt")));
+    }
+    let wide = json!({"task_type": "analysis", "prompt": "p".repeat(512 << 10)});
+    let fault = wire.refused("execute_task", wide).await;
+    assert!(fault.message.contains("window is 200000"), "{fault:?}");
+    assert_eq!(fault.data["path"], "/prompt");
+    let long = json!({"user_request": "p".repeat((512 << 10) + 1)});
+    let fault = wire.refused("create_plan", long).await;
+    assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/user_request")), "{fault:?}");
     let unknown = json!({"task_type": "testing", "prompt": "x", "colour": 1});
     assert_eq!(wire.refused("execute_task", unknown).await.code, -32602);
 }
@@ -296,6 +311,18 @@ async fn a_plan_is_carried_out_in_its_order(wire: &Wire) {
     let again = wire.ok("run_plan", json!({"plan_id": ran["plan_id"]})).await;
     assert_eq!((&again["status"], &again["tasks"]), (&json!("success"), &ran["tasks"]));
     assert_eq!(wire.model().request_count(), before);
+    // So is a plan that is handed over with its name; one that was changed is another.
+    let mut named = plan.clone();
+    named["plan_id"] = ran["plan_id"].clone();
+    let again = wire.ok("run_plan", json!({"plan": named})).await;
+    assert_eq!((&again["plan_id"], &again["tasks"]), (&ran["plan_id"], &ran["tasks"]));
+    assert_eq!(wire.model().request_count(), before);
+    named["tasks"][2]["description"] = json!("do something else");
+    let fault = wire.refused("run_plan", json!({"plan": named})).await;
+    assert_eq!((fault.code, &fault.data["path"]), (-32602, &json!("/plan/tasks")), "{fault:?}");
+    assert!(fault.message.contains("leave plan_id out"), "{fault:?}");
+    named["plan_id"] = json!("plan_0000000000000000");
+    assert_eq!(wire.refused("run_plan", json!({"plan": named})).await.code, -32602);
     for params in
         [json!({}), json!({"plan_id": "plan_x"}), json!({"plan_id": "plan_0000000000000000"})]
     {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nexus_core::events::TurnEvent;
-use nexus_core::executor::TaskOrder;
-use nexus_core::plan::{self, Constraints, PlanFault, TaskRecord};
+use nexus_core::executor::Terms;
+use nexus_core::plan::{self, Constraints, TaskRecord};
 use nexus_core::plans::{
     self, MakeError, PARALLEL_USUAL, PlanRequest, PlansError, RunError, RunReport, Tell, Which,
 };
@@ -24,11 +24,11 @@ use nexus_protocol::stream::Event;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::task::{self, deadline, elapsed_ms, kind, kind_entry, order, text};
+use super::task::{self, deadline, elapsed_ms, kind, kind_entry, terms, text};
 use super::usage::cost_usd;
 use crate::cx::Cx;
 use crate::dispatcher::Table;
-use crate::errors::wire;
+use crate::errors::{sentence, wire};
 use crate::stream::{Stream, follow};
 
 /// Plans on a page when the caller names no number.
@@ -76,11 +76,10 @@ async fn run(cx: Cx, params: RunPlanParams) -> Result<RunPlanResult, RpcError> {
     let options = params.options.unwrap_or_default();
     let deadline = deadline(&cx, options.timeout_ms);
     let which = match (params.plan, params.plan_id) {
-        (Some(plan), None) => match plan.plan_id.clone() {
-            // As `create_plan` gave it: the stored one knows what is done.
-            Some(id) => Which::Known(id),
-            None => Which::New(plan_of(plan)),
-        },
+        (Some(mut plan), None) => {
+            let id = plan.plan_id.take();
+            Which::Brought(plan_of(plan), id)
+        }
         (None, Some(id)) => Which::Known(id),
         _ => return Err(RpcError::invalid_params("run_plan needs plan or plan_id, and not both")),
     };
@@ -97,7 +96,7 @@ async fn run(cx: Cx, params: RunPlanParams) -> Result<RunPlanResult, RpcError> {
         };
         Arc::new(tell) as Tell
     });
-    let run_options = run_options(options, order(params.context)?);
+    let run_options = run_options(options, terms(params.context)?);
     let cancel = CancellationToken::new();
     let (ended, started) = (cancel.clone(), cx.started);
     let (plans, requester) = (cx.services().engine.plans.clone(), cx.caller.requester.clone());
@@ -108,7 +107,7 @@ async fn run(cx: Cx, params: RunPlanParams) -> Result<RunPlanResult, RpcError> {
     .await
 }
 
-fn run_options(options: RunOptions, order: TaskOrder) -> plans::RunOptions {
+fn run_options(options: RunOptions, terms: Terms) -> plans::RunOptions {
     plans::RunOptions {
         max_parallel: options.max_parallel.map_or(PARALLEL_USUAL, |max| max.get() as usize),
         on_failure: match options.on_failure {
@@ -117,13 +116,13 @@ fn run_options(options: RunOptions, order: TaskOrder) -> plans::RunOptions {
         },
         max_attempts: options.max_attempts.map_or(1, Bounded::get),
         task_timeout: options.task_timeout_ms.map(|ms| Duration::from_millis(ms.get())),
-        order: TaskOrder {
+        terms: Terms {
             language: options.language,
             framework: options.framework,
             style_guide: options.style_guide,
             write: options.write.unwrap_or(false),
             model: options.model,
-            ..order
+            ..terms
         },
     }
 }
@@ -256,7 +255,9 @@ fn make_error(error: MakeError) -> RpcError {
 
 fn run_error(error: RunError, started: Instant) -> RpcError {
     match error {
-        RunError::Fault(fault) => plan_fault(&fault),
+        RunError::Fault(_) | RunError::Differs(_) => {
+            RpcError::invalid_param("/plan/tasks", sentence(&error))
+        }
         RunError::Runs { pid, .. } => RpcError::unavailable(
             "The plan runs already",
             error.to_string(),
@@ -274,8 +275,4 @@ fn run_error(error: RunError, started: Instant) -> RpcError {
         RunError::Plans(error) => wire(error),
         RunError::Store(error) => wire(error),
     }
-}
-
-fn plan_fault(fault: &PlanFault) -> RpcError {
-    RpcError::invalid_param("/plan/tasks", format!("The plan cannot be run: {fault}"))
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use nexus_core::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Work};
+use nexus_core::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Terms, Work};
 use nexus_core::footprint::{Footprint, Ground};
 use nexus_core::lifecycle::CreateError;
 use nexus_core::plan;
@@ -24,6 +24,9 @@ use crate::stream::{Stream, follow};
 /// How long a task may take when its caller says nothing.
 const TIMEOUT_USUAL: Duration = Duration::from_secs(30);
 
+/// Longest request or prompt. It is told again with the plan.
+const TEXT_BYTES_MAX: usize = 512 << 10;
+
 pub fn register(table: &mut Table) {
     table.on::<ExecuteTask, _, _>(execute);
 }
@@ -32,16 +35,12 @@ async fn execute(cx: Cx, params: ExecuteTaskParams) -> Result<ExecuteTaskResult,
     let TaskOptions { language, framework, style_guide, write, stream, timeout_ms, model, .. } =
         params.options.unwrap_or_default();
     let deadline = deadline(&cx, timeout_ms);
+    let write = write.unwrap_or(false);
     let order = TaskOrder {
         kind: kind(params.task_type),
         prompt: text("prompt", params.prompt.into_string())?,
-        language,
-        framework,
-        style_guide,
-        write: write.unwrap_or(false),
-        model,
         background: Vec::new(),
-        ..order(params.context)?
+        terms: Terms { language, framework, style_guide, write, model, ..terms(params.context)? },
     };
     let stream = Stream::wanted(&cx, stream);
     let cancel = CancellationToken::new();
@@ -92,20 +91,22 @@ fn failed(failure: TaskFailure) -> RpcError {
             RpcError::failed("EXECUTION_ERROR", details, &["Ask for it again."])
         }
         TaskError::Create(error) => create_error(&error),
-        TaskError::Files(error) => {
-            let mut error = wire(error);
-            // The files are the first of what is attached.
-            if let Some(Value::String(path)) = error.data.as_mut().map(|data| &mut data["path"]) {
-                *path = path.replacen("/content", "/context/files", 1);
-            }
-            error
-        }
-        TaskError::Turn(error) => wire(error),
+        // The files are the first of what is attached.
+        TaskError::Files(error) => content_is(wire(error), "/context/files"),
+        TaskError::Turn(error) => content_is(wire(error), "/prompt"),
     };
     error
         .with("files_modified", json!(output.files_modified))
         .with("files_created", json!(output.files_created))
         .with("files_deleted", json!(output.files_deleted))
+}
+
+/// An error of a turn, with the parameter of the task that its `content` was made of.
+fn content_is(mut error: RpcError, parameter: &str) -> RpcError {
+    if let Some(Value::String(path)) = error.data.as_mut().and_then(|data| data.get_mut("path")) {
+        *path = path.replacen("/content", parameter, 1);
+    }
+    error
 }
 
 /// Why the agent of a task could not be made, in the words of the task's parameters.
@@ -122,7 +123,7 @@ pub fn create_error(error: &CreateError) -> RpcError {
 }
 
 /// What a context says of a task.
-pub fn order(context: Option<TaskContext>) -> Result<TaskOrder, RpcError> {
+pub fn terms(context: Option<TaskContext>) -> Result<Terms, RpcError> {
     let TaskContext { files, current_directory, dependencies, constraints } =
         context.unwrap_or_default();
     for (at, file) in files.iter().enumerate() {
@@ -135,19 +136,12 @@ pub fn order(context: Option<TaskContext>) -> Result<TaskOrder, RpcError> {
         Value::String(text) => text,
         value => value.to_string(),
     };
-    Ok(TaskOrder {
-        kind: plan::TaskType::Analysis,
-        prompt: String::new(),
+    Ok(Terms {
         files,
         directory: current_directory,
         dependencies,
         constraints: constraints.into_iter().map(said).collect(),
-        language: None,
-        framework: None,
-        style_guide: None,
-        write: false,
-        model: None,
-        background: Vec::new(),
+        ..Terms::default()
     })
 }
 
@@ -163,10 +157,13 @@ fn plain(at: &str, path: &str) -> Result<(), RpcError> {
 
 /// A text for a model.
 pub fn text(parameter: &str, text: String) -> Result<String, RpcError> {
+    let refused = |why: String| {
+        Err(RpcError::invalid_param(format!("/{parameter}"), format!("{parameter} {why}")))
+    };
     match text.contains('\0') {
-        true => {
-            let message = format!("{parameter} holds a NUL character");
-            Err(RpcError::invalid_param(format!("/{parameter}"), message))
+        true => refused("holds a NUL character".into()),
+        false if text.len() > TEXT_BYTES_MAX => {
+            refused(format!("is longer than {TEXT_BYTES_MAX} bytes: put it into a file"))
         }
         false => Ok(text),
     }

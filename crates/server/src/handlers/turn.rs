@@ -1,6 +1,5 @@
 //! Starting and stopping turns.
 
-use std::future::ready;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
     Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::usage::{cost_usd, usage_entry};
 use super::{agent_id, content, request_id, schema, turn_id};
@@ -70,7 +68,8 @@ async fn take_turn(
     let turn = match cx.services().engine.turns.start(agent, input).await {
         Ok(turn) => turn,
         Err(error) => {
-            return follow(stream, CancellationToken::new(), ready(Err(wire(error)))).await;
+            stream.map(Stream::end);
+            return Err(wire(error));
         }
     };
     match stream {

@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use nexus_core::plan::{Plan, PlanId, PlanStatus, PlannedTask, TaskRecord, TaskStatus, TaskType};
 use nexus_core::store::{
-    AgentRecord, AgentStore, ContextAction, ContextChange, ContextKind, ContextStore as _,
-    MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, SessionStore,
+    AgentRecord, AgentStore, Begun, ContextAction, ContextChange, ContextKind, ContextStore as _,
+    Maker, MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, PlanRecord,
+    PlanStore as _, SessionStore,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::super::{Checkup, DoctorError, OpenError, examine};
+use super::super::{Checkup, DoctorError, OpenError, Rows, examine};
 use super::{SqliteStore, agent, copy, home, id, names, open, said, step, texts};
 
 /// A home with an agent `a`, a copy of it and a child of it, `long` with many messages, and nothing in its log.
@@ -170,7 +172,7 @@ async fn memories_are_saved_too() {
     let file = home.path().join("saved.db");
     let checkup = examine(home.path(), Some(&file)).unwrap();
     assert!(checkup.is_whole(), "{checkup:?}");
-    assert_eq!((checkup.memories, checkup.memories_unreadable), (3, 0));
+    assert_eq!(checkup.memories, Rows { readable: 3, unreadable: 0 });
     let (_home, saved) = opened(&file);
     let query = MemoryQuery { scopes, alive_at: None, limit: 10, bytes_max: 1 << 20 };
     let found = saved.memories(query).await.unwrap();
@@ -181,7 +183,62 @@ async fn memories_are_saved_too() {
     db.execute_batch("UPDATE memories SET subjects = 'spoilt' WHERE seq = 2").unwrap();
     let checkup = examine(home.path(), None).unwrap();
     assert!(!checkup.is_whole());
-    assert_eq!((checkup.memories, checkup.memories_unreadable), (2, 1));
+    assert_eq!(checkup.memories, Rows { readable: 2, unreadable: 1 });
+}
+
+#[tokio::test]
+async fn plans_are_saved_too() {
+    let home = filled().await;
+    let store = open(&home);
+    let ids: Vec<_> = (0..3).map(|_| PlanId::random()).collect();
+    for id in &ids {
+        let task = |name: &str| PlannedTask {
+            id: name.into(),
+            kind: TaskType::Analysis,
+            description: "look".into(),
+            dependencies: Vec::new(),
+            priority: 1,
+            max_attempts: None,
+        };
+        let plan = Plan {
+            tasks: vec![task("first"), task("second")],
+            estimated_time_seconds: 1,
+            explanation: String::new(),
+        };
+        let record = PlanRecord {
+            id: id.clone(),
+            request: "look".into(),
+            plan,
+            maker: Maker::Agent(super::id("a"), u64::MAX),
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        store.add_plan(record, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+    }
+    let Some(Begun::Taken(run, _)) =
+        store.begin_plan(&ids[0], jiff::Timestamp::UNIX_EPOCH).await.unwrap()
+    else {
+        panic!("the plan was not begun");
+    };
+    let done = TaskRecord { status: TaskStatus::Success, attempts: 1, ..TaskRecord::default() };
+    store.note_task(&run, "first".into(), done).await.unwrap();
+    store.close().await.unwrap();
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(checkup.is_whole(), "{checkup:?}");
+    assert_eq!(checkup.plans, Rows { readable: 3, unreadable: 0 });
+    let (_other, saved) = opened(&file);
+    let begun = saved.plan(&ids[0]).await.unwrap().unwrap();
+    assert_eq!(begun.status, PlanStatus::Interrupted);
+    assert_eq!(begun.tasks.len(), 1);
+    assert_eq!(begun.tasks[0].1.status, TaskStatus::Success);
+    assert_eq!(begun.record.maker, Maker::Agent(super::id("a"), u64::MAX));
+    assert_eq!(saved.plan(&ids[1]).await.unwrap().unwrap().status, PlanStatus::Created);
+    // One of whose tasks something is spoilt is lost as a whole: what it did would be done again.
+    let db = Connection::open(home.path().join("nexus3.db")).unwrap();
+    db.execute_batch("UPDATE plan_tasks SET status = 'spoilt'").unwrap();
+    let checkup = examine(home.path(), None).unwrap();
+    assert!(!checkup.is_whole());
+    assert_eq!(checkup.plans, Rows { readable: 2, unreadable: 1 });
 }
 
 #[tokio::test]
@@ -208,7 +265,7 @@ async fn the_shared_context_is_saved_too() {
     let file = home.path().join("saved.db");
     let checkup = examine(home.path(), Some(&file)).unwrap();
     assert!(checkup.is_whole(), "{checkup:?}");
-    assert_eq!((checkup.context, checkup.context_unreadable), (2, 0));
+    assert_eq!(checkup.context, Rows { readable: 2, unreadable: 0 });
     let (_other, saved) = opened(&file);
     assert_eq!(saved.shared_context().await.unwrap(), kept);
     assert_eq!(kept.version, 4);
@@ -220,7 +277,7 @@ async fn the_shared_context_is_saved_too() {
     drop(db);
     let checkup = examine(home.path(), Some(&file)).unwrap();
     assert!(!checkup.is_whole());
-    assert_eq!((checkup.context, checkup.context_unreadable), (1, 2));
+    assert_eq!(checkup.context, Rows { readable: 1, unreadable: 2 });
     let (_other, saved) = opened(&file);
     let left = saved.shared_context().await.unwrap();
     assert_eq!((left.version, left.entries.len()), (3, 1));

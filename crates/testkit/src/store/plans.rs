@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord, TaskStatus};
 use nexus_core::store::{
-    Begun, Fence, ListedPlan, PlanPage, PlanQuery, PlanRecord, PlanRun, StoreError, StoredPlan,
+    Begun, Fence, LISTED_REQUEST_CHARS, ListedPlan, PlanPage, PlanQuery, PlanRecord, PlanRun,
+    StoreError, StoredPlan,
 };
 
 use super::data::Process;
@@ -73,7 +74,7 @@ impl Plans {
         let more = rows.len() > query.limit as usize;
         let listed = rows.iter().take(query.limit as usize).map(|row| ListedPlan {
             id: row.record.id.clone(),
-            request: row.record.request.clone(),
+            request: row.record.request.chars().take(LISTED_REQUEST_CHARS as usize).collect(),
             status: row.status(lives),
             created_at: row.record.created_at,
             touched_at: row.touched_at,

@@ -95,6 +95,11 @@ pub async fn plans_come_by_page_the_last_touched_first(place: impl Place) {
     let first = made(store.plans(query).await).plans.remove(0);
     assert_eq!((first.task_count, first.done_count), (2, 1));
     assert_eq!((first.status, first.touched_at), (PlanStatus::Running, at(50)));
+    let long = PlanRecord { request: "é".repeat(501), ..plan(9, Maker::Administrator) };
+    made(store.add_plan(long, at(0)).await);
+    let query = PlanQuery { maker: None, after: None, limit: 9 };
+    let listed = made(store.plans(query).await).plans;
+    assert!(listed.iter().any(|it| it.request == "é".repeat(500)));
 }
 
 pub async fn what_nobody_touches_is_removed(place: impl Place) {
