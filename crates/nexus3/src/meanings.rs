@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use nexus_core::embed::{EmbedError, Embedder};
 use nexus_core::memory::Meaning;
-use nexus_core::store::{MemoryId, MemoryKey, MemoryScope, Store, StoreError, Unembedded};
+use nexus_core::store::{
+    MemoryId, MemoryKey, MemoryScope, ScopeKey, Store, StoreError, Unembedded,
+};
 use nexus_meaning::Index;
 use tokio::sync::Notify;
 
@@ -34,7 +36,6 @@ pub struct Meanings {
 /// What is in the index.
 struct Known {
     index: Index,
-    scopes: HashMap<MemoryScope, u32>,
     ids: HashMap<u64, MemoryId>,
     keys: HashMap<MemoryId, u64>,
     /// Vectors up to this one were read from the store.
@@ -57,7 +58,6 @@ impl Meanings {
     pub fn new(store: Arc<dyn Store>, embedder: Arc<dyn Embedder>) -> Arc<Self> {
         let known = Known {
             index: Index::new(embedder.dimensions()),
-            scopes: HashMap::new(),
             ids: HashMap::new(),
             keys: HashMap::new(),
             read: MemoryKey::default(),
@@ -106,7 +106,7 @@ impl Meanings {
         self.store.put_vectors(model, rows).await?;
         let mut known = self.write();
         for (memory, vector) in &vectors {
-            known.put(memory.key, memory.id, &memory.scope, vector);
+            known.put(memory.key, memory.id, memory.scope, vector);
         }
         Ok(Some(last))
     }
@@ -135,7 +135,7 @@ impl Meanings {
             let mut known = self.write();
             known.read = known.read.max(last);
             for stored in some {
-                known.put(stored.key, stored.id, &stored.scope, &numbers(&stored.vector));
+                known.put(stored.key, stored.id, stored.scope, &numbers(&stored.vector));
             }
         }
     }
@@ -157,7 +157,8 @@ impl Meanings {
         };
         self.check(&query)?;
         // Among many this takes milliseconds of a core.
-        let (known, scopes) = (self.known.clone(), scopes.to_vec());
+        let scopes = self.store.scope_keys(scopes.to_vec()).await?;
+        let known = self.known.clone();
         let search = move || {
             known.read().unwrap_or_else(PoisonError::into_inner).nearest(&query, &scopes, limit)
         };
@@ -218,22 +219,19 @@ impl Meaning for Meanings {
 }
 
 impl Known {
-    fn nearest(&self, query: &[f32], scopes: &[MemoryScope], limit: usize) -> Vec<(MemoryId, f32)> {
-        let visible: Vec<u32> =
-            scopes.iter().filter_map(|scope| self.scopes.get(scope).copied()).collect();
+    fn nearest(&self, query: &[f32], scopes: &[ScopeKey], limit: usize) -> Vec<(MemoryId, f32)> {
+        let visible: Vec<u32> = scopes.iter().filter_map(|scope| number(*scope)).collect();
         let near = self.index.nearest(query, &visible, limit).unwrap_or_default();
         let near = near.into_iter().take_while(|(_, nearness)| *nearness >= NEAR_MIN);
         near.filter_map(|(key, nearness)| Some((*self.ids.get(&key)?, nearness))).collect()
     }
 
-    fn put(&mut self, key: MemoryKey, id: MemoryId, scope: &MemoryScope, vector: &[f32]) {
-        let Ok(number) = u64::try_from(key.0) else { return };
-        let next = u32::try_from(self.scopes.len()).unwrap_or(u32::MAX);
-        let scope = *self.scopes.entry(scope.clone()).or_insert(next);
+    fn put(&mut self, key: MemoryKey, id: MemoryId, scope: ScopeKey, vector: &[f32]) {
+        let (Ok(key), Some(scope)) = (u64::try_from(key.0), number(scope)) else { return };
         // What is no vector of this model is found by its words.
-        if self.index.insert(number, scope, vector).is_ok() {
-            self.ids.insert(number, id);
-            self.keys.insert(id, number);
+        if self.index.insert(key, scope, vector).is_ok() {
+            self.ids.insert(key, id);
+            self.keys.insert(id, key);
         }
     }
 
@@ -243,6 +241,11 @@ impl Known {
             self.index.remove(key);
         }
     }
+}
+
+/// A scope as the index has it.
+fn number(scope: ScopeKey) -> Option<u32> {
+    u32::try_from(scope.0).ok()
 }
 
 fn paired(

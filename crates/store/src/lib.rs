@@ -48,7 +48,7 @@ use nexus_core::store::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
     MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
-    PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
+    PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord,
     SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
     StoredApproval, StoredPlan, StoredVector, Unembedded,
 };
@@ -426,6 +426,10 @@ impl MemoriesStore for SqliteStore {
 
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
         self.writer.submit(move |db, _| memory::remove_expired(db, before, limit)).await
+    }
+
+    async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
+        self.readers.read(move |db| memory::scope_keys(db, &scopes)).await
     }
 
     async fn unembedded(

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, StoredVector,
-    Unembedded,
+    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, ScopeKey,
+    StoredVector, Unembedded,
 };
 use nexus_core::words;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -19,8 +19,8 @@ use super::record::{micros, timestamp};
 const COMPARED_MAX: u32 = 32;
 
 /// What `decode` reads.
-const COLUMNS: &str = "m.seq, m.id, s.kind, s.name, m.content, m.source, m.subjects, m.created_at, \
-                       m.expires_at";
+const COLUMNS: &str = "m.seq, m.id, m.scope, s.kind, s.name, m.content, m.source, m.subjects, \
+                       m.created_at, m.expires_at";
 
 /// Keeps a memory, or renews the one that is like it.
 pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
@@ -352,6 +352,10 @@ pub(super) fn every(
     Ok(found)
 }
 
+pub(super) fn scope_keys(db: &Connection, scopes: &[MemoryScope]) -> Result<Vec<ScopeKey>, Fault> {
+    Ok(find_scopes(db, scopes)?.into_iter().map(ScopeKey).collect())
+}
+
 pub(super) fn unembedded(
     db: &Connection,
     model: &str,
@@ -367,8 +371,8 @@ pub(super) fn unembedded(
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let key = MemoryKey(row.get("seq")?);
-        let MemoryRecord { id, scope, content, subjects, .. } = decode_alone(row)?;
-        found.push(Unembedded { key, id, scope, content, subjects });
+        let MemoryRecord { id, content, subjects, .. } = decode_alone(row)?;
+        found.push(Unembedded { key, id, scope: ScopeKey(row.get("scope")?), content, subjects });
     }
     Ok(found)
 }
@@ -396,9 +400,8 @@ pub(super) fn vectors(
     limit: u32,
 ) -> Result<Vec<StoredVector>, Fault> {
     let mut query = db.prepare_cached(
-        "SELECT v.seq, m.id, s.kind, s.name, v.vector FROM memory_vectors v
-         JOIN memories m ON m.seq = v.seq JOIN memory_scopes s ON s.id = m.scope
-         WHERE v.seq > ?1 AND v.model = ?2 ORDER BY v.seq LIMIT ?3",
+        "SELECT v.seq, m.id, m.scope, v.vector FROM memory_vectors v
+         JOIN memories m ON m.seq = v.seq WHERE v.seq > ?1 AND v.model = ?2 ORDER BY v.seq LIMIT ?3",
     )?;
     let mut rows = query.query(params![after.0, model, limit])?;
     let mut found = Vec::new();
@@ -406,8 +409,8 @@ pub(super) fn vectors(
         found.push(StoredVector {
             key: MemoryKey(row.get(0)?),
             id: id(row.get(1)?),
-            scope: scope(row.get(2)?, row.get(3)?)?,
-            vector: row.get(4)?,
+            scope: ScopeKey(row.get(2)?),
+            vector: row.get(3)?,
         });
     }
     Ok(found)

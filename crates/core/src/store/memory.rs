@@ -47,6 +47,9 @@ pub trait MemoriesStore: Send + Sync {
     /// Removes what expired before `before`, no more than `limit` of it, and says how many went.
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
 
+    /// The numbers of those of the scopes that anything was ever kept in.
+    async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError>;
+
     /// Memories behind `after` without a vector of this model, in the order in which they were added.
     async fn unembedded(
         &self,
@@ -140,12 +143,16 @@ pub enum Deletion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryKey(pub i64);
 
+/// A scope, whatever it is called: it stays the same when its agent gets another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScopeKey(pub i64);
+
 /// What an embedder has to know of a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unembedded {
     pub key: MemoryKey,
     pub id: MemoryId,
-    pub scope: MemoryScope,
+    pub scope: ScopeKey,
     pub content: String,
     pub subjects: Vec<String>,
 }
@@ -154,7 +161,7 @@ pub struct Unembedded {
 pub struct StoredVector {
     pub key: MemoryKey,
     pub id: MemoryId,
-    pub scope: MemoryScope,
+    pub scope: ScopeKey,
     pub vector: Vec<u8>,
 }
 

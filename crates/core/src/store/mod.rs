@@ -27,7 +27,7 @@ pub use approval::{
 };
 pub use memory::{
     Deletion, IdPrefix, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope,
-    StoredVector, Unembedded,
+    ScopeKey, StoredVector, Unembedded,
 };
 pub use plan::{
     Begun, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun,

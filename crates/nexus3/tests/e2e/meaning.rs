@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Setup, Wire, eventually};
 
-over_every_wire! { what_means_the_same_is_found_without_a_word_of_it }
+over_every_wire! {
+    what_means_the_same_is_found_without_a_word_of_it,
+    an_agent_finds_what_it_knew_under_its_new_name,
+}
 
 const MEMORIES: [&str; 4] = [
     "The deployment failed because the disk was full.",
@@ -43,6 +46,19 @@ async fn what_means_the_same_is_found_without_a_word_of_it(wire: &Wire) {
         wire.ok("memory.search", json!({"query": query, "user_id": "ada"})).await[0]["id"].clone();
     wire.ok("memory.delete", json!({"memory_id": id, "user_id": "ada"})).await;
     assert!(!found(wire, "ada", query).await.contains(&meant.to_owned()));
+}
+
+async fn an_agent_finds_what_it_knew_under_its_new_name(wire: &Wire) {
+    wire.ok("create_agent", json!({"agent_id": "old"})).await;
+    add(wire, "agent:old", MEMORIES[0]).await;
+    let (query, meant) = PARAPHRASE;
+    let has = async |user: &str| {
+        found(wire, user, query).await.first().is_some_and(|first| first == meant)
+    };
+    eventually("the meaning to be known", async || has("agent:old").await).await;
+    wire.ok("rename_session", json!({"old_name": "old", "new_name": "new"})).await;
+    assert!(has("agent:new").await);
+    assert!(!has("agent:old").await);
 }
 
 #[tokio::test]

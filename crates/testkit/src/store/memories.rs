@@ -1,12 +1,12 @@
 //! Memories in memory.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, StoredVector,
-    Unembedded,
+    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, ScopeKey,
+    StoredVector, Unembedded,
 };
 use nexus_core::words;
 
@@ -14,6 +14,8 @@ use nexus_core::words;
 pub(super) struct Memories {
     rows: BTreeMap<i64, Row>,
     last: i64,
+    scopes: HashMap<MemoryScope, ScopeKey>,
+    last_scope: i64,
 }
 
 struct Row {
@@ -45,6 +47,9 @@ impl Memories {
         }
         self.last += 1;
         let seq = self.last;
+        let next = ScopeKey(self.last_scope + 1);
+        let scope = self.scopes.entry(new.scope.clone()).or_insert(next);
+        self.last_scope = self.last_scope.max(scope.0);
         let mut record = new;
         let own = keys(&record.subjects);
         for row in self.rows.values_mut().filter(|row| row.superseded_by.is_none()) {
@@ -129,6 +134,9 @@ impl Memories {
             for row in self.rows.values_mut().filter(|row| row.record.scope == *old) {
                 row.record.scope = new.clone();
             }
+            if let Some(scope) = self.scopes.remove(old) {
+                self.scopes.insert(new.clone(), scope);
+            }
         }
     }
 
@@ -146,18 +154,28 @@ impl Memories {
         expired.len() as u64
     }
 
+    pub(super) fn scope_keys(&self, scopes: &[MemoryScope]) -> Vec<ScopeKey> {
+        scopes.iter().filter_map(|scope| self.scopes.get(scope).copied()).collect()
+    }
+
+    fn scope_key(&self, row: &Row) -> Option<ScopeKey> {
+        self.scopes.get(&row.record.scope).copied()
+    }
+
     pub(super) fn unembedded(&self, model: &str, after: MemoryKey, limit: u32) -> Vec<Unembedded> {
         let missing = |row: &Row| row.vector.as_ref().is_none_or(|(by, _)| by != model);
         self.shown()
             .filter(|(seq, row)| *seq > after.0 && missing(row))
-            .take(limit as usize)
-            .map(|(seq, row)| Unembedded {
-                key: MemoryKey(seq),
-                id: row.record.id,
-                scope: row.record.scope.clone(),
-                content: row.record.content.clone(),
-                subjects: row.record.subjects.clone(),
+            .filter_map(|(seq, row)| {
+                Some(Unembedded {
+                    key: MemoryKey(seq),
+                    id: row.record.id,
+                    scope: self.scope_key(row)?,
+                    content: row.record.content.clone(),
+                    subjects: row.record.subjects.clone(),
+                })
             })
+            .take(limit as usize)
             .collect()
     }
 
@@ -173,12 +191,9 @@ impl Memories {
     pub(super) fn vectors(&self, model: &str, after: MemoryKey, limit: u32) -> Vec<StoredVector> {
         let vectors = self.shown().filter(|(seq, _)| *seq > after.0).filter_map(|(seq, row)| {
             let (by, vector) = row.vector.as_ref()?;
-            (by == model).then(|| StoredVector {
-                key: MemoryKey(seq),
-                id: row.record.id,
-                scope: row.record.scope.clone(),
-                vector: vector.clone(),
-            })
+            let scope = self.scope_key(row)?;
+            let (key, id, vector) = (MemoryKey(seq), row.record.id, vector.clone());
+            (by == model).then_some(StoredVector { key, id, scope, vector })
         });
         vectors.take(limit as usize).collect()
     }

@@ -17,7 +17,7 @@ use nexus_core::store::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
     MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
-    PlanQuery, PlanRecord, PlanRun, PlanStore, SessionPage, SessionQuery, SessionRecord,
+    PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord,
     SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
     StoredApproval, StoredPlan, StoredVector, Unembedded,
 };
@@ -459,6 +459,10 @@ impl MemoriesStore for MemoryStore {
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
         self.write("remove_expired", move |data, _| Ok(data.memories.remove_expired(before, limit)))
             .await
+    }
+
+    async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
+        self.read("scope_keys", |data, _| data.memories.scope_keys(&scopes))
     }
 
     async fn unembedded(

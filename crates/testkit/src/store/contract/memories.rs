@@ -261,7 +261,9 @@ pub async fn vectors_are_of_one_model(place: impl Place) {
     }
     let waiting = made(store.unembedded("m", from_start, 9).await);
     assert_eq!(waiting.iter().map(|it| it.id).collect::<Vec<_>>(), [id(0), id(1), id(2), id(3)]);
-    assert_eq!((&waiting[3].scope, &*waiting[1].content), (&user("u"), "cold water"));
+    let keys = made(store.scope_keys(vec![user("nobody"), Global, user("u")]).await);
+    assert_eq!([waiting[0].scope, waiting[3].scope].as_slice(), keys);
+    assert_eq!(waiting[1].content, "cold water");
     assert_eq!(waiting[0].subjects, ["tea"]);
     assert_eq!(made(store.unembedded("m", waiting[1].key, 1).await), [waiting[2].clone()]);
     made(store.delete_memory(vec![Global], whole(0)).await);
@@ -270,7 +272,7 @@ pub async fn vectors_are_of_one_model(place: impl Place) {
     assert_eq!(made(store.unembedded("m", from_start, 9).await), [waiting[3].clone()]);
     let stored = made(store.vectors("m", from_start, 9).await);
     assert_eq!(stored.iter().map(|it| it.id).collect::<Vec<_>>(), [id(1), id(2)]);
-    assert_eq!((&stored[0].vector, &stored[0].scope), (&vec![1, 2], &Global));
+    assert_eq!((&stored[0].vector, stored[0].scope), (&vec![1, 2], keys[0]));
     assert_eq!(made(store.vectors("m", stored[0].key, 9).await), stored[1..]);
     assert_eq!(made(store.unembedded("other", from_start, 9).await).len(), 3);
     made(store.put_vectors("other", vec![(stored[0].key, vec![3])]).await);
@@ -308,7 +310,10 @@ pub async fn what_is_an_agents_goes_with_it_and_follows_its_name(place: impl Pla
     made(store.add_memory(bystander).await);
     // Renamed, it has what it had, and what somebody kept for the name.
     made(store.add_memory(memory(91, &of("d")[0], "milk")).await);
+    let keys = made(store.scope_keys(of("a").into()).await);
     made(store.rename(&sample::id("a"), &sample::id("d")).await);
+    assert_eq!(made(store.scope_keys(of("d").into()).await), keys);
+    assert!(made(store.scope_keys(of("a").into()).await).is_empty());
     let ids = async |scopes: &[MemoryScope]| BTreeSet::from_iter(listed(&store, scopes).await);
     assert_eq!(ids(&of("d")).await, [id(0), id(1), id(91)].into());
     assert_eq!(found(&store, &of("d"), "milk tea").await, [id(0), id(1), id(91)].into());
