@@ -87,7 +87,7 @@ third-party:
 # Measures the server against bare baselines in the same run; the built-in model against llama.cpp only where that can
 # be compiled. The server that is measured is the usual one, so the two are not built together.
 bench:
-	cargo build --release --locked -p nexus3
+	cargo build --release --locked -p nexus3 -p ash
 	cargo build --release --locked -p nexus-bench $(if $(LLAMA_CPP_LACKS),,--features llama-cpp)
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus3 model pull
 	NEXUS3_MODELS=$(MODELS) ./target/release/nexus-bench

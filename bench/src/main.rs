@@ -16,6 +16,7 @@ mod inprocess;
 mod llama;
 mod local;
 mod meaning;
+mod memories;
 mod memory;
 mod model;
 mod models;
@@ -46,9 +47,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning code plans (all when none is named)";
+        sessions crowd models model meaning memories code plans (all when none is named)";
 
-const GROUPS: [&str; 18] = [
+const GROUPS: [&str; 19] = [
     "http",
     "inprocess",
     "create",
@@ -65,6 +66,7 @@ const GROUPS: [&str; 18] = [
     "models",
     "model",
     "meaning",
+    "memories",
     "code",
     "plans",
 ];
@@ -145,6 +147,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "crowd" => crowd::run(bench, table).await?,
             "models" => models::run(bench, table).await?,
             "model" => local::run(bench, table).await?,
+            "memories" => memories::run(bench, table).await?,
             "code" => code::run(bench, table).await?,
             "plans" => plans::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,

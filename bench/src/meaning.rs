@@ -33,7 +33,7 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
 
 /// Searches among many vectors. Which these are does not matter to the time.
 fn scans(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut index = Index::new(DIMS);
     let before = rss_kib(std::process::id())?;
     for (rows, most_ms) in [(100_000_u64, 5.0), (1_000_000, 20.0)] {
@@ -183,9 +183,18 @@ impl Words {
 }
 
 /// Numbers without order, the same in every run.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A vector as stores keep it.
+    pub fn vector_bytes(&mut self) -> Vec<u8> {
+        self.vector().iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
     fn vector(&mut self) -> Vec<f32> {
         (0..DIMS).map(|_| self.number() + self.number()).collect()
     }

@@ -343,6 +343,7 @@ impl Client {
             (false, _, 35..38) => Op::Delete { name },
             (false, _, 38..45) => Op::Set { name, setting: self.setting(uid) },
             (false, _, 45..49) if whole => Op::Compact { name },
+            (false, _, 50..56) => Op::Remember { name, memory: format!("memory {uid}") },
             (false, ..) => Op::Send { name, turn: self.turn(uid) },
         }
     }

@@ -96,6 +96,7 @@ pub fn work() -> Vec<Op> {
         set("a", Setting::Model(NARROW)),
         set("a", Setting::LacksTool(true)),
         Op::Compact { name: name("a") },
+        Op::Remember { name: name("a"), memory: "tea".into() },
         Op::Keep { name: name("a") },
         Op::SaveAs { from: name("a"), to: name("copy"), uid: next() },
         Op::Send { name: name("a"), turn: turn("many", 1, 3) },

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::rpc::{Answer, Caller, Gone};
 use crate::turn;
-use crate::world::{Seen, Settings, TOOL, View, World};
+use crate::world::{Seen, Settings, TOOL, View, World, memories_of};
 
 /// Sessions in one page of `list_sessions`.
 const PAGE: usize = 1000;
@@ -26,7 +26,7 @@ pub async fn view(caller: &mut Caller, prefix: &str) -> anyhow::Result<View> {
         let seen = match read {
             Answer::Done(page) => {
                 ensure!(live.contains(&name), "{name} is an agent and not in the list of agents");
-                seen(caller, &name, false, &page).await?
+                seen(caller, &name, &name, &page).await?
             }
             // No agent, so a saved session. A temporary copy shows what is in it.
             Answer::Refused(refusal) if refusal.code == -32602 => {
@@ -35,7 +35,7 @@ pub async fn view(caller: &mut Caller, prefix: &str) -> anyhow::Result<View> {
                 caller.ok("load_session", &load).await?;
                 let page =
                     caller.ok("get_messages", &json!({"agent_id": copy, "limit": 2000})).await?;
-                let seen = seen(caller, &copy, true, &page).await?;
+                let seen = seen(caller, &name, &copy, &page).await?;
                 caller.ok("destroy_agent", &json!({"agent_id": copy})).await?;
                 seen
             }
@@ -68,9 +68,12 @@ async fn agents(caller: &mut Caller, prefix: &str) -> anyhow::Result<Vec<String>
     Ok(names.filter(|name| name.starts_with(prefix)).map(String::from).collect())
 }
 
-/// What the reads of an agent answer beside the `page` with its messages, which they must agree with.
-async fn seen(caller: &mut Caller, name: &str, saved: bool, page: &Value) -> anyhow::Result<Seen> {
-    let agent = json!({"agent_id": name});
+/// What the reads of an agent answer beside the `page` with its messages, which they must agree with. The agent is the
+/// session or, of one that is saved, a copy.
+async fn seen(caller: &mut Caller, name: &str, agent: &str, page: &Value) -> anyhow::Result<Seen> {
+    let saved = name != agent;
+    let user = json!({"user_id": memories_of(name), "limit": 1000});
+    let agent = json!({"agent_id": agent});
     let lines = lines(page)?;
     let context = caller.ok("get_context", &agent).await?;
     let counted = &context["message_count"];
@@ -87,8 +90,11 @@ async fn seen(caller: &mut Caller, name: &str, saved: bool, page: &Value) -> any
         trusted: rights["permission_level"] == "trusted",
         lacks_tool: list(&rights["disabled_tools"])?.contains(&TOOL.into()),
     };
+    let memories = list(&caller.ok("memory.list", &user).await?)?;
+    let memories = memories.iter().map(|memory| text(&memory["content"]));
+    let memories = memories.collect::<anyhow::Result<_>>()?;
     let granted = !list(&rights["session_allowances"]["write_paths"])?.is_empty();
-    Ok(Seen { saved, lines, settings, granted })
+    Ok(Seen { saved, lines, settings, memories, granted })
 }
 
 fn lines(page: &Value) -> anyhow::Result<Vec<String>> {

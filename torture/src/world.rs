@@ -1,7 +1,7 @@
 //! The oracle: what one client's sessions must look like after what was answered to it, and may look like after what was
 //! not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ pub struct Session {
     /// What was granted in the lines before this one was granted to another agent, and ended with it or was never its own.
     pub grants_from: usize,
     pub settings: Settings,
+    /// What is remembered for it. A copy remembers nothing.
+    pub memories: BTreeSet<String>,
     /// Tells a session from a later one of the same name.
     pub uid: u64,
     pub copy_of: Option<u64>,
@@ -31,6 +33,7 @@ pub struct Seen {
     pub saved: bool,
     pub lines: Vec<String>,
     pub settings: Settings,
+    pub memories: BTreeSet<String>,
     /// Whether it was granted anything for its session.
     pub granted: bool,
 }
@@ -95,6 +98,10 @@ pub enum Op {
     Compact {
         name: String,
     },
+    Remember {
+        name: String,
+        memory: String,
+    },
     /// Saves an agent under its own name.
     Keep {
         name: String,
@@ -143,6 +150,9 @@ impl Op {
             Self::Resume { name } => ("resume_turn", json!({"agent_id": name})),
             Self::Set { name, setting } => setting.call(name, cwd),
             Self::Compact { name } => ("compact", json!({"agent_id": name})),
+            Self::Remember { name, memory } => {
+                ("memory.add", json!({"user_id": memories_of(name), "content": memory}))
+            }
             Self::Keep { name } => {
                 ("save_session", json!({"agent_id": name, "session_name": name}))
             }
@@ -198,6 +208,7 @@ impl Op {
                 saved: true,
                 kept: true,
                 grants_from: session.lines.len(),
+                memories: BTreeSet::new(),
                 uid,
                 copy_of: None,
                 ..session.clone()
@@ -211,6 +222,7 @@ impl Op {
                     lines: Vec::new(),
                     grants_from: 0,
                     settings: Settings::new(prompt),
+                    memories: BTreeSet::new(),
                     uid: *uid,
                     copy_of: None,
                 };
@@ -227,6 +239,9 @@ impl Op {
             }
             Self::Compact { name } => {
                 change(&mut world, name, |it| it.lines.push("summary".into()));
+            }
+            Self::Remember { name, memory } => {
+                change(&mut world, name, |it| it.memories.extend([memory.clone()]));
             }
             Self::Keep { name } => change(&mut world, name, |it| it.kept = true),
             Self::SaveAs { from, to, uid } => {
@@ -293,6 +308,11 @@ impl Setting {
     }
 }
 
+/// The user that an agent is to its memories.
+pub fn memories_of(name: &str) -> String {
+    format!("agent:{name}")
+}
+
 fn change(world: &mut World, name: &str, change: impl FnOnce(&mut Session)) {
     if let Some(session) = world.get_mut(name) {
         change(session);
@@ -341,7 +361,8 @@ pub fn differences(world: &World, seen: &View) -> Vec<String> {
         };
         let own = session.lines.get(session.grants_from..).unwrap_or_default();
         let granted = granted(own).is_none_or(|granted| granted == view.granted);
-        if (session.saved, &session.settings) != (view.saved, &view.settings) || !granted {
+        let should = (session.saved, &session.settings, &session.memories);
+        if should != (view.saved, &view.settings, &view.memories) || !granted {
             found.push(format!("{name} should be {session:?} and is {view:?}"));
         }
         if normal(&session.lines) != normal(&view.lines) {
@@ -369,6 +390,7 @@ mod tests {
             saved: it.saved,
             lines: it.lines.clone(),
             settings: it.settings.clone(),
+            memories: it.memories.clone(),
             granted: false,
         };
         world.iter().map(|(name, session)| (name.clone(), view(session))).collect()

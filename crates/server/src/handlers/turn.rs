@@ -68,7 +68,9 @@ async fn take_turn(
     let turn = match cx.services().engine.turns.start(agent, input).await {
         Ok(turn) => turn,
         Err(error) => {
-            stream.map(Stream::end);
+            if let Some(stream) = stream {
+                stream.end();
+            }
             return Err(wire(error));
         }
     };
