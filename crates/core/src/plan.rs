@@ -116,7 +116,9 @@ pub enum PlanFault {
     Id(String),
     #[error("two tasks have the id {0}")]
     Duplicate(String),
-    #[error("task {0} has no description, or one of more than {DESCRIPTION_BYTES_MAX} bytes")]
+    #[error(
+        "task {0} has no description, or one of more than {DESCRIPTION_BYTES_MAX} bytes or with a NUL character"
+    )]
     Description(String),
     #[error("its descriptions have more than {DESCRIPTIONS_BYTES_MAX} bytes together")]
     Descriptions,
@@ -300,7 +302,8 @@ impl PlannedTask {
             return Err(PlanFault::Id(id.chars().take(TASK_ID_CHARS_MAX).collect()));
         }
         let said = self.description.trim();
-        if said.is_empty() || self.description.len() > DESCRIPTION_BYTES_MAX {
+        let unfit = self.description.len() > DESCRIPTION_BYTES_MAX || said.contains('\0');
+        if said.is_empty() || unfit {
             return Err(PlanFault::Description(id.clone()));
         }
         if self.priority == 0 {
@@ -535,6 +538,7 @@ mod tests {
         let longer = with(|task| task.description = "x".repeat(DESCRIPTION_BYTES_MAX + 1));
         assert_eq!(longer, Err(PlanFault::Description("a".into())));
         assert!(with(|task| task.description = " \n".into()).is_err());
+        assert!(with(|task| task.description = "a\0b".into()).is_err());
     }
 
     #[test]

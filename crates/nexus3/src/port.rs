@@ -45,8 +45,13 @@ impl Port {
 
     pub fn listen(self) -> anyhow::Result<Listeners> {
         let listen = |socket: TcpSocket| {
-            socket.listen(BACKLOG).map_err(|error| unbindable(self.address, error))
+            let listener = socket.listen(BACKLOG)?;
+            // Its connections inherit it, and so do not keep the next server from the port. Nobody shares it before that:
+            // a socket that listens is alone.
+            rustix::net::sockopt::set_socket_reuseaddr(&listener, true)?;
+            Ok(listener)
         };
+        let listen = |socket| listen(socket).map_err(|error| unbindable(self.address, error));
         Ok(Listeners { first: listen(self.first)?, second: self.second.map(listen).transpose()? })
     }
 
@@ -139,6 +144,25 @@ mod tests {
             TcpStream::connect(other).unwrap();
             assert!(listeners.accept().await.unwrap().1.is_ipv6());
         }
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_server_that_ended_keep_nobody_from_its_port() {
+        let port = Port::take("localhost", 0).unwrap();
+        let address = port.address();
+        let listeners = port.listen().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let accepted = listeners.accept().await.unwrap();
+        // Nobody else has it while it is listened on.
+        for shared in [false, true] {
+            assert!(bind_as(address, shared).is_err());
+        }
+        // The server hangs up first, as when it is killed; the client does not notice.
+        drop((accepted, listeners));
+        let again = Port::take("localhost", address.port()).unwrap().listen().unwrap();
+        TcpStream::connect(address).unwrap();
+        again.accept().await.unwrap();
+        drop(client);
     }
 
     #[tokio::test]

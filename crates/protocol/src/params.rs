@@ -214,7 +214,9 @@ impl Walk<'_> {
             branches.iter().flat_map(|s| types_of(s)).collect()
         };
         if !types.is_empty() && !types.iter().any(|name| is_type(name, value)) {
-            let wanted: Vec<_> = types.iter().filter(|name| **name != "null").copied().collect();
+            let mut wanted: Vec<_> =
+                types.iter().filter(|name| **name != "null").copied().collect();
+            wanted.dedup();
             return Some(bad(
                 path,
                 format!("must be {}, got: {}", wanted.join(" or "), type_name(value)),
@@ -222,6 +224,11 @@ impl Walk<'_> {
         }
         if branches.is_empty() {
             return self.check_inside(schema, value, path);
+        }
+        // A word with a description of its own is a branch of its own.
+        let words: Vec<_> = branches.iter().flat_map(|branch| words_of(branch)).collect();
+        if let (Value::String(text), false) = (value, words.is_empty()) {
+            return check_word(&words, text, path);
         }
         let failures: Vec<_> =
             branches.iter().map(|branch| self.check(branch, value, path)).collect();
@@ -280,31 +287,41 @@ impl Walk<'_> {
             Value::String(text) if schema["pattern"] == KEY_PATTERN => {
                 IdempotencyKey::new(&**text).err().map(|complaint| bad(path, complaint))
             }
-            Value::String(text) => {
-                let words: Vec<&str> =
-                    schema["enum"].as_array()?.iter().filter_map(Value::as_str).collect();
-                let known = words.contains(&text.as_str());
-                (!known).then(|| bad(path, format!("must be one of {}", words.join(", "))))
-            }
+            Value::String(text) => match words_of(schema) {
+                words if words.is_empty() => None,
+                words => check_word(&words, text, path),
+            },
             _ => None,
         }
     }
 
     /// The alternatives of a schema, nested ones included; none when it has no alternatives.
     fn branches<'s>(&'s self, schema: &'s Value) -> Vec<&'s Value> {
-        let own =
-            schema["anyOf"].as_array().into_iter().flatten().map(|branch| self.resolve(branch));
-        own.flat_map(|branch| match self.branches(branch) {
-            nested if nested.is_empty() => vec![branch],
-            nested => nested,
-        })
-        .collect()
+        let own = ["anyOf", "oneOf"].into_iter().filter_map(|kind| schema[kind].as_array());
+        own.flatten()
+            .map(|branch| self.resolve(branch))
+            .flat_map(|branch| match self.branches(branch) {
+                nested if nested.is_empty() => vec![branch],
+                nested => nested,
+            })
+            .collect()
     }
 
     fn resolve<'s>(&'s self, schema: &'s Value) -> &'s Value {
         let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
         target.and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema)
     }
+}
+
+/// The words that a text has to be one of; none when it may be any.
+fn words_of(schema: &Value) -> Vec<&str> {
+    let listed = schema["enum"].as_array().into_iter().flatten();
+    listed.chain(schema.get("const")).filter_map(Value::as_str).collect()
+}
+
+fn check_word(words: &[&str], text: &str, path: &str) -> Option<RpcError> {
+    let known = words.contains(&text);
+    (!known).then(|| bad(path, format!("must be one of {}", words.join(", "))))
 }
 
 fn check_range(schema: &Value, number: f64, path: &str) -> Option<RpcError> {
@@ -360,6 +377,7 @@ mod tests {
     use crate::agent::CreateAgentParams;
     use crate::conversation::GetMessagesParams;
     use crate::memory::MemoryListParams;
+    use crate::plan::RunPlanParams;
     use crate::turn::{CancelParams, SendParams};
 
     fn check<P: DeserializeOwned + JsonSchema>(params: &str, expected: &str) {
@@ -437,6 +455,15 @@ mod tests {
             r#"{"allowed_write_paths":["/a",1]}"#,
             "allowed_write_paths.1 must be string, got: integer @/allowed_write_paths/1",
         );
+        check::<RunPlanParams>(
+            r#"{"options":{"on_failure":"panic"}}"#,
+            "options.on_failure must be one of stop, continue @/options/on_failure",
+        );
+        check::<RunPlanParams>(
+            r#"{"options":{"on_failure":1}}"#,
+            "options.on_failure must be string, got: integer @/options/on_failure",
+        );
+        check::<RunPlanParams>(r#"{"options":{"on_failure":"continue"}}"#, "ok");
         check::<NoParams>("{}", "ok");
         check::<NoParams>(r#"{"x":1}"#, "Unknown parameter: x @/x");
         check::<NoParams>(r#"{"context_token":"t"}"#, "ok");

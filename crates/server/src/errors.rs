@@ -308,16 +308,17 @@ impl WireError for ContextError {
 
 impl WireError for AttachError {
     fn to_rpc(&self) -> RpcError {
-        let at = |at: &usize| RpcError::invalid_param(format!("/content/{at}"), sentence(self));
+        let at = |at: &usize, said| RpcError::invalid_param(format!("/content/{at}"), said);
+        // What begins with a path, which is as it was named.
+        let named = |part: &usize| at(part, self.to_string());
         match self {
             Self::Nothing => RpcError::invalid_param("/content", format!("content {BLANK}")),
             Self::TooMany { .. } | Self::TooLarge { .. } => {
                 RpcError::invalid_param("/content", sentence(self))
             }
-            Self::Refused { at: part, refusal } => at(part).with("rule", json!(refusal.rule())),
-            Self::NotTaken { at: part, .. }
-            | Self::Address { at: part, .. }
-            | Self::Input { at: part, .. } => at(part),
+            Self::Refused { at: part, refusal } => named(part).with("rule", json!(refusal.rule())),
+            Self::NotTaken { at: part, .. } | Self::Address { at: part, .. } => named(part),
+            Self::Input { at: part, .. } => at(part, sentence(self)),
             Self::Model(error) => error.to_rpc(),
         }
     }

@@ -273,7 +273,7 @@ impl Drop for Place {
 }
 
 /// Tells a call from all others: who makes it, what it is, where it goes, under which key. An agent is told from others
-/// that had its name, and a socket for one identity from the administrator's.
+/// that had its name, on either side, and a socket for one identity from the administrator's.
 async fn identify<M: Method>(cx: &Cx, key: &IdempotencyKey) -> Result<[u8; 32], RpcError> {
     let agents = &cx.services().engine.agents;
     let (agent, born) = match &cx.caller.requester {
@@ -285,10 +285,15 @@ async fn identify<M: Method>(cx: &Cx, key: &IdempotencyKey) -> Result<[u8; 32], 
         }
     };
     let door = cx.caller.behalf.as_ref().and_then(|behalf| behalf.door());
-    let address = match M::SCOPE {
-        Scope::Server => None,
-        Scope::Agent => Some(cx.agent_id.as_ref().map_or(DEFAULT_AGENT, AgentId::as_str)),
+    let (address, addressee_born) = match (M::SCOPE, &cx.agent_id) {
+        (Scope::Server, _) => (None, None),
+        // The default agent may be made by this very call.
+        (Scope::Agent, Some(id)) if id.as_str() != DEFAULT_AGENT => {
+            (Some(id.as_str()), agents.born(id).await.map_err(wire)?)
+        }
+        (Scope::Agent, _) => (Some(DEFAULT_AGENT), None),
     };
+    let addressee_born = addressee_born.map(|born| born.to_string());
     let mut hash = Sha256::new();
     for part in [
         agent,
@@ -298,6 +303,7 @@ async fn identify<M: Method>(cx: &Cx, key: &IdempotencyKey) -> Result<[u8; 32], 
         door.and_then(|door| door.chat.as_deref()),
         Some(M::NAME),
         address,
+        addressee_born.as_deref(),
         Some(key.as_str()),
     ] {
         // No two lists of parts are the same bytes.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Plans, PlansError};
@@ -19,7 +20,7 @@ use crate::plan::{
     Constraints, Plan, PlanFault, PlanId, PlanStatus, PlannedTask, TaskOutput, TaskRecord,
     TaskStatus,
 };
-use crate::store::{Begun, PlanRecord, PlanRun, StoreError};
+use crate::store::{Begun, PlanRecord, PlanRun, Store, StoreError};
 use crate::usage::Bill;
 use crate::{detached, lock, on_thread, paths};
 
@@ -34,6 +35,10 @@ const HANDED_BYTES_ALL: usize = 64 << 10;
 /// Of each text that a task came to, and of those of all tasks of a plan: they are kept, and told in one answer.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const OUTPUT_BYTES_ALL: usize = 2 << 20;
+
+/// After how long a store that failed is told again that a run broke off.
+const LEFT_AGAIN_FIRST: Duration = Duration::from_secs(1);
+const LEFT_AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Which plan is to be run.
 #[derive(Clone, Debug)]
@@ -123,15 +128,17 @@ impl Plans {
             let _place = plans.place(&id, &cancel)?;
             let unknown = || PlansError::Unknown(id.to_string());
             let begun = plans.store.begin_plan(&id, crate::now()).await?.ok_or_else(unknown)?;
-            let (held, stored) = match begun {
-                Begun::Taken(held, stored) => (held, stored),
+            let (hold, stored) = match begun {
+                Begun::Taken(run, stored) => {
+                    (Hold { store: plans.store.clone(), run, ended: false }, stored)
+                }
                 Begun::Runs { pid } => return Err(RunError::Runs { id, pid }),
             };
             let directory = plans.directory(&requester, &options).await;
             let run = Run {
+                hold,
                 plans: plans.clone(),
                 requester,
-                held,
                 ground: Ground::with(changed_before(&stored.tasks, &directory)),
                 plan: stored.record.plan,
                 options,
@@ -196,6 +203,41 @@ impl Drop for Place {
     }
 }
 
+/// The right to run a plan. Where a run broke off without a word in the store, the word is left as soon as it can be: a
+/// plan that nobody runs must not look as if somebody did.
+struct Hold {
+    store: Arc<dyn Store>,
+    run: PlanRun,
+    ended: bool,
+}
+
+impl Hold {
+    async fn end(&mut self, status: PlanStatus) -> Result<(), StoreError> {
+        self.store.end_plan(&self.run, status, crate::now()).await?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let (false, Ok(runtime)) = (self.ended, Handle::try_current()) else { return };
+        let (store, run) = (self.store.clone(), self.run.clone());
+        runtime.spawn(async move {
+            let mut wait = LEFT_AGAIN_FIRST;
+            loop {
+                match store.end_plan(&run, PlanStatus::Interrupted, crate::now()).await {
+                    // Done, or somebody else's by now.
+                    Ok(())
+                    | Err(StoreError::LeaseLost | StoreError::Ended | StoreError::Closed) => return,
+                    Err(_) => tokio::time::sleep(wait).await,
+                }
+                wait = (wait * 2).min(LEFT_AGAIN_MAX);
+            }
+        });
+    }
+}
+
 /// The files that earlier runs changed, and the tasks that did.
 fn changed_before(
     tasks: &[(String, TaskRecord)],
@@ -216,7 +258,7 @@ fn changed_before(
 struct Run {
     plans: Arc<Plans>,
     requester: Requester,
-    held: PlanRun,
+    hold: Hold,
     plan: Plan,
     ground: Arc<Ground>,
     options: RunOptions,
@@ -229,7 +271,7 @@ struct Run {
 type States = BTreeMap<String, TaskRecord>;
 
 impl Run {
-    async fn carry_out(self, tasks: Vec<(String, TaskRecord)>) -> Result<RunReport, RunError> {
+    async fn carry_out(mut self, tasks: Vec<(String, TaskRecord)>) -> Result<RunReport, RunError> {
         let mut states: States = tasks.into_iter().collect();
         for task in &self.plan.tasks {
             let state = states.entry(task.id.clone()).or_default();
@@ -252,14 +294,15 @@ impl Run {
         }
         let cancelled = self.cancel.is_cancelled();
         let status = status(&states, cancelled);
-        self.plans.store.end_plan(&self.held, status, crate::now()).await?;
+        self.hold.end(status).await?;
         let bill = states.values().fold(Bill::default(), |sum, record| sum + record.bill);
         let tasks = self
             .plan
             .tasks
             .iter()
             .map(|task| (task.id.clone(), states.get(&task.id).cloned().unwrap_or_default()));
-        let report = RunReport { id: self.held.plan.clone(), status, tasks: tasks.collect(), bill };
+        let report =
+            RunReport { id: self.hold.run.plan.clone(), status, tasks: tasks.collect(), bill };
         match cancelled && self.deadline <= Instant::now() && status == PlanStatus::Cancelled {
             true => Err(RunError::Timeout(Box::new(report))),
             false => Ok(report),
@@ -419,7 +462,7 @@ impl Run {
     }
 
     async fn note(&self, id: &str, record: &TaskRecord) -> Result<(), StoreError> {
-        self.plans.store.note_task(&self.held, id.to_owned(), record.clone()).await?;
+        self.plans.store.note_task(&self.hold.run, id.to_owned(), record.clone()).await?;
         if let Some(tell) = &self.tell {
             tell(id, record);
         }

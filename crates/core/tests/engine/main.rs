@@ -17,6 +17,7 @@ mod line;
 mod names;
 mod neighbours;
 mod overflow;
+mod plans;
 mod queue;
 mod torn;
 mod turns;

@@ -320,6 +320,19 @@ async fn keys_are_their_callers_own() {
     create(&wire, "a").await;
     let anew = as_agent(&server, "a", "send", say("a")).await.unwrap();
     assert_ne!(anew["request_id"], own["request_id"]);
+    // And another to talk to.
+    wire.ok("send", say("a")).await;
+    assert_eq!(history(&wire, "a").await.len(), 4);
+    // Names of temporary agents come again with the next process.
+    let make = json!({"agent_id": ".", "cwd": server.world.work()});
+    let temporary = wire.ok("create_agent", make.clone()).await["agent_id"].clone();
+    let say = json!({"agent_id": temporary, "content": "Hi", "idempotency_key": "t"});
+    wire.ok("send", say.clone()).await;
+    let server = server.restart().await;
+    let wire = server.wire();
+    assert_eq!(wire.ok("create_agent", make).await["agent_id"], temporary);
+    wire.ok("send", say).await;
+    assert_eq!(history(&wire, temporary.as_str().unwrap()).await.len(), 2);
 }
 
 #[tokio::test]
