@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors test test-llama-cpp check docs third-party bench torture fuzz
+.PHONY: run build ash llama-cpp vendors client-python test test-llama-cpp check docs third-party bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -48,12 +48,32 @@ $(VENDORS)/installed: $(VENDORS_LIST)
 	$(VENDORS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
+# The types and the tests of the Python client, with the package as pip installs it. What they need is installed again
+# when the list of it changes, and the package when its sources do. The programs are built unless NEXUS3_BIN says where
+# they are.
+CLIENT_PYTHON = target/clients/python
+CLIENT_PYTHON_SOURCES = clients/python/pyproject.toml $(wildcard clients/python/nexus3/*)
+client-python: $(CLIENT_PYTHON)/installed
+	$(if $(NEXUS3_BIN),,cargo build --locked -p nexus3 -p nexus-testkit --bins)
+	cd clients/python && $(CURDIR)/$(CLIENT_PYTHON)/bin/python -B -m mypy --cache-dir $(CURDIR)/$(CLIENT_PYTHON)/mypy
+	NEXUS3_BIN=$(or $(NEXUS3_BIN),$(CURDIR)/target/debug) $(CLIENT_PYTHON)/bin/python -B -m pytest -q clients/python
+
+$(CLIENT_PYTHON)/tools: clients/python/tests/requirements.txt
+	python3 -m venv --clear $(CLIENT_PYTHON)
+	$(CLIENT_PYTHON)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
+	$(CLIENT_PYTHON)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall ./clients/python
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
 test: vendors
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
 	NEXUS3_VENDORS=required cargo test --locked --workspace
+	$(MAKE) client-python NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.
 test-llama-cpp: has-llama-cpp

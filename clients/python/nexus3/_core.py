@@ -1,0 +1,138 @@
+"""Calls and streams, whatever carries them and whoever waits."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any, Dict, Mapping, Optional
+
+from ._io import IO, OutOfTime
+from ._retry import Deadline, Tries
+from ._rpc import Call, Message, result_of
+from ._transport import Exchange, Transport
+from .errors import AnswerError, CallTimeout, ClientError
+
+
+class Core:
+    """Makes calls, many at once."""
+
+    def __init__(self, io: IO, transport: Transport, timeout: Optional[float]) -> None:
+        self.io = io
+        self.transport = transport
+        self.timeout = timeout
+        self._ids = itertools.count(1)
+
+    def prepare(self, method: str, params: Mapping[str, Any], agent_id: Optional[str], stream: bool = False) -> Call:
+        """A parameter that is None is left out."""
+        given = {name: value for name, value in params.items() if value is not None}
+        return Call(next(self._ids), method, given, agent_id, stream)
+
+    async def call(self, method: str, params: Mapping[str, Any], agent_id: Optional[str] = None) -> Any:
+        call = self.prepare(method, params, agent_id)
+        deadline = Deadline(self.timeout)
+        tries = Tries(call.keyed, deadline)
+        while True:
+            try:
+                return await self._attempt(call, deadline)
+            except ClientError as error:
+                await self.io.sleep(tries.wait_after(error))
+
+    async def _attempt(self, call: Call, deadline: Deadline) -> Any:
+        try:
+            exchange = await self.transport.begin(call, deadline)
+            try:
+                message = await exchange.next()
+                while "method" in message:  # a stream that nobody asked us for
+                    message = await exchange.next()
+            except BaseException:
+                exchange.abandon()
+                raise
+            await exchange.finish()
+        except OutOfTime:
+            raise out_of_time(call, deadline) from None
+        return result_of(message, call.id)
+
+
+class Streaming:
+    """A streamed call. It begins when its first event is asked for; the deadline is for each wait, since a turn that
+    goes on may take as long as it likes."""
+
+    def __init__(self, core: Core, method: str, params: Mapping[str, Any], agent_id: Optional[str]) -> None:
+        if method == "send" and params.get("request_id") is None and params.get("idempotency_key") is None:
+            # So that it can be cancelled. A call with a key has to be the same each time it is made.
+            params = {**params, "request_id": f"req_{os.urandom(8).hex()}"}
+        self.core = core
+        self.call = core.prepare(method, params, agent_id, stream=True)
+        self.result: Any = None
+        self.done = False
+        self._exchange: Optional[Exchange] = None
+        self._deadline = Deadline(core.timeout)
+        self._tries = Tries(self.call.keyed, self._deadline)
+        self._chars_given = 0
+        self._chars_known = 0
+
+    async def next(self) -> Optional[Dict[str, Any]]:
+        """The next event; None at the end, when `result` is there."""
+        while not self.done:
+            try:
+                event = await self._read()
+            except ClientError as error:
+                self.abandon()
+                wait = self._tries.wait_after(error)  # or it is over
+                self.done = False
+                await self.core.io.sleep(wait)
+                continue
+            if event is not None:
+                return event
+        return None
+
+    async def _read(self) -> Optional[Dict[str, Any]]:
+        try:
+            if self._exchange is None:
+                self._deadline.restart()
+                self._exchange = await self.core.transport.begin(self.call, self._deadline)
+                # One that is made again is told its text from the beginning.
+                self._chars_known = self._chars_given
+            self._deadline.restart()
+            message = await self._exchange.next()
+        except OutOfTime:
+            raise out_of_time(self.call, self._deadline) from None
+        if "method" in message:
+            return self._event(message)
+        await self._exchange.finish()
+        self._exchange = None
+        self.result = result_of(message, self.call.id)
+        self.done = True
+        return None
+
+    def _event(self, message: Message) -> Optional[Dict[str, Any]]:
+        params = message.get("params")
+        if not isinstance(params, dict):
+            raise AnswerError("not an answer: a stream's notification has no parameters")
+        if message["method"] == "stream_data":
+            chunk = str(params.get("chunk", ""))
+            text = chunk[self._chars_known :]
+            self._chars_known = max(0, self._chars_known - len(chunk))
+            self._chars_given += len(text)
+            return {"type": "text", "text": text} if text else None
+        event = params.get("event")
+        return event if message["method"] == "stream_event" and isinstance(event, dict) else None
+
+    async def cancel(self) -> Any:
+        return await self.core.call("cancel", {"request_id": self.call.params.get("request_id")}, self.call.agent_id)
+
+    def abandon(self) -> None:
+        """Hangs up, unless it is over."""
+        exchange, self._exchange = self._exchange, None
+        self.done = True
+        if exchange is not None:
+            exchange.abandon()
+
+
+def out_of_time(call: Call, deadline: Deadline) -> CallTimeout:
+    left = f"no answer to {call.method} within {deadline.seconds:g} s; it was sent and may have been carried out"
+    if call.method == "send" and not (call.stream and not call.keyed):
+        request_id = call.params.get("request_id")
+        left += "; the turn may go on: " + (f"cancel({request_id!r}) ends it, " if request_id is not None else "")
+        left += "get_messages() shows what came of it"
+    return CallTimeout(left)

@@ -1,0 +1,840 @@
+"""The methods of the interface, each with its types.
+
+Written by generate.py; change that instead."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from ._stream import Stream
+from .types import (
+    ApprovalDecision,
+    CancelPlanResult,
+    CancelResult,
+    CloneSessionResult,
+    CompactResult,
+    Content,
+    ContextAction,
+    ContextType,
+    CreateAgentResult,
+    CreateAgentTokenResult,
+    CreatePlanResult,
+    CurrentState,
+    DeleteSessionResult,
+    DestroyAgentResult,
+    ExecuteTaskResult,
+    ExplainPermissionResult,
+    FoundMemory,
+    GetAgentSummariesResult,
+    GetContextResult,
+    GetContextStateResult,
+    GetMessagesResult,
+    GetModelResult,
+    GetPermissionsResult,
+    GetSystemPromptResult,
+    GetTokensResult,
+    GetUsageResult,
+    ListAgentsResult,
+    ListApprovalsResult,
+    ListModelsResult,
+    ListPlansResult,
+    ListSessionsResult,
+    ListedMemory,
+    LoadSessionResult,
+    MemoryDeleteResult,
+    MemoryEntry,
+    PlanConstraints,
+    PlanEntry,
+    PlanOptions,
+    PlanStanding,
+    ReasoningChoice,
+    RenameSessionResult,
+    RequestId,
+    RespondApprovalResult,
+    RunOptions,
+    RunPlanResult,
+    SaveSessionResult,
+    SendResult,
+    SetCwdResult,
+    SetModelResult,
+    SetPermissionsResult,
+    SetSystemPromptResult,
+    ShutdownResult,
+    ShutdownServerResult,
+    TaskContext,
+    TaskOptions,
+    TaskType,
+    UpdateContextResult,
+    UsageBy,
+    ValidateCodeOptions,
+    ValidateCodeResult,
+    VersionResult,
+)
+
+
+class ServerMethods:
+    """The methods of the server."""
+
+    async def _call(self, method: str, params: Dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _stream(self, method: str, params: Dict[str, Any]) -> Stream[Any]:
+        raise NotImplementedError
+
+    async def cancel_plan(self, plan_id: str) -> CancelPlanResult:
+        """Ends the run of a plan: what runs is cancelled, and what is done stays done."""
+        result: CancelPlanResult = await self._call("cancel_plan", {"plan_id": plan_id})
+        return result
+
+    async def clone_session(self, src_session: str, dest_session: str) -> CloneSessionResult:
+        """Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt.
+        The two share their past and go on apart."""
+        result: CloneSessionResult = await self._call("clone_session", {
+            "src_session": src_session,
+            "dest_session": dest_session,
+        })
+        return result
+
+    async def create_agent(
+        self,
+        agent_id: Optional[str] = None,
+        *,
+        preset: Optional[str] = None,
+        cwd: Optional[str] = None,
+        allowed_write_paths: Optional[List[str]] = None,
+        model: Optional[str] = None,
+        reasoning: Optional[ReasoningChoice] = None,
+        system_prompt: Optional[str] = None,
+        disable_tools: Optional[List[str]] = None,
+        parent_agent_id: Optional[str] = None,
+        initial_message: Optional[str] = None,
+        wait_for_initial_response: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> CreateAgentResult:
+        """Makes an agent. It is on disk when this answers, unless its name starts with `.` (temporary).
+
+        agent_id: Name of the agent; generated when absent. A name that starts with `.` is temporary; `.` alone
+        asks for a generated temporary name.
+        preset: `sandboxed` (default), `worker`, `trusted`, or one from the configuration.
+        cwd: Working directory; the parent's or the server's when absent.
+        allowed_write_paths: Where it may write without asking.
+        reasoning: What is asked of the model's thinking; as the configuration has it when absent.
+        system_prompt: Replaces the layered system prompt.
+        disable_tools: Tools to switch off.
+        parent_agent_id: The agent it belongs to; it can never do more than that one.
+        initial_message: Sent to the agent at once; not blank.
+        wait_for_initial_response: Answer only when the initial message was answered.
+        idempotency_key: Names the call for whoever makes it again: it is carried out once, and its answer given
+        again for 10 minutes. At most 255 bytes."""
+        result: CreateAgentResult = await self._call("create_agent", {
+            "agent_id": agent_id,
+            "preset": preset,
+            "cwd": cwd,
+            "allowed_write_paths": allowed_write_paths,
+            "model": model,
+            "reasoning": reasoning,
+            "system_prompt": system_prompt,
+            "disable_tools": disable_tools,
+            "parent_agent_id": parent_agent_id,
+            "initial_message": initial_message,
+            "wait_for_initial_response": wait_for_initial_response,
+            "idempotency_key": idempotency_key,
+        })
+        return result
+
+    async def create_agent_token(self, agent_id: str) -> CreateAgentTokenResult:
+        """Returns a token that can act only as this agent, for a program that works on the agent's behalf. It
+        is valid until the server stops or the agent is destroyed."""
+        result: CreateAgentTokenResult = await self._call("create_agent_token", {"agent_id": agent_id})
+        return result
+
+    async def create_plan(
+        self,
+        user_request: str,
+        *,
+        current_state: Optional[CurrentState] = None,
+        constraints: Optional[PlanConstraints] = None,
+        options: Optional[PlanOptions] = None,
+    ) -> CreatePlanResult:
+        """Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a
+        plan, and asked for again at most twice; one that breaks a rule even then is -32000 with the type
+        `PARSE_ERROR`."""
+        result: CreatePlanResult = await self._call("create_plan", {
+            "user_request": user_request,
+            "current_state": current_state,
+            "constraints": constraints,
+            "options": options,
+        })
+        return result
+
+    def create_plan_stream(
+        self,
+        user_request: str,
+        *,
+        current_state: Optional[CurrentState] = None,
+        constraints: Optional[PlanConstraints] = None,
+        options: Optional[PlanOptions] = None,
+    ) -> Stream[CreatePlanResult]:
+        """`create_plan`, with its text and events as they are made."""
+        return self._stream("create_plan", {
+            "user_request": user_request,
+            "current_state": current_state,
+            "constraints": constraints,
+            "options": {**(options or {}), "stream": True},
+        })
+
+    async def delete_session(self, session_name: str) -> DeleteSessionResult:
+        """Removes a session for good. An agent that works on it ends, and its descendants with it; copies keep
+        what they share with it."""
+        result: DeleteSessionResult = await self._call("delete_session", {"session_name": session_name})
+        return result
+
+    async def destroy_agent(self, agent_id: str) -> DestroyAgentResult:
+        """Ends an agent and its descendants for good. Allowed to the agent itself, its ancestors and the
+        administrator."""
+        result: DestroyAgentResult = await self._call("destroy_agent", {"agent_id": agent_id})
+        return result
+
+    async def execute_task(
+        self,
+        task_type: TaskType,
+        prompt: str,
+        *,
+        context: Optional[TaskContext] = None,
+        options: Optional[TaskOptions] = None,
+    ) -> ExecuteTaskResult:
+        """Has a temporary agent carry out a task in a directory, beyond which it sees nothing and in which it
+        changes files only with `options.write`. Which files it changed is what differs on disk. With
+        `options.stream` what it says arrives in pieces before the response. Takes at most 30 s unless
+        `options.timeout_ms` says otherwise."""
+        result: ExecuteTaskResult = await self._call("execute_task", {
+            "task_type": task_type,
+            "prompt": prompt,
+            "context": context,
+            "options": options,
+        })
+        return result
+
+    def execute_task_stream(
+        self,
+        task_type: TaskType,
+        prompt: str,
+        *,
+        context: Optional[TaskContext] = None,
+        options: Optional[TaskOptions] = None,
+    ) -> Stream[ExecuteTaskResult]:
+        """`execute_task`, with its text and events as they are made."""
+        return self._stream("execute_task", {
+            "task_type": task_type,
+            "prompt": prompt,
+            "context": context,
+            "options": {**(options or {}), "stream": True},
+        })
+
+    async def get_agent_summaries(
+        self,
+        *,
+        include_tokens: Optional[bool] = None,
+        include_context: Optional[bool] = None,
+    ) -> GetAgentSummariesResult:
+        """Returns a short account of each agent the caller may see.
+
+        include_tokens: Count the tokens of each agent that is in memory; false when absent.
+        include_context: Changes nothing: what it asks for is always there."""
+        result: GetAgentSummariesResult = await self._call("get_agent_summaries", {
+            "include_tokens": include_tokens,
+            "include_context": include_context,
+        })
+        return result
+
+    async def get_context_state(self) -> GetContextStateResult:
+        """Returns the context that planners and executors are given, all of one version. The administrator's
+        alone."""
+        result: GetContextStateResult = await self._call("get_context_state", {})
+        return result
+
+    async def get_plan(self, plan_id: str) -> PlanStanding:
+        """A plan, and how far it got."""
+        result: PlanStanding = await self._call("get_plan", {"plan_id": plan_id})
+        return result
+
+    async def get_usage(
+        self,
+        *,
+        agent_id: Optional[str] = None,
+        tree: Optional[bool] = None,
+        by: Optional[UsageBy] = None,
+        since: Optional[str] = None,
+    ) -> GetUsageResult:
+        """Returns what model calls used and cost: of one agent, of its whole tree, or (to the administrator) of
+        all agents.
+
+        agent_id: All agents when absent, which only the administrator may ask for.
+        tree: Its descendants too, those that are gone included; false when absent.
+        by: Rows by this, the dearest first. By `model` and `day`, agents that are gone are left out.
+        since: Only since this moment, ISO 8601; agents that are gone are then left out."""
+        result: GetUsageResult = await self._call("get_usage", {
+            "agent_id": agent_id,
+            "tree": tree,
+            "by": by,
+            "since": since,
+        })
+        return result
+
+    async def list_agents(
+        self,
+        *,
+        after: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> ListAgentsResult:
+        """Lists the agents the caller may see, those of earlier runs included: permanent ones in the order in
+        which they were made, then temporary ones.
+
+        after: Only those behind this agent: the last of the page before.
+        limit: Most agents to return, all when absent."""
+        result: ListAgentsResult = await self._call("list_agents", {"after": after, "limit": limit})
+        return result
+
+    async def list_approvals(
+        self,
+        *,
+        agent_id: Optional[str] = None,
+        include_decided: Optional[bool] = None,
+    ) -> ListApprovalsResult:
+        """Lists what waits for a person's leave, oldest first.
+
+        agent_id: Only this agent's.
+        include_decided: Those that were decided too."""
+        result: ListApprovalsResult = await self._call("list_approvals", {
+            "agent_id": agent_id,
+            "include_decided": include_decided,
+        })
+        return result
+
+    async def list_models(
+        self,
+        *,
+        provider: Optional[str] = None,
+        all: Optional[bool] = None,
+        offset: Optional[int] = None,
+        limit: Optional[int] = None,
+    ) -> ListModelsResult:
+        """Lists the models that agents can have, those that the configuration names first, and says of each
+        figure where it comes from. A model that is not listed can be asked for all the same, as `provider/id`.
+
+        provider: Those of this provider alone, by its name in the configuration.
+        all: Also those that the providers have beside the configured ones, as far as they are known; false when
+        absent.
+        offset: How many to leave out from the start, 0 when absent.
+        limit: Most models to return, 100 when absent."""
+        result: ListModelsResult = await self._call("list_models", {
+            "provider": provider,
+            "all": all,
+            "offset": offset,
+            "limit": limit,
+        })
+        return result
+
+    async def list_plans(self, *, limit: Optional[int] = None, after: Optional[str] = None) -> ListPlansResult:
+        """Plans, those touched last first.
+
+        limit: 100 when absent.
+        after: Only those behind this one, as the last page ended."""
+        result: ListPlansResult = await self._call("list_plans", {"limit": limit, "after": after})
+        return result
+
+    async def list_sessions(
+        self,
+        *,
+        offset: Optional[int] = None,
+        limit: Optional[int] = None,
+        include_temp: Optional[bool] = None,
+    ) -> ListSessionsResult:
+        """Lists sessions, the most recently changed first: every permanent agent and every saved session that
+        the caller may see. With `include_temp` the live temporary agents come before them.
+
+        offset: How many to leave out from the start, 0 when absent.
+        limit: Most sessions to return, 50 when absent."""
+        result: ListSessionsResult = await self._call("list_sessions", {
+            "offset": offset,
+            "limit": limit,
+            "include_temp": include_temp,
+        })
+        return result
+
+    async def load_session(
+        self,
+        session_name: str,
+        *,
+        agent_id: Optional[str] = None,
+        preset: Optional[str] = None,
+        model: Optional[str] = None,
+    ) -> LoadSessionResult:
+        """Makes an agent of a session, with all it had. Under another name than the session's the agent is a
+        copy and the session stays. Refused when an agent of that name is live; a preset above the session's
+        ceiling is refused.
+
+        agent_id: Name of the agent; the session's own when absent. One that starts with `.` is temporary.
+        preset: Replaces the session's permissions.
+        model: Replaces the session's model."""
+        result: LoadSessionResult = await self._call("load_session", {
+            "session_name": session_name,
+            "agent_id": agent_id,
+            "preset": preset,
+            "model": model,
+        })
+        return result
+
+    async def memory_add(
+        self,
+        content: str,
+        *,
+        source: Optional[str] = None,
+        expires_days: Optional[float] = None,
+        subjects: Optional[List[str]] = None,
+        shared: Optional[bool] = None,
+        user_id: Optional[str] = None,
+        chat_id: Optional[str] = None,
+        context_token: Optional[str] = None,
+    ) -> MemoryEntry:
+        """Remembers something: for a chat (`shared`), for a user, or for everybody when neither is named. It is
+        on disk when this answers. The same text in the same scope is renewed instead of kept twice; what it
+        contradicts (the same subject, nearly the same words) is hidden.
+
+        content: At most 65,536 bytes.
+        source: Who told it; `rpc` when absent.
+        expires_days: More than 0 and at most 36,500; it stays when absent.
+        subjects: People and things it is about, at most 32.
+        shared: For all of the chat; needs `chat_id`.
+        user_id: Nothing when absent, null or empty, as `chat_id`.
+        context_token: Signed by the host; says who calls, in place of `user_id` and `chat_id`, in this call and
+        in those that follow on the connection."""
+        result: MemoryEntry = await self._call("memory.add", {
+            "content": content,
+            "source": source,
+            "expires_days": expires_days,
+            "subjects": subjects,
+            "shared": shared,
+            "user_id": user_id,
+            "chat_id": chat_id,
+            "context_token": context_token,
+        })
+        return result
+
+    async def memory_delete(
+        self,
+        memory_id: str,
+        *,
+        user_id: Optional[str] = None,
+        chat_id: Optional[str] = None,
+        context_token: Optional[str] = None,
+    ) -> MemoryDeleteResult:
+        """Removes a memory that the caller sees, and what it took the place of.
+
+        memory_id: The whole id, or the beginning of it: at least 8 digits that no other memory's id begins
+        with."""
+        result: MemoryDeleteResult = await self._call("memory.delete", {
+            "memory_id": memory_id,
+            "user_id": user_id,
+            "chat_id": chat_id,
+            "context_token": context_token,
+        })
+        return result
+
+    async def memory_list(
+        self,
+        *,
+        limit: Optional[int] = None,
+        include_expired: Optional[bool] = None,
+        user_id: Optional[str] = None,
+        chat_id: Optional[str] = None,
+        context_token: Optional[str] = None,
+    ) -> List[ListedMemory]:
+        """Lists what is the user's, the chat's, and everybody's, the newest first; fewer than asked for when
+        more would not fit into an answer.
+
+        limit: 20 when absent.
+        include_expired: Shows what expired within the last day as well."""
+        result: List[ListedMemory] = await self._call("memory.list", {
+            "limit": limit,
+            "include_expired": include_expired,
+            "user_id": user_id,
+            "chat_id": chat_id,
+            "context_token": context_token,
+        })
+        return result
+
+    async def memory_search(
+        self,
+        query: str,
+        *,
+        limit: Optional[int] = None,
+        user_id: Optional[str] = None,
+        chat_id: Optional[str] = None,
+        context_token: Optional[str] = None,
+    ) -> List[FoundMemory]:
+        """Finds what has to do with a query, the best first: what is the user's, the chat's, and everybody's.
+
+        query: At most 65,536 bytes.
+        limit: 10 when absent."""
+        result: List[FoundMemory] = await self._call("memory.search", {
+            "query": query,
+            "limit": limit,
+            "user_id": user_id,
+            "chat_id": chat_id,
+            "context_token": context_token,
+        })
+        return result
+
+    async def rename_session(self, old_name: str, new_name: str) -> RenameSessionResult:
+        """Gives a session another name. A live agent follows it, running turns included; tokens made for the
+        old name end."""
+        result: RenameSessionResult = await self._call("rename_session", {
+            "old_name": old_name,
+            "new_name": new_name,
+        })
+        return result
+
+    async def respond_approval(self, approval_id: str, decision: ApprovalDecision) -> RespondApprovalResult:
+        """Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent
+        itself."""
+        result: RespondApprovalResult = await self._call("respond_approval", {
+            "approval_id": approval_id,
+            "decision": decision,
+        })
+        return result
+
+    async def rpc_discover(self) -> Any:
+        """Returns the OpenRPC document of this interface."""
+        result: Any = await self._call("rpc.discover", {})
+        return result
+
+    async def rpc_version(self) -> VersionResult:
+        """Returns the server's name, version, protocol revision and features."""
+        result: VersionResult = await self._call("rpc.version", {})
+        return result
+
+    async def run_plan(
+        self,
+        *,
+        plan: Optional[PlanEntry] = None,
+        plan_id: Optional[str] = None,
+        context: Optional[TaskContext] = None,
+        options: Optional[RunOptions] = None,
+    ) -> RunPlanResult:
+        """Runs what is not done of a plan: a task begins when those it depends on are done, independent ones
+        run side by side. How far each got is on disk: after a crash the same `plan_id` goes on with what is not
+        done. With `options.stream` what becomes of each task arrives as `stream_event` before the response.
+
+        plan: This or `plan_id`.
+        context: For every task, as `execute_task` has it."""
+        result: RunPlanResult = await self._call("run_plan", {
+            "plan": plan,
+            "plan_id": plan_id,
+            "context": context,
+            "options": options,
+        })
+        return result
+
+    def run_plan_stream(
+        self,
+        *,
+        plan: Optional[PlanEntry] = None,
+        plan_id: Optional[str] = None,
+        context: Optional[TaskContext] = None,
+        options: Optional[RunOptions] = None,
+    ) -> Stream[RunPlanResult]:
+        """`run_plan`, with its text and events as they are made."""
+        return self._stream("run_plan", {
+            "plan": plan,
+            "plan_id": plan_id,
+            "context": context,
+            "options": {**(options or {}), "stream": True},
+        })
+
+    async def save_session(self, agent_id: str, session_name: str) -> SaveSessionResult:
+        """Saves an agent under a name. A temporary agent becomes permanent under it; of a permanent one it
+        makes a saved copy, which a later save of the same agent replaces; under the agent's own name the
+        session stays when the agent is destroyed."""
+        result: SaveSessionResult = await self._call("save_session", {
+            "agent_id": agent_id,
+            "session_name": session_name,
+        })
+        return result
+
+    async def shutdown_server(self) -> ShutdownServerResult:
+        """Stops the server. Running turns get a grace period and are then cancelled; everything is on disk
+        before it exits."""
+        result: ShutdownServerResult = await self._call("shutdown_server", {})
+        return result
+
+    async def update_context(
+        self,
+        action: ContextAction,
+        context_type: ContextType,
+        data: Dict[str, Any],
+        *,
+        if_version: Optional[int] = None,
+    ) -> UpdateContextResult:
+        """Changes the context that planners and executors are given. It is on disk when this answers. The
+        administrator's alone.
+
+        action: `add` puts an entry, in place of one with the same key; `modify` needs that one to be there, and
+        is a merge patch (RFC 7396) of state; `remove` changes nothing where there is none.
+        data: Named by `path` (a file, relative to the directory in which tasks work), `name` (a dependency) or
+        `key` (state, with its `value`). What else a file or a dependency has is kept with it. At most 65,536
+        bytes an entry, 1,000 entries and 1,048,576 bytes in all, 32 levels deep.
+        if_version: Changes nothing and is refused unless the context has this version."""
+        result: UpdateContextResult = await self._call("update_context", {
+            "action": action,
+            "context_type": context_type,
+            "data": data,
+            "if_version": if_version,
+        })
+        return result
+
+    async def validate_code(
+        self,
+        code: str,
+        language: str,
+        *,
+        rules: Optional[List[str]] = None,
+        options: Optional[ValidateCodeOptions] = None,
+    ) -> ValidateCodeResult:
+        """Parses code and checks it by rules of a linter. The code is never run. Code that cannot be read is no
+        error of the call but a diagnostic of the rule `syntax`.
+
+        code: At most 2,097,152 bytes, without NUL.
+        language: `javascript`, `typescript`, `jsx`, `tsx`, `python`, `rust`, `go`, `java`, `c`, `cpp`, `bash`,
+        `json`, `yaml`, `toml`, `html`, `css`, `sql`, or another name of one of these, such as `js` or `c++`.
+        rules: Rules of the language's linter by their own names, at most 256 of at most 128 bytes, or
+        `recommended`; the syntax alone when absent."""
+        result: ValidateCodeResult = await self._call("validate_code", {
+            "code": code,
+            "language": language,
+            "rules": rules,
+            "options": options,
+        })
+        return result
+
+
+class AgentMethods:
+    """The methods of an agent."""
+
+    async def _call(self, method: str, params: Dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _stream(self, method: str, params: Dict[str, Any]) -> Stream[Any]:
+        raise NotImplementedError
+
+    async def cancel(self, request_id: RequestId) -> CancelResult:
+        """Cancels a turn that runs or waits. The turn's own call answers with what had been generated."""
+        result: CancelResult = await self._call("cancel", {"request_id": request_id})
+        return result
+
+    async def compact(self, *, force: Optional[bool] = None) -> CompactResult:
+        """Summarises the older part of the conversation so that the context gets shorter. The history itself is
+        kept.
+
+        force: Compact even when the context is not near its limit; true when absent."""
+        result: CompactResult = await self._call("compact", {"force": force})
+        return result
+
+    async def explain_permission(self, tool: str, *, arguments: Any = None) -> ExplainPermissionResult:
+        """Says whether a tool call would be let through, without making it, and if not which rule refuses it.
+
+        arguments: The tool's arguments; an empty object when absent."""
+        result: ExplainPermissionResult = await self._call("explain_permission", {
+            "tool": tool,
+            "arguments": arguments,
+        })
+        return result
+
+    async def get_context(self) -> GetContextResult:
+        """Returns the state of the agent's context."""
+        result: GetContextResult = await self._call("get_context", {})
+        return result
+
+    async def get_messages(
+        self,
+        *,
+        offset: Optional[int] = None,
+        limit: Optional[int] = None,
+        include_reasoning: Optional[bool] = None,
+    ) -> GetMessagesResult:
+        """Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would
+        be larger than 4 MiB together, but holds one at least: the next page begins at `offset` and the number
+        of messages on this.
+
+        offset: Index of the first message, 0 when absent.
+        limit: Most messages to return, 200 when absent.
+        include_reasoning: Show what the model thought, too; false when absent."""
+        result: GetMessagesResult = await self._call("get_messages", {
+            "offset": offset,
+            "limit": limit,
+            "include_reasoning": include_reasoning,
+        })
+        return result
+
+    async def get_model(self) -> GetModelResult:
+        """Returns the model that the agent's next turn asks."""
+        result: GetModelResult = await self._call("get_model", {})
+        return result
+
+    async def get_permissions(self) -> GetPermissionsResult:
+        """Returns what the agent may do, what was granted to it, and how its commands are confined."""
+        result: GetPermissionsResult = await self._call("get_permissions", {})
+        return result
+
+    async def get_system_prompt(self) -> GetSystemPromptResult:
+        """Returns the prompt that the agent's next turn begins with."""
+        result: GetSystemPromptResult = await self._call("get_system_prompt", {})
+        return result
+
+    async def get_tokens(self) -> GetTokensResult:
+        """Counts the tokens of the agent's context."""
+        result: GetTokensResult = await self._call("get_tokens", {})
+        return result
+
+    async def resume_turn(
+        self,
+        *,
+        request_id: Optional[RequestId] = None,
+        response_schema: Optional[Dict[str, Any]] = None,
+        timeout_ms: Optional[int] = None,
+    ) -> SendResult:
+        """Goes on with the turn that was cut off last, by a restart, a cancel, its iteration limit or a
+        provider that failed, from its last finished step. A tool call whose effect is not known is not run
+        again; the model is told so. Answers as `send`.
+
+        request_id: The turn that is expected to be unfinished, as `get_context` names it. Another is not
+        resumed.
+        response_schema: JSON Schema of the answer, as for `send`: it is not kept with the turn.
+        timeout_ms: Cancels the turn and answers -32000 when it takes longer."""
+        result: SendResult = await self._call("resume_turn", {
+            "request_id": request_id,
+            "response_schema": response_schema,
+            "timeout_ms": timeout_ms,
+        })
+        return result
+
+    def resume_turn_stream(
+        self,
+        *,
+        request_id: Optional[RequestId] = None,
+        response_schema: Optional[Dict[str, Any]] = None,
+        timeout_ms: Optional[int] = None,
+    ) -> Stream[SendResult]:
+        """`resume_turn`, with its text and events as they are made."""
+        return self._stream("resume_turn", {
+            "request_id": request_id,
+            "response_schema": response_schema,
+            "timeout_ms": timeout_ms,
+            "stream": True,
+        })
+
+    async def send(
+        self,
+        content: Content,
+        request_id: Optional[RequestId] = None,
+        *,
+        source: Optional[str] = None,
+        source_agent_id: Optional[str] = None,
+        response_schema: Optional[Dict[str, Any]] = None,
+        max_output_tokens: Optional[int] = None,
+        timeout_ms: Optional[int] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> SendResult:
+        """Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
+        `stream: true` (over HTTP also `Accept: text/event-stream`) the answer arrives in pieces before the
+        response.
+
+        content: What is said: a text that is not blank, or parts, with at most 20 images and files among them.
+        request_id: Names the turn for `cancel`; generated when absent. Refused while a turn of this name is in
+        flight.
+        source: Where the message comes from, for the history.
+        response_schema: JSON Schema of the answer: `content` is then JSON that satisfies it.
+        max_output_tokens: The most tokens of one answer. One that is cut by it is answered as it is, with the
+        stop reason `max_tokens`.
+        timeout_ms: Cancels the turn and answers -32000 when it takes longer.
+        idempotency_key: Names the call for whoever makes it again: it is carried out once, and its answer given
+        again for 10 minutes. At most 255 bytes. With it, who hangs up does not cancel the turn."""
+        result: SendResult = await self._call("send", {
+            "content": content,
+            "request_id": request_id,
+            "source": source,
+            "source_agent_id": source_agent_id,
+            "response_schema": response_schema,
+            "max_output_tokens": max_output_tokens,
+            "timeout_ms": timeout_ms,
+            "idempotency_key": idempotency_key,
+        })
+        return result
+
+    def send_stream(
+        self,
+        content: Content,
+        request_id: Optional[RequestId] = None,
+        *,
+        source: Optional[str] = None,
+        source_agent_id: Optional[str] = None,
+        response_schema: Optional[Dict[str, Any]] = None,
+        max_output_tokens: Optional[int] = None,
+        timeout_ms: Optional[int] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> Stream[SendResult]:
+        """`send`, with its text and events as they are made."""
+        return self._stream("send", {
+            "content": content,
+            "request_id": request_id,
+            "source": source,
+            "source_agent_id": source_agent_id,
+            "response_schema": response_schema,
+            "max_output_tokens": max_output_tokens,
+            "timeout_ms": timeout_ms,
+            "idempotency_key": idempotency_key,
+            "stream": True,
+        })
+
+    async def set_cwd(self, cwd: str) -> SetCwdResult:
+        """Lets the agent work in another directory. Where it may read and write follows, and so does its
+        prompt. Refused outside its ceiling, and to the agent itself outside of what it may already use.
+
+        cwd: An existing directory; a relative path starts at the agent's present one."""
+        result: SetCwdResult = await self._call("set_cwd", {"cwd": cwd})
+        return result
+
+    async def set_model(self, model: str, *, reasoning: Optional[ReasoningChoice] = None) -> SetModelResult:
+        """Gives the agent another model, from its next turn on. One whose window is too small for the
+        conversation is refused.
+
+        model: An alias, or `provider/model-id`.
+        reasoning: What is asked of its thinking; as the configuration has it when absent."""
+        result: SetModelResult = await self._call("set_model", {"model": model, "reasoning": reasoning})
+        return result
+
+    async def set_permissions(
+        self,
+        *,
+        preset: Optional[str] = None,
+        disable_tools: Optional[List[str]] = None,
+        enable_tools: Optional[List[str]] = None,
+    ) -> SetPermissionsResult:
+        """Changes what the agent may do, never above its ceiling. Takes back what was granted before."""
+        result: SetPermissionsResult = await self._call("set_permissions", {
+            "preset": preset,
+            "disable_tools": disable_tools,
+            "enable_tools": enable_tools,
+        })
+        return result
+
+    async def set_system_prompt(self, system_prompt: str) -> SetSystemPromptResult:
+        """Replaces the agent's system prompt, from its next turn on."""
+        result: SetSystemPromptResult = await self._call("set_system_prompt", {"system_prompt": system_prompt})
+        return result
+
+    async def shutdown(self) -> ShutdownResult:
+        """Marks the agent as done; when the administrator has marked the last of all agents, the server stops.
+        At server scope without `agent_id` it stops the server, which is the administrator's to do."""
+        result: ShutdownResult = await self._call("shutdown", {})
+        return result
