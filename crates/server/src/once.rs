@@ -9,12 +9,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
+use nexus_core::Requester;
 use nexus_core::answers::Answers;
 use nexus_core::events::{EventSink as _, TurnEvent};
 use nexus_core::lifecycle::AccessError;
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::store::{CallDigest, Earlier};
-use nexus_core::{AgentId, Requester};
 use nexus_protocol::error::{EXECUTION, INTERNAL_ERROR, RATE_LIMITED, UNAVAILABLE};
 use nexus_protocol::once::{IdempotencyKey, Once};
 use nexus_protocol::{Id, Method, RpcError, Scope};
@@ -190,7 +190,9 @@ struct Echo {
 
 impl Echo {
     fn open(&self) -> Option<Stream> {
-        Stream::open(&self.caller, self.request_id.as_ref())
+        let stream = Stream::open(&self.caller, self.request_id.as_ref())?;
+        stream.announce();
+        Some(stream)
     }
 
     fn play(&self, stream: &Stream, result: &RawValue) {

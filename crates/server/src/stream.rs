@@ -1,7 +1,7 @@
 //! A turn's events as notifications on the caller's connection.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 
 use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::plans::Sinks;
@@ -23,7 +23,7 @@ use crate::handlers::approval_entry;
 use crate::handlers::usage::usage_entry;
 use crate::outbox::Lane;
 
-/// One open stream: `stream_start`, then what the sink is told, then `stream_end`.
+/// One stream: `stream_start` when it is announced, then what the sink is told, then `stream_end`.
 pub struct Stream {
     state: Arc<State>,
     /// The call has a key: whoever hangs up may come back for its answer.
@@ -32,7 +32,21 @@ pub struct Stream {
 
 struct State {
     id: Arc<str>,
+    /// The caller's own name of the call.
+    task_id: Box<RawValue>,
     lane: Lane,
+    announced: Once,
+}
+
+impl State {
+    /// Says `stream_start`, unless that was said. Whoever sees it may count on what it names: the turn can be cancelled.
+    fn announce(&self) -> &Lane {
+        self.announced.call_once(|| {
+            let start = StreamStart { stream_id: (&*self.id).into(), task_id: &self.task_id };
+            self.lane.put(encode(STREAM_START, &start));
+        });
+        &self.lane
+    }
 }
 
 impl Stream {
@@ -47,16 +61,20 @@ impl Stream {
             encode(STREAM_DATA, &StreamData { stream_id, chunk: text.into(), sequence })
         });
         let task_id = request_id.and_then(|id| serde_json::from_str(id.as_json()).ok());
-        let task_id = task_id.unwrap_or(RawValue::NULL);
-        let start = StreamStart { stream_id: (&*id).into(), task_id };
-        lane.put(encode(STREAM_START, &start));
-        Some(Self { state: Arc::new(State { id, lane }), keyed: false })
+        let task_id = task_id.unwrap_or(RawValue::NULL).to_owned();
+        let state = State { id, task_id, lane, announced: Once::new() };
+        Some(Self { state: Arc::new(state), keyed: false })
     }
 
     /// The stream of a call that may have asked for one.
     pub fn wanted(cx: &Cx, wanted: Option<bool>) -> Option<Self> {
         let open = (wanted == Some(true)).then(|| Self::open(&cx.caller, cx.request_id.as_ref()));
         Some(Self { keyed: cx.keyed, ..open.flatten()? })
+    }
+
+    /// Says that the call is under way.
+    pub fn announce(&self) {
+        self.state.announce();
     }
 
     pub fn sink(&self) -> Sink {
@@ -93,7 +111,7 @@ impl Stream {
     }
 
     pub fn end(self) {
-        self.state.lane.put_last(|total_chunks| {
+        self.state.announce().put_last(|total_chunks| {
             encode(STREAM_END, &StreamEnd { stream_id: (&*self.state.id).into(), total_chunks })
         });
     }
@@ -110,6 +128,7 @@ pub async fn follow<T: Send + 'static>(
     let mut working = tokio::spawn(work.in_current_span());
     let died = |_| Err(worker_died());
     let Some(stream) = stream else { return working.await.unwrap_or_else(died) };
+    stream.announce();
     let answer = tokio::select! {
         biased;
         // Before the answer: one that is whole must not follow a stream that is not.
@@ -130,14 +149,14 @@ pub struct Sink(Arc<State>);
 impl Sink {
     pub fn put(&self, event: Event) -> bool {
         let event = StreamEvent { stream_id: (&*self.0.id).into(), event };
-        self.0.lane.put(encode(STREAM_EVENT, &event))
+        self.0.announce().put(encode(STREAM_EVENT, &event))
     }
 }
 
 impl EventSink for Sink {
     fn event(&mut self, event: TurnEvent<'_>) -> bool {
         match event {
-            TurnEvent::Text(piece) => self.0.lane.put_text(piece),
+            TurnEvent::Text(piece) => self.0.announce().put_text(piece),
             TurnEvent::ToolCall(call) => self.put(Event::ToolCall {
                 id: call.id.clone(),
                 name: call.name.clone(),

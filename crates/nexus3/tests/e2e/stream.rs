@@ -20,6 +20,7 @@ over_every_wire_of_messages! {
     what_fails_before_the_first_word_ends_all_the_same: without_retries(),
     what_breaks_off_ends_with_what_was_said: without_retries(),
     what_is_cancelled_ends_with_what_was_said,
+    who_has_seen_the_start_can_cancel,
     what_takes_too_long_ends_with_what_was_said,
     what_was_queued_and_cancelled_ends_empty,
     what_is_refused_at_once_is_only_answered,
@@ -214,6 +215,16 @@ async fn what_is_cancelled_ends_with_what_was_said(wire: &Wire) {
     assert_eq!(stream.answer["result"]["cancelled"], true);
     assert_eq!(stream.answer["result"]["content"], "so far");
     wire.model().wait_for_disconnects(1).await;
+}
+
+async fn who_has_seen_the_start_can_cancel(wire: &Wire) {
+    wire.model().set_default(Reply::hang());
+    for n in 0..40 {
+        let mut exchange = wire.open(send(n, json!({"request_id": n}))).await;
+        assert_eq!(exchange.next().await.unwrap()["method"], "stream_start");
+        assert_eq!(wire.ok("cancel", json!({"request_id": n})).await["cancelled"], true);
+        assert_eq!(exchange.all().await.1["result"]["cancelled"], true);
+    }
 }
 
 async fn what_takes_too_long_ends_with_what_was_said(wire: &Wire) {
