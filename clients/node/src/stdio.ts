@@ -1,0 +1,159 @@
+/** Calls to a server of one's own: `nexus3 --stdio`, one message a line, many calls in flight, answers in any order. */
+
+import { spawn, type ChildProcess } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import type { ClientError } from "./errors.js";
+import { Lines } from "./framing.js";
+import { decode, textOf, type Call, type Ending, type Message, type Transport, type Waiting } from "./rpc.js";
+
+/** Longest line, without its end; the server's own limit. */
+const LINE_BYTES_MAX = 1 << 20;
+
+/** From the end of its input to its own end; then it is killed. */
+const EXIT_TIMEOUT_MS = 5_000;
+
+export interface StdioOptions {
+  /** The program; `nexus3`, which is looked for in `PATH`, when absent. */
+  program?: string;
+  /** Its further arguments, after `--stdio`. */
+  args?: string[];
+  cwd?: string;
+  /** Its environment; this process's own when absent. */
+  env?: NodeJS.ProcessEnv;
+  /** What becomes of its log; `inherit` when absent. */
+  stderr?: "inherit" | "ignore";
+}
+
+/** Starts the server with the first call, and again with the first one after its end. */
+export class StdioTransport implements Transport {
+  readonly hangsUp = false;
+  readonly #options: StdioOptions;
+  #child: Child | undefined;
+
+  constructor(options: StdioOptions = {}) {
+    this.#options = options;
+  }
+
+  async exchange(call: Call, onNotification: (message: Message) => void, ending: Ending): Promise<Message> {
+    if (Buffer.byteLength(call.text) > LINE_BYTES_MAX) throw call.error("call", `it is over ${LINE_BYTES_MAX} bytes`);
+    if (this.#child === undefined || this.#child.over) this.#child = new Child(this.#options);
+    const child = this.#child;
+    ending.onEnd = (reason) => child.leave(call, reason);
+    return child.exchange(call, onNotification);
+  }
+
+  async close(): Promise<void> {
+    await this.#child?.close();
+  }
+}
+
+type Piped = ChildProcess & { stdin: Writable; stdout: Readable };
+
+class Child {
+  /** Whether it takes no further calls. */
+  over = false;
+  readonly #process: Piped;
+  readonly #exit: Promise<void>;
+  readonly #waiting = new Map<number, Waiting>();
+  /** Which call each open stream answers. */
+  readonly #streams = new Map<unknown, number>();
+
+  constructor({ program = "nexus3", args = [], cwd, env, stderr = "inherit" }: StdioOptions) {
+    this.#process = spawn(program, ["--stdio", ...args], { cwd, env, stdio: ["pipe", "pipe", stderr] }) as Piped;
+    const lines = new Lines((line) => line.length > 0 && this.#take(line));
+    this.#process.stdout.on("data", (chunk: Buffer) => {
+      try {
+        lines.push(chunk);
+      } catch (error) {
+        // Where one line is nonsense, nobody knows what the next ones answer.
+        this.#end((call) => call.error("answer", textOf(error), error));
+        this.#process.kill("SIGKILL");
+      }
+    });
+    // Its end tells why it does not read any more.
+    this.#process.stdin.on("error", () => {});
+    this.#process.on("exit", () => (this.over = true));
+    this.#exit = new Promise((resolve) => {
+      this.#process.on("error", (error) => {
+        this.#end((call) => call.error("connect", error.message, error));
+        resolve();
+      });
+      this.#process.on("close", (code, signal) => {
+        this.#end((call) => call.error("lost", `the server ended (${signal ?? `exit code ${code}`}) before the answer`));
+        resolve();
+      });
+    });
+  }
+
+  exchange(call: Call, onNotification: (message: Message) => void): Promise<Message> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(call.id, { call, onNotification, resolve, reject });
+      this.#holdProgram();
+      if (this.#process.pid !== undefined) call.sent = true;
+      this.#process.stdin.write(`${call.text}\n`);
+    });
+  }
+
+  leave(call: Call, error: unknown): void {
+    this.#waiting.get(call.id)?.reject(error);
+    this.#forget(call.id);
+  }
+
+  /** The end of its input ends the server. */
+  async close(): Promise<void> {
+    this.#process.ref();
+    this.#process.stdin.end();
+    const timer = setTimeout(() => this.#process.kill("SIGKILL"), EXIT_TIMEOUT_MS);
+    await this.#exit;
+    clearTimeout(timer);
+  }
+
+  #take(line: Buffer): void {
+    const first = this.#waiting.values().next().value;
+    if (first === undefined) return this.#streams.clear(); // What comes is for calls that were left.
+    const message = decode(line, first.call);
+    if (message.method !== undefined) return this.#notify(message);
+    if (message.id == null) return this.#unread(message);
+    const waiting = this.#waiting.get(message.id as number);
+    this.#forget(message.id as number);
+    waiting?.resolve(message);
+  }
+
+  #notify(message: Message): void {
+    const { stream_id, task_id } = message.params ?? {};
+    if (message.method === "stream_start") this.#streams.set(stream_id, task_id as number);
+    const id = this.#streams.get(stream_id);
+    if (message.method === "stream_end") this.#streams.delete(stream_id);
+    if (id !== undefined) this.#waiting.get(id)?.onNotification(message);
+  }
+
+  /** The server could not read a line, so it does not know whose it was. With one call in flight, we do. */
+  #unread(message: Message): void {
+    const all = [...this.#waiting.values()];
+    const why = `the server could not read one of ${all.length} calls in flight: ${message.error?.message}`;
+    for (const { call, resolve, reject } of all) {
+      this.#forget(call.id);
+      if (all.length === 1) resolve(message);
+      else reject(call.error("answer", why));
+    }
+  }
+
+  #end(errorOf: (call: Call) => ClientError): void {
+    this.over = true;
+    for (const { call, reject } of this.#waiting.values()) reject(errorOf(call));
+    this.#waiting.clear();
+  }
+
+  #forget(id: number): void {
+    this.#waiting.delete(id);
+    this.#holdProgram();
+  }
+
+  /** A server that waits for its next call does not keep the program running; its input ends with it. */
+  #holdProgram(): void {
+    const change = this.#waiting.size > 0 ? "ref" : "unref";
+    for (const part of [this.#process, this.#process.stdin, this.#process.stdout]) {
+      (part as Partial<ChildProcess>)[change]?.();
+    }
+  }
+}
