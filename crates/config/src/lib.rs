@@ -237,6 +237,18 @@ pub struct Server {
     pub agent_idle_timeout: Duration,
     /// After so long without a call a temporary agent ends.
     pub temp_agent_idle_timeout: Duration,
+    pub rate_limit: RateLimit,
+}
+
+/// What is allowed in a minute; what is absent has no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Calls of each caller.
+    pub calls: Option<u32>,
+    /// Calls of single methods of each caller.
+    pub methods: BTreeMap<String, u32>,
+    /// Callers that were not let in.
+    pub failed_logins: Option<u32>,
 }
 
 /// Why there is no configuration. Every text names the file.
@@ -407,7 +419,17 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         shutdown_grace: written.shutdown_grace.map_or(Duration::from_secs(10), |it| it.0),
         agent_idle_timeout: written.agent_idle_timeout.map_or(AGENT_IDLE, |it| it.0),
         temp_agent_idle_timeout: written.temp_agent_idle_timeout.map_or(TEMP_IDLE, |it| it.0),
+        rate_limit: rate_limit(section(written.rate_limit)),
     })
+}
+
+fn rate_limit(written: schema::RateLimit) -> RateLimit {
+    let methods = written.methods.into_iter().flat_map(value::Table::into_entries);
+    RateLimit {
+        calls: written.calls_per_minute.map(|it| it.0),
+        methods: methods.map(|(name, limit)| (name, limit.0)).collect(),
+        failed_logins: written.failed_logins_per_minute.map(|it| it.0),
+    }
 }
 
 fn tree(written: &schema::Server) -> Bounds {

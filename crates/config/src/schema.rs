@@ -204,7 +204,19 @@ pub(super) struct Server {
     pub shutdown_grace: Option<Seconds<0, 600_000>>,
     pub agent_idle_timeout: Option<Seconds<100, 2_592_000_000>>,
     pub temp_agent_idle_timeout: Option<Seconds<100, 2_592_000_000>>,
+    pub rate_limit: Option<Object<RateLimit>>,
 }
+
+/// Calls in a minute.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RateLimit {
+    pub calls_per_minute: Option<PerMinute>,
+    pub methods: Option<Table<PerMinute>>,
+    pub failed_logins_per_minute: Option<PerMinute>,
+}
+
+pub(super) type PerMinute = Whole<1, 1_000_000>;
 
 /// What is done with an action that needs somebody's leave.
 #[derive(Debug)]

@@ -122,6 +122,7 @@ fn without_files_everything_has_its_default() {
         shutdown_grace: Duration::from_secs(10),
         agent_idle_timeout: Duration::from_secs(1800),
         temp_agent_idle_timeout: Duration::from_secs(86_400),
+        rate_limit: RateLimit::default(),
     };
     assert_eq!(config.server, server);
 }
@@ -228,7 +229,7 @@ const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `defaul
     `compaction`, `context`, `images`, `memory`, `tasks`, `server`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
     `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
-    `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`";
+    `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`, `rate_limit`";
 
 #[test]
 fn every_number_has_its_range() {
@@ -259,6 +260,9 @@ fn every_number_has_its_range() {
         ("server.answer_bytes_max", 1024, 1_073_741_824),
         ("server.header_bytes_max", 8192, 1_048_576),
         ("server.header_count_max", 8, 1024),
+        ("server.rate_limit.calls_per_minute", 1, 1_000_000),
+        ("server.rate_limit.failed_logins_per_minute", 1, 1_000_000),
+        ("server.rate_limit.methods.send", 1, 1_000_000),
     ];
     for (key, min, max) in whole {
         for good in [min, max] {

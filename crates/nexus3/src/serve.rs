@@ -84,7 +84,8 @@ pub async fn serve(
     let server = HttpServer::new(
         listeners,
         wired.dispatcher.clone(),
-        Auth::new(token, wired.agent_tokens.clone(), born),
+        Auth::new(token, wired.agent_tokens.clone(), born)
+            .with_failures_max(config.server.rate_limit.failed_logins),
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));

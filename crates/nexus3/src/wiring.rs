@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use nexus_check::Workers;
 use nexus_config::prompts::PromptFiles;
-use nexus_config::{BuiltIn, Config, Embeddings, Fallbacks, ModelCatalog, said};
+use nexus_config::{BuiltIn, Config, Embeddings, Fallbacks, ModelCatalog, RateLimit, said};
 use nexus_core::compact::CompactionSettings;
 use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
@@ -22,6 +22,7 @@ use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::context_token::ContextTokens;
+use nexus_server::rates::RateLimits;
 use nexus_server::{Dispatcher, Services};
 use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
@@ -157,9 +158,20 @@ pub async fn wire_on(
     tokio::spawn(weights.clone().watch(Arc::downgrade(&engine)));
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls)
-        .with_context_tokens(context_tokens());
+        .with_context_tokens(context_tokens())
+        .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
+}
+
+/// The limits of the configuration, which may name methods that there are.
+fn rate_limits(written: &RateLimit) -> anyhow::Result<RateLimits> {
+    let known = nexus_server::methods();
+    for name in written.methods.keys() {
+        let there = known.iter().any(|method| method.name == name);
+        ensure!(there, "server.rate_limit.methods: there is no method {name}");
+    }
+    Ok(RateLimits { calls: written.calls, methods: written.methods.clone() })
 }
 
 /// Who says what memories mean.

@@ -10,8 +10,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use nexus_core::{AgentId, Requester};
+use nexus_protocol::RpcError;
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
+
+use crate::rates::Failures;
 
 /// The port whose token lies in `rpc.token`.
 pub const DEFAULT_PORT: u16 = 8765;
@@ -23,6 +26,8 @@ pub struct Auth {
     agent_tokens: AgentTokens,
     /// What tells an agent from others that had its name, if it exists.
     born: Born,
+    /// `None` where they are not counted.
+    failures: Option<Failures>,
 }
 
 type Born = Box<dyn Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync>;
@@ -41,7 +46,18 @@ impl Auth {
         agent_tokens: AgentTokens,
         born: impl Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync + 'static,
     ) -> Self {
-        Self { server_token, agent_tokens, born: Box::new(born) }
+        Self { server_token, agent_tokens, born: Box::new(born), failures: None }
+    }
+
+    /// With a limit to the callers that are told in a minute that they are not let in.
+    pub fn with_failures_max(self, per_minute: Option<u32>) -> Self {
+        Self { failures: per_minute.map(Failures::new), ..self }
+    }
+
+    /// What a caller is told that was not let in.
+    pub fn refusal(&self) -> RpcError {
+        let counted = self.failures.as_ref().map_or(Ok(()), Failures::take);
+        counted.err().unwrap_or_else(RpcError::authentication_failed)
     }
 
     /// Who a caller with this `Authorization` header is. `acting_as` (the `X-Nexus-Agent` header) beside the server

@@ -323,15 +323,9 @@ impl Dispatcher {
         run: impl FnOnce(&Entry, Cx) -> BoxFuture<'static, Result<T, RpcError>>,
     ) -> (Result<T, RpcError>, Class) {
         let start = Instant::now();
-        let closed = caller.behalf.as_ref().and_then(|behalf| behalf.check(method).err());
-        let unknown = match closed {
-            Some(_) => None,
-            None => self.unknown_target(caller).await,
-        };
-        let (result, class) = match (closed, unknown) {
-            (Some(error), _) => (Err(error), Class::Answered),
-            (None, Some(error)) => (Err(error), Class::UnknownAgent),
-            (None, None) => {
+        let (result, class) = match self.turned_away(caller, method).await {
+            Some((error, class)) => (Err(error), class),
+            None => {
                 let result = match self.entry(caller, method) {
                     None => Err(RpcError::method_not_found(method)),
                     Some(entry) => {
@@ -349,6 +343,20 @@ impl Dispatcher {
         };
         self.log(method, id.as_ref(), start, result.as_ref().err().map(|error| error.code));
         (result, class)
+    }
+
+    /// Why a call is not even looked up: its caller made too many, its socket does not lead there, or its endpoint is
+    /// nobody's.
+    async fn turned_away(&self, caller: &Caller, method: &str) -> Option<(RpcError, Class)> {
+        let counted = self.services.rates.as_ref().map_or(Ok(()), |it| it.take(caller, method));
+        if let Err(error) = counted {
+            let class = class_of(&error);
+            return Some((error, class));
+        }
+        if let Some(Err(error)) = caller.behalf.as_ref().map(|behalf| behalf.check(method)) {
+            return Some((error, Class::Answered));
+        }
+        self.unknown_target(caller).await.map(|error| (error, Class::UnknownAgent))
     }
 
     /// The error for an agent endpoint whose agent does not exist.

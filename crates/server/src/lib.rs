@@ -16,6 +16,7 @@ mod host;
 mod once;
 pub mod openrpc;
 pub mod outbox;
+pub mod rates;
 mod rpc_server;
 mod stream;
 pub mod transport;
@@ -43,6 +44,8 @@ pub struct Services {
     pages: Semaphore,
     agent_list: Mutex<Option<AgentList>>,
     once: once::Running,
+    /// `None` where calls are not counted.
+    rates: Option<rates::Rates>,
 }
 
 /// As many as make a disk busy.
@@ -60,12 +63,19 @@ impl Services {
         let pages = Semaphore::new(PAGES_MAX);
         let agent_list = Mutex::new(None);
         let once = once::Running::default();
-        Self { engine, tokens, calls, context_tokens: None, pages, agent_list, once }
+        let context_tokens = None;
+        Self { engine, tokens, calls, context_tokens, pages, agent_list, once, rates: None }
     }
 
     /// With tokens by which hosts say for whom calls speak.
     pub fn with_context_tokens(self, tokens: Option<context_token::ContextTokens>) -> Self {
         Self { context_tokens: tokens, ..self }
+    }
+
+    /// With limits to what each caller may ask for in a minute.
+    pub fn with_rate_limits(self, limits: rates::RateLimits) -> Self {
+        let rates = (limits != rates::RateLimits::default()).then(|| rates::Rates::new(limits));
+        Self { rates, ..self }
     }
 }
 

@@ -39,6 +39,7 @@ mod models;
 mod outcomes;
 mod plans;
 mod providers;
+mod rates;
 mod resume;
 mod seeds;
 mod sessions;

@@ -21,6 +21,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nexus_core::AgentId;
 use nexus_protocol::RpcError;
+use nexus_protocol::error::RATE_LIMITED;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -262,11 +263,13 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
         .identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT))
         .await
         .map_err(|error| {
+            let refusal = context.auth.refusal();
             let status = match error {
+                _ if refusal.code == RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
                 AuthError::Missing => StatusCode::UNAUTHORIZED,
                 AuthError::Wrong => StatusCode::FORBIDDEN,
             };
-            refuse(status, RpcError::authentication_failed())
+            refuse(status, refusal)
         })?;
     let coding = match header(&header::CONTENT_ENCODING).map(<[u8]>::to_ascii_lowercase).as_deref()
     {
@@ -514,9 +517,14 @@ async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     if let Class::RateLimited { retry_after_ms } = reply.class {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_ms.div_ceil(1000)));
+        headers.insert(header::RETRY_AFTER, retry_after(retry_after_ms));
     }
     response
+}
+
+/// Whole seconds.
+fn retry_after(ms: u64) -> HeaderValue {
+    HeaderValue::from(ms.div_ceil(1000))
 }
 
 fn deflate(body: Vec<u8>) -> Vec<u8> {
@@ -544,6 +552,9 @@ impl From<Rejection> for Response<Body> {
         }
         if refusal.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(wait) = refusal.error.retry_after_ms() {
+            headers.insert(header::RETRY_AFTER, retry_after(wait));
         }
         response
     }
