@@ -198,7 +198,8 @@ fn sentence(number: usize) -> String {
     ];
     let pick = |from: &[&'static str], by: usize| from[number / by % from.len()];
     let (who, does, what) = (pick(&WHO, 1), pick(&DOES, 7), pick(&WHAT, 77));
-    format!("{who} {does} {what}, as they said in talk {number} of project p{}.", number % 997)
+    // No word is in all of them: people do not talk so.
+    format!("{who} {does} {what}: n{number} p{}", number % 997)
 }
 
 /// From the start of `ash` to its end.

@@ -1,8 +1,8 @@
 //! Memories by what they mean: a vector of each, made behind whoever adds it, and an index of them in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use nexus_core::embed::{EmbedError, Embedder};
@@ -23,7 +23,7 @@ const READ_AT_ONCE: u32 = 1_000;
 /// below it.
 const NEAR_MIN: f32 = 0.3;
 
-/// How long an embedder that failed is left alone.
+/// How long an embedder that failed is left alone, by searches too: the words need not wait for its next failure.
 const REST: Duration = Duration::from_secs(10);
 
 pub struct Meanings {
@@ -31,6 +31,8 @@ pub struct Meanings {
     embedder: Arc<dyn Embedder>,
     known: Arc<RwLock<Known>>,
     added: Arc<Notify>,
+    /// When the embedder last failed.
+    failed: Mutex<Option<Instant>>,
 }
 
 /// What is in the index.
@@ -67,6 +69,7 @@ impl Meanings {
             embedder,
             known: Arc::new(RwLock::new(known)),
             added: Arc::default(),
+            failed: Mutex::default(),
         })
     }
 
@@ -76,14 +79,14 @@ impl Meanings {
         let mut after = MemoryKey::default();
         while let Some(meanings) = this.upgrade() {
             let embedded = meanings.embed_some(after).await;
+            if let Err(error) = &embedded {
+                meanings.complain(error);
+            }
             drop(meanings);
             match embedded {
                 Ok(Some(last)) => after = last,
                 Ok(None) => added.notified().await,
-                Err(error) => {
-                    tracing::warn!(%error, "memories are found by their words alone for now");
-                    tokio::time::sleep(REST).await;
-                }
+                Err(_) => tokio::time::sleep(REST).await,
             }
         }
     }
@@ -149,7 +152,7 @@ impl Meanings {
         self.read_on().await?;
         // Other processes add, too, and may be gone before what they added is embedded.
         self.added.notify_one();
-        if self.read().index.is_empty() {
+        if self.read().index.is_empty() || self.rests() {
             return Ok(Vec::new());
         }
         let Some(query) = self.embedder.embed(vec![query.to_owned()]).await?.pop() else {
@@ -163,6 +166,19 @@ impl Meanings {
             known.read().unwrap_or_else(PoisonError::into_inner).nearest(&query, &scopes, limit)
         };
         Ok(tokio::task::spawn_blocking(search).await.unwrap_or_default())
+    }
+
+    fn rests(&self) -> bool {
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|at| at.elapsed() < REST)
+    }
+
+    /// What is said when memories are not found by meaning.
+    fn complain(&self, error: &Failed) {
+        if !matches!(error, Failed::Store(_)) {
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        tracing::warn!(%error, "memories are found by their words alone for now");
     }
 
     /// Fails for a vector of another size than the model has.
@@ -203,7 +219,7 @@ impl Meaning for Meanings {
             // A blank to the embedder is a query of words alone.
             Err(Failed::Embed(EmbedError::Refused(_))) => Vec::new(),
             Err(error) => {
-                tracing::warn!(%error, "memories are found by their words alone for now");
+                self.complain(&error);
                 Vec::new()
             }
         }

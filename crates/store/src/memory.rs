@@ -393,16 +393,16 @@ pub(super) fn put_vectors(
     Ok(())
 }
 
+pub(super) const VECTORS: &str = "SELECT v.seq, m.id, m.scope, v.vector FROM memory_vectors v
+    JOIN memories m ON m.seq = v.seq WHERE v.seq > ?1 AND v.model = ?2 ORDER BY v.seq LIMIT ?3";
+
 pub(super) fn vectors(
     db: &Connection,
     model: &str,
     after: MemoryKey,
     limit: u32,
 ) -> Result<Vec<StoredVector>, Fault> {
-    let mut query = db.prepare_cached(
-        "SELECT v.seq, m.id, m.scope, v.vector FROM memory_vectors v
-         JOIN memories m ON m.seq = v.seq WHERE v.seq > ?1 AND v.model = ?2 ORDER BY v.seq LIMIT ?3",
-    )?;
+    let mut query = db.prepare_cached(VECTORS)?;
     let mut rows = query.query(params![after.0, model, limit])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {

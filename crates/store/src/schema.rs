@@ -18,6 +18,7 @@ pub(super) const STEPS: &[&str] = &[
     PLANS,
     SHARED_CONTEXT,
     ANSWERS,
+    VECTORS_BY_MODEL,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -366,6 +367,11 @@ const ANSWERS: &str = "
         bytes INTEGER NOT NULL
     ) STRICT;
     INSERT INTO answers_held VALUES (1, 0, 0);
+";
+
+/// Each search asks for what a model has made since: it must not read the vectors of all others for that.
+const VECTORS_BY_MODEL: &str = "
+    CREATE INDEX memory_vectors_by_model ON memory_vectors (model, seq);
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -10,7 +10,7 @@ use rusqlite::hooks::{AuthContext, Authorization};
 use super::super::owner::{Owner, SILENCE_MAX};
 use super::super::record::{AgentRow, MessageRow};
 use super::super::writer::Writer;
-use super::super::{agent, approval, clear_up, family, open, session};
+use super::super::{agent, approval, clear_up, family, memory, open, session};
 use super::{SqliteStore, copy, home, id, open as open_store, said, step};
 
 async fn append(writer: &Writer, lease: Lease, first_index: u64) {
@@ -162,4 +162,16 @@ async fn pages_are_found_by_indexes() {
     }
     let children = "SELECT count(*) FROM agents WHERE parent = 'x' AND saved = 0";
     assert!(plan(children).await.contains("COVERING INDEX agents_by_parent"));
+}
+
+#[test]
+fn the_vectors_of_other_models_are_not_read() {
+    let home = home();
+    let _store = open_store(&home);
+    let db = rusqlite::Connection::open(home.path().join("nexus3.db")).unwrap();
+    let explain = format!("EXPLAIN QUERY PLAN {}", memory::VECTORS);
+    let mut query = db.prepare(&explain).unwrap();
+    let steps = query.query_map((0, "m", 1), |row| row.get::<_, String>("detail")).unwrap();
+    let first = steps.map(Result::unwrap).next().unwrap();
+    assert!(first.contains("memory_vectors_by_model (model=? AND seq>?)"), "{first}");
 }
