@@ -1,5 +1,6 @@
 //! `nexus3 rpc`: a running server's methods from the shell. JSON on stdout, `Error: …` on stderr.
 
+mod approvals;
 mod args;
 mod output;
 mod sessions;
@@ -93,6 +94,7 @@ async fn execute<W: Write>(
         }
         RpcCommand::Sessions(args) => return sessions::run(server, args, output).await,
         RpcCommand::Settings(command) => settings::run(server, command).await?,
+        RpcCommand::Approvals(args) => approvals::run(server, args).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,
         RpcCommand::List => {

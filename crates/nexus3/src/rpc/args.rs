@@ -7,6 +7,7 @@ use nexus_client::detection::authority;
 use nexus_client::{PORT_DEFAULT, parse_port_spec};
 use nexus_protocol::once::IdempotencyKey;
 
+use super::approvals::ApprovalsArgs;
 use super::sessions::SessionsArgs;
 use super::settings::SettingsCommand;
 
@@ -72,6 +73,8 @@ pub enum RpcCommand {
     Sessions(SessionsArgs),
     #[command(flatten)]
     Settings(SettingsCommand),
+    /// Lists what waits for somebody's leave, allows it and denies it.
+    Approvals(ApprovalsArgs),
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.
     Cancel {
         /// Name of the agent.

@@ -606,3 +606,39 @@ async fn a_message_comes_from_stdin() {
     assert_eq!(history(&server.wire(), "a").await[0], format!("user: {words}"));
     assert_eq!(names(&server.wire()).await, ["a"]);
 }
+
+#[tokio::test]
+async fn approvals_are_listed_and_decided() {
+    let asking = json!({"permissions": {"approvals": "ask"}});
+    let server = Setup::new().config(asking).start().await;
+    let wire = server.wire();
+    let work = server.world.work();
+    wire.ok("create_agent", json!({"agent_id": "a", "preset": "trusted", "cwd": work})).await;
+    assert_eq!(rpc_ok(&server, &["approvals", "list"]).await["approvals"], json!([]));
+    let decisions: [(&[&str], &str); 3] = [
+        (&["deny"], "denied"),
+        (&["allow"], "allowed_once"),
+        (&["allow", "--session"], "allowed_session"),
+    ];
+    for (words, status) in decisions {
+        wire.model().push(Reply::tool_call("exec", json!({"argv": ["touch", "made"]})));
+        wire.model().push(Reply::text("done"));
+        let answer = async {
+            let waiting =
+                async || rpc_ok(&server, &["approvals", "list", "a"]).await["approvals"][0].clone();
+            eventually("an approval", async || waiting().await.is_object()).await;
+            let waiting = waiting().await;
+            let id = waiting["approval_id"].as_str().unwrap();
+            let line = [&["approvals"], words, &[id]].concat();
+            let decided = rpc_ok(&server, &line).await;
+            assert_eq!(decided["approval"]["status"], status);
+            rpc_fails(&server, &line, &format!("Approval {id} was decided already")).await;
+        };
+        let say = json!({"agent_id": "a", "content": "x"});
+        let (_, ()) = tokio::join!(wire.ok("send", say), answer);
+        assert_eq!(work.join("made").exists(), status != "denied");
+    }
+    let all = rpc_ok(&server, &["approvals", "list", "--all"]).await;
+    assert_eq!(all["approvals"].as_array().unwrap().len(), 3);
+    assert_eq!(rpc_ok(&server, &["approvals", "list", "nobody"]).await["approvals"], json!([]));
+}
