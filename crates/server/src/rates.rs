@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(taken(Duration::ZERO), 60);
         assert_eq!(taken(Duration::from_millis(999)), 0);
         assert_eq!(taken(Duration::from_millis(1_001)), 1);
-        assert_eq!(taken(Duration::from_secs(11)), 9);
+        assert_eq!(taken(Duration::from_millis(11_500)), 10);
         assert_eq!(taken(Duration::from_secs(3_600)), 60);
         let wait = bucket.look(60, start + Duration::from_secs(3_600)).unwrap_err();
         assert_eq!(wait.as_millis(), 1_000);
