@@ -47,12 +47,9 @@ impl Rates {
 
     /// Counts a call, or refuses it.
     pub fn take(&self, caller: &Caller, method: &str) -> Result<(), RpcError> {
-        let own = self.limits.methods.get(method);
-        let limits = [
-            (self.limits.calls, None, "server.rate_limit.calls_per_minute".into()),
-            (own.copied(), Some(method), format!("server.rate_limit.methods.{method}")),
-        ];
-        if limits.iter().all(|(limit, ..)| limit.is_none()) {
+        let own = self.limits.methods.get(method).copied();
+        let limits = [(None, self.limits.calls), (Some(method), own)];
+        if limits.iter().all(|(_, limit)| limit.is_none()) {
             return Ok(());
         }
         let (who, now) = (who(caller), Instant::now());
@@ -62,14 +59,12 @@ impl Rates {
         }
         // First all are asked: a call that one of them refuses costs nothing.
         let mut keys = Vec::with_capacity(limits.len());
-        for (limit, of, rule) in limits {
+        for (of, limit) in limits {
             let Some(limit) = limit else { continue };
             let key = (who.clone(), of.map(str::to_owned));
             let bucket = buckets.entry(key.clone()).or_insert_with(|| Bucket::full(limit, now));
             if let Err(wait) = bucket.look(limit, now) {
-                let what = of.map(|method| format!(" of {method}")).unwrap_or_default();
-                let details = format!("There are {limit} calls{what} in a minute ({rule}).");
-                return Err(refused(details, wait));
+                return Err(refused(details(of, limit), wait));
             }
             keys.push(key);
         }
@@ -107,6 +102,17 @@ impl Failures {
         })?;
         bucket.take();
         Ok(())
+    }
+}
+
+fn details(method: Option<&str>, limit: u32) -> String {
+    match method {
+        None => {
+            format!("There are {limit} calls in a minute (server.rate_limit.calls_per_minute).")
+        }
+        Some(method) => format!(
+            "There are {limit} calls of {method} in a minute (server.rate_limit.methods.{method})."
+        ),
     }
 }
 
