@@ -141,6 +141,14 @@ export interface InterruptedTurn {
     /** Tool calls of which it is not known whether they took effect. */
     unknown_tool_calls: Array<string>;
 }
+export interface KeyEntry {
+    name: string;
+    /** Absent when it is for all methods. */
+    methods?: Array<string> | null;
+    agent_id?: string | null;
+    created_at: string;
+    expires_at: string;
+}
 export interface ListedMemory {
     id: string;
     content: string;
@@ -623,6 +631,28 @@ export interface CreateAgentTokenResult {
     agent_id: string;
     token: string;
 }
+export interface CreateKeyParams {
+    /** What requests call it in `auth.key_id`: 1 to 64 letters, digits, `.`, `_` and `-`. */
+    name: string;
+    /** The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All when absent. */
+    methods?: Array<string> | null;
+    /** Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. */
+    agent_id?: string | null;
+    /** Days until it ends; 90 when absent. */
+    expires_days?: number | null;
+}
+export interface CreateKeyResult {
+    /** The secret. What signs takes its bytes as they stand here. */
+    key: string;
+    name: string;
+    /** Absent when it is for all methods. */
+    methods?: Array<string> | null;
+    agent_id?: string | null;
+    created_at: string;
+    expires_at: string;
+    /** Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`). */
+    mode: string;
+}
 export interface CreatePlanParams {
     user_request: string;
     current_state?: CurrentState | null;
@@ -846,6 +876,14 @@ export interface ListApprovalsParams {
 export interface ListApprovalsResult {
     approvals: Array<ApprovalEntry>;
 }
+export interface ListKeysParams {
+}
+export interface ListKeysResult {
+    /** By name. Those of the configuration are not among them. */
+    keys: Array<KeyEntry>;
+    /** Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`). */
+    mode: string;
+}
 export interface ListModelsParams {
     /** Those of this provider alone, by its name in the configuration. */
     provider?: string | null;
@@ -988,6 +1026,13 @@ export interface ResumeTurnParams {
     timeout_ms?: number | null;
     /** At server scope: the agent that is called; `main` when absent. */
     agent_id?: string;
+}
+export interface RevokeKeyParams {
+    name: string;
+}
+export interface RevokeKeyResult {
+    /** False when there was no key of this name. */
+    revoked: boolean;
 }
 export interface RpcDiscoverParams {
 }
@@ -1248,6 +1293,10 @@ export interface ServerTable {
         params: CreateAgentTokenParams;
         result: CreateAgentTokenResult;
     };
+    "create_key": {
+        params: CreateKeyParams;
+        result: CreateKeyResult;
+    };
     "create_plan": {
         params: CreatePlanParams;
         result: CreatePlanResult;
@@ -1288,6 +1337,10 @@ export interface ServerTable {
         params: ListApprovalsParams;
         result: ListApprovalsResult;
     };
+    "list_keys": {
+        params: ListKeysParams;
+        result: ListKeysResult;
+    };
     "list_models": {
         params: ListModelsParams;
         result: ListModelsResult;
@@ -1327,6 +1380,10 @@ export interface ServerTable {
     "respond_approval": {
         params: RespondApprovalParams;
         result: RespondApprovalResult;
+    };
+    "revoke_key": {
+        params: RevokeKeyParams;
+        result: RevokeKeyResult;
     };
     "rpc.discover": {
         params: RpcDiscoverParams;
@@ -1430,6 +1487,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
      */
     createAgentToken(params: CreateAgentTokenParams, options?: CallOptions): Promise<CreateAgentTokenResult>;
     /**
+     * Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its secret is
+     * told here and never again. The administrator's alone.
+     */
+    createKey(params: CreateKeyParams, options?: CallOptions): Promise<CreateKeyResult>;
+    /**
      * Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a plan, and asked for
      * again at most twice; one that breaks a rule even then is -32000 with the type `PARSE_ERROR`.
      */
@@ -1462,6 +1524,8 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     listAgents(params?: ListAgentsParams, options?: CallOptions): Promise<ListAgentsResult>;
     /** Lists what waits for a person's leave, oldest first. */
     listApprovals(params?: ListApprovalsParams, options?: CallOptions): Promise<ListApprovalsResult>;
+    /** Returns the keys for signing, without their secrets. The administrator's alone. */
+    listKeys(params?: ListKeysParams, options?: CallOptions): Promise<ListKeysResult>;
     /**
      * Lists the models that agents can have, those that the configuration names first, and says of each figure where it
      * comes from. A model that is not listed can be asked for all the same, as `provider/id`.
@@ -1498,6 +1562,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     renameSession(params: RenameSessionParams, options?: CallOptions): Promise<RenameSessionResult>;
     /** Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. */
     respondApproval(params: RespondApprovalParams, options?: CallOptions): Promise<RespondApprovalResult>;
+    /**
+     * Ends a key: what is signed with it is refused from now on, on connections that are open too. The
+     * administrator's alone.
+     */
+    revokeKey(params: RevokeKeyParams, options?: CallOptions): Promise<RevokeKeyResult>;
     /** Returns the OpenRPC document of this interface. */
     rpcDiscover(params?: RpcDiscoverParams, options?: CallOptions): Promise<RpcDiscoverResult>;
     /** Returns the server's name, version, protocol revision and features. */

@@ -108,6 +108,13 @@ export class ServerMethods extends AgentMethods {
         return this.invoke("create_agent_token", params, options);
     }
     /**
+     * Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its secret is
+     * told here and never again. The administrator's alone.
+     */
+    createKey(params, options) {
+        return this.invoke("create_key", params, options);
+    }
+    /**
      * Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a plan, and asked for
      * again at most twice; one that breaks a rule even then is -32000 with the type `PARSE_ERROR`.
      */
@@ -159,6 +166,10 @@ export class ServerMethods extends AgentMethods {
     /** Lists what waits for a person's leave, oldest first. */
     listApprovals(params, options) {
         return this.invoke("list_approvals", params, options);
+    }
+    /** Returns the keys for signing, without their secrets. The administrator's alone. */
+    listKeys(params, options) {
+        return this.invoke("list_keys", params, options);
     }
     /**
      * Lists the models that agents can have, those that the configuration names first, and says of each figure where it
@@ -215,6 +226,13 @@ export class ServerMethods extends AgentMethods {
     /** Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. */
     respondApproval(params, options) {
         return this.invoke("respond_approval", params, options);
+    }
+    /**
+     * Ends a key: what is signed with it is refused from now on, on connections that are open too. The
+     * administrator's alone.
+     */
+    revokeKey(params, options) {
+        return this.invoke("revoke_key", params, options);
     }
     /** Returns the OpenRPC document of this interface. */
     rpcDiscover(params, options) {

@@ -158,6 +158,15 @@ export interface InterruptedTurn {
   unknown_tool_calls: Array<string>;
 }
 
+export interface KeyEntry {
+  name: string;
+  /** Absent when it is for all methods. */
+  methods?: Array<string> | null;
+  agent_id?: string | null;
+  created_at: string;
+  expires_at: string;
+}
+
 export interface ListedMemory {
   id: string;
   content: string;
@@ -693,6 +702,30 @@ export interface CreateAgentTokenResult {
   token: string;
 }
 
+export interface CreateKeyParams {
+  /** What requests call it in `auth.key_id`: 1 to 64 letters, digits, `.`, `_` and `-`. */
+  name: string;
+  /** The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All when absent. */
+  methods?: Array<string> | null;
+  /** Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. */
+  agent_id?: string | null;
+  /** Days until it ends; 90 when absent. */
+  expires_days?: number | null;
+}
+
+export interface CreateKeyResult {
+  /** The secret. What signs takes its bytes as they stand here. */
+  key: string;
+  name: string;
+  /** Absent when it is for all methods. */
+  methods?: Array<string> | null;
+  agent_id?: string | null;
+  created_at: string;
+  expires_at: string;
+  /** Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`). */
+  mode: string;
+}
+
 export interface CreatePlanParams {
   user_request: string;
   current_state?: CurrentState | null;
@@ -950,6 +983,16 @@ export interface ListApprovalsResult {
   approvals: Array<ApprovalEntry>;
 }
 
+export interface ListKeysParams {
+}
+
+export interface ListKeysResult {
+  /** By name. Those of the configuration are not among them. */
+  keys: Array<KeyEntry>;
+  /** Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`). */
+  mode: string;
+}
+
 export interface ListModelsParams {
   /** Those of this provider alone, by its name in the configuration. */
   provider?: string | null;
@@ -1112,6 +1155,15 @@ export interface ResumeTurnParams {
   timeout_ms?: number | null;
   /** At server scope: the agent that is called; `main` when absent. */
   agent_id?: string;
+}
+
+export interface RevokeKeyParams {
+  name: string;
+}
+
+export interface RevokeKeyResult {
+  /** False when there was no key of this name. */
+  revoked: boolean;
 }
 
 export interface RpcDiscoverParams {
@@ -1339,6 +1391,7 @@ export interface ServerTable {
   "clone_session": { params: CloneSessionParams; result: CloneSessionResult };
   "create_agent": { params: CreateAgentParams; result: CreateAgentResult };
   "create_agent_token": { params: CreateAgentTokenParams; result: CreateAgentTokenResult };
+  "create_key": { params: CreateKeyParams; result: CreateKeyResult };
   "create_plan": { params: CreatePlanParams; result: CreatePlanResult };
   "delete_session": { params: DeleteSessionParams; result: DeleteSessionResult };
   "destroy_agent": { params: DestroyAgentParams; result: DestroyAgentResult };
@@ -1349,6 +1402,7 @@ export interface ServerTable {
   "get_usage": { params: GetUsageParams; result: GetUsageResult };
   "list_agents": { params: ListAgentsParams; result: ListAgentsResult };
   "list_approvals": { params: ListApprovalsParams; result: ListApprovalsResult };
+  "list_keys": { params: ListKeysParams; result: ListKeysResult };
   "list_models": { params: ListModelsParams; result: ListModelsResult };
   "list_plans": { params: ListPlansParams; result: ListPlansResult };
   "list_sessions": { params: ListSessionsParams; result: ListSessionsResult };
@@ -1359,6 +1413,7 @@ export interface ServerTable {
   "memory.search": { params: MemorySearchParams; result: MemorySearchResult };
   "rename_session": { params: RenameSessionParams; result: RenameSessionResult };
   "respond_approval": { params: RespondApprovalParams; result: RespondApprovalResult };
+  "revoke_key": { params: RevokeKeyParams; result: RevokeKeyResult };
   "rpc.discover": { params: RpcDiscoverParams; result: RpcDiscoverResult };
   "rpc.version": { params: RpcVersionParams; result: RpcVersionResult };
   "run_plan": { params: RunPlanParams; result: RunPlanResult };
@@ -1497,6 +1552,14 @@ export abstract class ServerMethods extends AgentMethods<never> {
   }
 
   /**
+   * Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its secret is
+   * told here and never again. The administrator's alone.
+   */
+  createKey(params: CreateKeyParams, options?: CallOptions): Promise<CreateKeyResult> {
+    return this.invoke("create_key", params, options);
+  }
+
+  /**
    * Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a plan, and asked for
    * again at most twice; one that breaks a rule even then is -32000 with the type `PARSE_ERROR`.
    */
@@ -1557,6 +1620,11 @@ export abstract class ServerMethods extends AgentMethods<never> {
   /** Lists what waits for a person's leave, oldest first. */
   listApprovals(params?: ListApprovalsParams, options?: CallOptions): Promise<ListApprovalsResult> {
     return this.invoke("list_approvals", params, options);
+  }
+
+  /** Returns the keys for signing, without their secrets. The administrator's alone. */
+  listKeys(params?: ListKeysParams, options?: CallOptions): Promise<ListKeysResult> {
+    return this.invoke("list_keys", params, options);
   }
 
   /**
@@ -1623,6 +1691,14 @@ export abstract class ServerMethods extends AgentMethods<never> {
   /** Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. */
   respondApproval(params: RespondApprovalParams, options?: CallOptions): Promise<RespondApprovalResult> {
     return this.invoke("respond_approval", params, options);
+  }
+
+  /**
+   * Ends a key: what is signed with it is refused from now on, on connections that are open too. The
+   * administrator's alone.
+   */
+  revokeKey(params: RevokeKeyParams, options?: CallOptions): Promise<RevokeKeyResult> {
+    return this.invoke("revoke_key", params, options);
   }
 
   /** Returns the OpenRPC document of this interface. */

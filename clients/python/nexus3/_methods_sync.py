@@ -18,6 +18,7 @@ from .types import (
     ContextType,
     CreateAgentResult,
     CreateAgentTokenResult,
+    CreateKeyResult,
     CreatePlanResult,
     CurrentState,
     DeleteSessionResult,
@@ -36,6 +37,7 @@ from .types import (
     GetUsageResult,
     ListAgentsResult,
     ListApprovalsResult,
+    ListKeysResult,
     ListModelsResult,
     ListPlansResult,
     ListSessionsResult,
@@ -51,6 +53,7 @@ from .types import (
     RenameSessionResult,
     RequestId,
     RespondApprovalResult,
+    RevokeKeyResult,
     RunOptions,
     RunPlanResult,
     SaveSessionResult,
@@ -146,6 +149,31 @@ class ServerMethods:
         """Returns a token that can act only as this agent, for a program that works on the agent's behalf. It
         is valid until the server stops or the agent is destroyed."""
         result: CreateAgentTokenResult = self._call("create_agent_token", {"agent_id": agent_id})
+        return result
+
+    def create_key(
+        self,
+        name: str,
+        *,
+        methods: Optional[List[str]] = None,
+        agent_id: Optional[str] = None,
+        expires_days: Optional[int] = None,
+    ) -> CreateKeyResult:
+        """Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its
+        secret is told here and never again. The administrator's alone.
+
+        name: What requests call it in `auth.key_id`: 1 to 64 letters, digits, `.`, `_` and `-`.
+        methods: The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All
+        when absent.
+        agent_id: Calls signed with it have the rights of this agent, and no more. The key ends with it, and
+        when it is renamed.
+        expires_days: Days until it ends; 90 when absent."""
+        result: CreateKeyResult = self._call("create_key", {
+            "name": name,
+            "methods": methods,
+            "agent_id": agent_id,
+            "expires_days": expires_days,
+        })
         return result
 
     def create_plan(
@@ -309,6 +337,11 @@ class ServerMethods:
             "agent_id": agent_id,
             "include_decided": include_decided,
         })
+        return result
+
+    def list_keys(self) -> ListKeysResult:
+        """Returns the keys for signing, without their secrets. The administrator's alone."""
+        result: ListKeysResult = self._call("list_keys", {})
         return result
 
     def list_models(
@@ -502,6 +535,12 @@ class ServerMethods:
             "approval_id": approval_id,
             "decision": decision,
         })
+        return result
+
+    def revoke_key(self, name: str) -> RevokeKeyResult:
+        """Ends a key: what is signed with it is refused from now on, on connections that are open too. The
+        administrator's alone."""
+        result: RevokeKeyResult = self._call("revoke_key", {"name": name})
         return result
 
     def rpc_discover(self) -> Any:

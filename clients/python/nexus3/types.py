@@ -185,6 +185,22 @@ class CreateAgentTokenResult(TypedDict):
     token: str
 
 
+class _CreateKeyResultRequired(TypedDict):
+    # The secret. What signs takes its bytes as they stand here.
+    key: str
+    name: str
+    created_at: str
+    expires_at: str
+    # Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`).
+    mode: str
+
+
+class CreateKeyResult(_CreateKeyResultRequired, total=False):
+    # Absent when it is for all methods.
+    methods: Optional[List[str]]
+    agent_id: Optional[str]
+
+
 class CreatePlanResult(TypedDict):
     plan: PlanEntry
     metadata: PlanMetadata
@@ -353,6 +369,18 @@ class InterruptedTurn(TypedDict):
     unknown_tool_calls: List[str]
 
 
+class _KeyEntryRequired(TypedDict):
+    name: str
+    created_at: str
+    expires_at: str
+
+
+class KeyEntry(_KeyEntryRequired, total=False):
+    # Absent when it is for all methods.
+    methods: Optional[List[str]]
+    agent_id: Optional[str]
+
+
 class _ListAgentsResultRequired(TypedDict):
     agents: List[AgentEntry]
 
@@ -364,6 +392,13 @@ class ListAgentsResult(_ListAgentsResultRequired, total=False):
 
 class ListApprovalsResult(TypedDict):
     approvals: List[ApprovalEntry]
+
+
+class ListKeysResult(TypedDict):
+    # By name. Those of the configuration are not among them.
+    keys: List[KeyEntry]
+    # Whether signatures are looked at: `off`, `optional` or `required` (`auth.hmac.mode`).
+    mode: str
 
 
 class ListModelsResult(TypedDict):
@@ -708,6 +743,11 @@ class Resource(_ResourceRequired, total=False):
 
 class RespondApprovalResult(TypedDict):
     approval: ApprovalEntry
+
+
+class RevokeKeyResult(TypedDict):
+    # False when there was no key of this name.
+    revoked: bool
 
 
 class RunOptions(TypedDict, total=False):

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nexus_signing::{SigningKey, Unsignable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -31,6 +32,7 @@ fn has_key(params: &Map<String, Value>) -> bool {
 pub struct Client<'a> {
     sockets: &'a [PathBuf],
     token: Option<&'a str>,
+    signing_key: Option<&'a SigningKey>,
     timeout: Duration,
     pause: &'a dyn Fn(Duration),
 }
@@ -54,6 +56,8 @@ pub enum CallError {
     AnswerTooLarge(usize),
     #[error("the answer is no JSON-RPC response")]
     Answer(#[source] Option<serde_json::Error>),
+    #[error("the request cannot be signed")]
+    Unsignable(#[from] Unsignable),
     #[error("{name} must be {expected}")]
     Environment { name: &'static str, expected: &'static str },
 }
@@ -94,6 +98,7 @@ impl<'a> Client<'a> {
         Self {
             sockets: &environment.sockets,
             token: environment.token.as_deref(),
+            signing_key: environment.signing_key.as_ref(),
             timeout: environment.timeout,
             pause: &std::thread::sleep,
         }
@@ -117,15 +122,12 @@ impl<'a> Client<'a> {
         }
         let sent_again = method.starts_with(SENT_AGAIN) || has_key(&params);
         let request = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID});
-        let body = request.to_string().into_bytes();
-        if body.len() > FRAME_BYTES_MAX {
-            return Err(CallError::RequestTooLarge(body.len()));
-        }
+        let request = request.to_string();
         let mut delay = retry_delay;
         let mut retries = 0;
         loop {
             let path = self.socket();
-            let error = match self.attempt(path, &body) {
+            let error = match self.attempt(path, &self.signed(&request)?) {
                 Ok(result) => return Ok(result),
                 Err(Failed::For(error)) => return Err(error),
                 Err(Failed::Unanswered(error)) if !sent_again => {
@@ -143,6 +145,18 @@ impl<'a> Client<'a> {
             (self.pause)(delay);
             delay = delay.saturating_mul(2);
             retries += 1;
+        }
+    }
+
+    /// The request as it is sent this time.
+    fn signed(&self, request: &str) -> Result<Vec<u8>, CallError> {
+        let body = match self.signing_key {
+            None => request.to_owned(),
+            Some(key) => key.sign(request)?,
+        };
+        match body.len() {
+            0..=FRAME_BYTES_MAX => Ok(body.into_bytes()),
+            bytes => Err(CallError::RequestTooLarge(bytes)),
         }
     }
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nexus_signing::SigningKey;
+
 use crate::client::CallError;
 
 const SOCKET: &str = "ASH_RPC_SOCKET";
@@ -10,6 +12,7 @@ const TIMEOUT: &str = "ASH_RPC_TIMEOUT";
 const USER: &str = "ASH_USER_ID";
 const CHAT: &str = "ASH_CHAT_ID";
 const TOKEN: &str = "ASH_CONTEXT_TOKEN";
+const SIGNING_KEY: &str = "NEXUS3_SIGNING_KEY";
 const RUNTIME_DIRECTORY: &str = "XDG_RUNTIME_DIR";
 
 const SOCKET_DEFAULT: &str = "/run/ash/rpc.sock";
@@ -31,6 +34,7 @@ pub struct Environment {
     pub(crate) user: Option<String>,
     pub(crate) chat: Option<String>,
     pub(crate) token: Option<String>,
+    pub(crate) signing_key: Option<SigningKey>,
     /// For connecting, for sending and for each message of the answer.
     pub(crate) timeout: Duration,
 }
@@ -53,7 +57,12 @@ impl Environment {
         };
         let timeout = set(TIMEOUT).map_or(Ok(TIMEOUT_DEFAULT), |value| seconds(&value))?;
         let token = set(TOKEN).map(|token| token.trim().to_owned());
-        Ok(Self { sockets, user: set(USER), chat: set(CHAT), token, timeout })
+        let signing_key = set(SIGNING_KEY).map(|key| SigningKey::parse(&key)).transpose();
+        let signing_key = signing_key.map_err(|_| CallError::Environment {
+            name: SIGNING_KEY,
+            expected: "ID:SECRET, or :SECRET for the server's own",
+        })?;
+        Ok(Self { sockets, user: set(USER), chat: set(CHAT), token, signing_key, timeout })
     }
 }
 

@@ -1,11 +1,21 @@
-//! Reading what a server sends back.
+//! What goes to a server in the end, and reading what it sends back.
 
 use std::error::Error;
 
+use bytes::Bytes;
 use nexus_protocol::CallError;
 use nexus_protocol::envelope::Outgoing;
+use nexus_signing::SigningKey;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+
+/// The request as it is sent: signed, if there is a key.
+pub(crate) fn signed(key: Option<&SigningKey>, request: &Bytes) -> Result<Bytes, CallError> {
+    let Some(key) = key else { return Ok(request.clone()) };
+    let unsignable = |error: &dyn std::fmt::Display| CallError::Call(error.to_string());
+    let request = str::from_utf8(request).map_err(|error| unsignable(&error))?;
+    Ok(key.sign(request).map_err(|error| unsignable(&error))?.into())
+}
 
 /// The message as an envelope, or what is wrong with it.
 pub(crate) fn envelope(message: &[u8]) -> Result<Outgoing<'_>, CallError> {

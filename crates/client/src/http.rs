@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::{Api, CallError, Method, Target};
+use nexus_signing::{NoSigningKey, SigningKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,6 +43,7 @@ pub struct NexusClient {
     origin: String,
     authorization: Option<HeaderValue>,
     identity: Option<HeaderValue>,
+    signing_key: Option<SigningKey>,
     timeout: Option<Duration>,
     id_last: AtomicU64,
     warnings: Vec<String>,
@@ -53,6 +55,7 @@ pub struct Builder {
     url: String,
     credentials: Credentials,
     identity: Option<String>,
+    signing_key: Option<Result<SigningKey, NoSigningKey>>,
     timeout: Option<Duration>,
 }
 
@@ -72,6 +75,8 @@ pub enum BuildError {
     Token(#[from] token::Error),
     #[error("not the name of an agent: {0:?}")]
     Identity(String),
+    #[error(transparent)]
+    SigningKey(#[from] NoSigningKey),
 }
 
 impl NexusClient {
@@ -79,6 +84,7 @@ impl NexusClient {
     pub fn builder() -> Builder {
         Builder {
             url: format!("http://127.0.0.1:{PORT_DEFAULT}"),
+            signing_key: SigningKey::of_process(),
             credentials: Credentials::Found(Environment::of_process()),
             identity: None,
             timeout: None,
@@ -157,7 +163,8 @@ impl NexusClient {
         call: &Prepared,
         accept: &'static str,
     ) -> Result<Response<Incoming>, CallError> {
-        let mut request = Request::new(Full::new(call.body.clone()));
+        let body = answer::signed(self.signing_key.as_ref(), &call.body)?;
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = call.uri.clone();
         let headers = request.headers_mut();
@@ -225,6 +232,12 @@ impl Builder {
         self
     }
 
+    /// Signs every call with this key, `ID:SECRET`; that of the environment (`NEXUS3_SIGNING_KEY`) unless told otherwise.
+    pub fn signing_key(mut self, key: &str) -> Self {
+        self.signing_key = Some(SigningKey::parse(key));
+        self
+    }
+
     /// How long a call may take, its retries included. Without it a read has 30 s and all else no limit, since it may
     /// wait for a turn.
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -254,6 +267,7 @@ impl Builder {
             origin: server.origin,
             authorization: token.as_ref().and_then(bearer),
             identity: identity.transpose()?,
+            signing_key: self.signing_key.transpose()?,
             timeout: self.timeout,
             id_last: AtomicU64::new(0),
             warnings,

@@ -19,6 +19,7 @@ pub use discovery::{
 };
 pub use http::{BuildError, Builder, NexusClient};
 pub use nexus_protocol::{AgentScopedApi, Api, CallError, Target};
+pub use nexus_signing::{NoSigningKey, SigningKey};
 pub use stream::{SendStream, StreamItem};
 pub use token::{Environment, Token};
 pub use unix::UnixClient;

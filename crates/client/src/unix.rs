@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use nexus_protocol::envelope::Call;
 use nexus_protocol::{Api, CallError, Method, Target};
+use nexus_signing::SigningKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -30,6 +31,7 @@ const IDLE_MAX: usize = 8;
 pub struct UnixClient {
     path: PathBuf,
     timeout: Option<Duration>,
+    signing_key: Option<SigningKey>,
     id_last: AtomicU64,
     idle: Mutex<Vec<Connection>>,
 }
@@ -40,12 +42,18 @@ type Connection = Framed<UnixStream, LengthDelimitedCodec>;
 impl UnixClient {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (id_last, idle) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-        Self { path: path.into(), timeout: None, id_last, idle }
+        Self { path: path.into(), timeout: None, signing_key: None, id_last, idle }
     }
 
     /// How long a call may take, its retries included. Without it a read has 30 s and all else no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Signs every call.
+    pub fn signing_key(mut self, key: SigningKey) -> Self {
+        self.signing_key = Some(key);
         self
     }
 
@@ -87,8 +95,9 @@ impl UnixClient {
         again: Again,
     ) -> Result<R, CallError> {
         retrying(timeout, again, || async {
+            let body = answer::signed(self.signing_key.as_ref(), &body)?;
             let mut connection = self.connection().await?;
-            let answer = roundtrip(&mut connection, body.clone()).await?;
+            let answer = roundtrip(&mut connection, body).await?;
             // Only a connection with nothing under way goes back; one whose call was dropped is closed with it.
             self.keep(connection);
             answer::result(answer::envelope(&answer)?, id)

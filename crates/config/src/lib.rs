@@ -5,6 +5,7 @@
 //! spans several keys, and `models` turns the providers into something that can be called: `figures` says what is known of
 //! a model, `list` what models there are. `docs/configuration.md` lists every key.
 
+mod auth;
 mod entries;
 mod figures;
 pub mod files;
@@ -27,6 +28,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nexus_core::AgentId;
 use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::executor::TaskModels;
@@ -66,6 +68,7 @@ pub struct Config {
     /// Which models plan and carry out tasks.
     pub tasks: TaskModels,
     pub server: Server,
+    pub hmac: Hmac,
 }
 
 #[derive(Clone, Debug)]
@@ -251,6 +254,34 @@ pub struct RateLimit {
     pub failed_logins: Option<u32>,
 }
 
+/// Whether and with what callers sign their requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hmac {
+    pub mode: HmacMode,
+    /// The variable that holds the secret of requests that name no key.
+    pub secret_env: Option<String>,
+    pub keys: BTreeMap<String, HmacKey>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HmacMode {
+    #[default]
+    Off,
+    /// A request may be signed, and then must be rightly.
+    Optional,
+    Required,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HmacKey {
+    /// The variable that holds its secret.
+    pub secret_env: String,
+    /// `None` for all.
+    pub methods: Option<Vec<String>>,
+    /// In whose name it signs.
+    pub agent: Option<AgentId>,
+}
+
 /// Why there is no configuration. Every text names the file.
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -329,6 +360,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         memory: memory(section(file.memory)),
         tasks: tasks(section(file.tasks)),
         server: server(section(file.server), user_home)?,
+        hmac: auth::hmac(section(section(file.auth).hmac))?,
     })
 }
 

@@ -22,6 +22,7 @@ pub(super) struct File {
     pub memory: Option<Object<Memory>>,
     pub tasks: Option<Object<Tasks>>,
     pub server: Option<Object<Server>>,
+    pub auth: Option<Object<Auth>>,
 }
 
 /// What a directory that nobody trusted may set. Everything else could run programs, send the conversation to
@@ -217,6 +218,36 @@ pub(super) struct RateLimit {
 }
 
 pub(super) type PerMinute = Whole<1, 1_000_000>;
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Auth {
+    pub hmac: Option<Object<Hmac>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hmac {
+    pub mode: Option<Choice<HmacModes>>,
+    pub secret_env: Option<Text>,
+    pub keys: Option<Table<Object<HmacKey>>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HmacKey {
+    pub secret_env: Text,
+    pub methods: Option<Vec<Text>>,
+    pub agent_id: Option<Text>,
+}
+
+/// Whether signatures are looked at.
+#[derive(Debug)]
+pub(super) struct HmacModes;
+
+impl super::value::Choices for HmacModes {
+    const ALL: &'static [&'static str] = &["off", "optional", "required"];
+}
 
 /// What is done with an action that needs somebody's leave.
 #[derive(Debug)]

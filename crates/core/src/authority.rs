@@ -12,6 +12,16 @@ pub enum Requester {
     Agent(AgentId),
 }
 
+impl Requester {
+    /// Refuses agents what is the administrator's alone.
+    pub fn administrator_only(&self, what: &'static str) -> Result<(), Denied> {
+        match self {
+            Self::Administrator => Ok(()),
+            Self::Agent(_) => Err(Denied::AdministratorOnly(what)),
+        }
+    }
+}
+
 /// On whose share something is that many ask for: what agents ask for never takes the administrator's places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AskedBy {

@@ -21,6 +21,7 @@ use crate::delegate::Delegation;
 use crate::directory::Directory;
 use crate::executor::{Executor, TaskModels};
 use crate::gate::Gate;
+use crate::keys::Keys;
 use crate::kin::Kin;
 use crate::lifecycle::{AccessError, Lifecycle, Rules};
 use crate::logs::AgentLogs;
@@ -61,6 +62,8 @@ pub struct Engine {
     pub context: ContextKeeper,
     /// What was answered to calls that are carried out once.
     pub answers: Answers,
+    /// What callers sign with.
+    pub keys: Keys,
     pub gate: Arc<Gate>,
     /// Making something of what comes with messages.
     pub attacher: Arc<Attacher>,
@@ -269,6 +272,7 @@ impl Engine {
             permits: Permits { kin, lifecycle: agents.clone() },
             context: ContextKeeper { store: store.clone() },
             answers: Answers { store: store.clone() },
+            keys: Keys::new(store.clone()),
             store,
             models,
             agents,
@@ -336,13 +340,9 @@ impl Engine {
 
     /// Asks whoever runs this engine to stop it.
     pub fn request_stop(&self, requester: &Requester) -> Result<(), Denied> {
-        match requester {
-            Requester::Administrator => {
-                self.stop_requested.cancel();
-                Ok(())
-            }
-            Requester::Agent(_) => Err(Denied::AdministratorOnly("stop the server")),
-        }
+        requester.administrator_only("stop the server")?;
+        self.stop_requested.cancel();
+        Ok(())
     }
 
     /// Cancelled when a stop was asked for.

@@ -76,7 +76,7 @@ pub struct ContextKeeper {
 
 impl ContextKeeper {
     pub async fn state(&self, requester: &Requester) -> Result<SharedContext, ContextError> {
-        administrator(requester, "read the shared context")?;
+        requester.administrator_only("read the shared context")?;
         Ok(self.store.shared_context().await?)
     }
 
@@ -88,20 +88,13 @@ impl ContextKeeper {
         data: Map<String, Value>,
         if_version: Option<u64>,
     ) -> Result<Changed, ContextError> {
-        administrator(requester, "change the shared context")?;
+        requester.administrator_only("change the shared context")?;
         let (key, action) = entry(change, kind, data)?;
         let change = ContextChange { kind, key, action, if_version };
         match self.store.change_context(change).await? {
             ContextOutcome::Done { changed, version } => Ok(Changed { changed, version }),
             ContextOutcome::Refused(refusal) => Err(ContextError::Refused(refusal)),
         }
-    }
-}
-
-fn administrator(requester: &Requester, what: &'static str) -> Result<(), Denied> {
-    match requester {
-        Requester::Administrator => Ok(()),
-        Requester::Agent(_) => Err(Denied::AdministratorOnly(what)),
     }
 }
 

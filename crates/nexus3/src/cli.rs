@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::check::CheckArgs;
 use crate::exec::Approve;
+use crate::key::KeyArgs;
 use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
 use crate::models::ModelsArgs;
@@ -53,6 +54,10 @@ pub enum Command {
     Session(SessionArgs),
     /// Search, change, export and import what is remembered; make tokens for sandboxes
     Memory(MemoryArgs),
+    /// Make, list and end the keys by which callers sign their requests
+    ///
+    /// Needs no server; one that runs knows of it within a second.
+    Key(KeyArgs),
     /// Check code without running it: its syntax, and rules of a linter
     ///
     /// Exit code 0 when the files are valid, 1 when there is an error in one, 2 when one could not be checked.

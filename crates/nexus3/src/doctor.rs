@@ -51,6 +51,7 @@ fn describe(checkup: &Checkup) -> String {
         ("memories", checkup.memories),
         ("plans", checkup.plans),
         ("entries of the shared context", checkup.context),
+        ("keys", checkup.keys),
     ];
     for (what, Rows { readable, unreadable }) in rows {
         if readable + unreadable > 0 {

@@ -10,6 +10,7 @@ mod exec;
 mod greet;
 mod home;
 mod input;
+mod key;
 mod logging;
 mod meanings;
 mod memory;
@@ -81,6 +82,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),
+        Some(Command::Key(args)) => on_runtime(key::run(args)),
         Some(Command::Check(args)) => on_runtime(check::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod args;
+mod keys;
 mod output;
 mod sessions;
 mod settings;
@@ -95,6 +96,7 @@ async fn execute<W: Write>(
         RpcCommand::Sessions(args) => return sessions::run(server, args, output).await,
         RpcCommand::Settings(command) => settings::run(server, command).await?,
         RpcCommand::Approvals(args) => approvals::run(server, args).await?,
+        RpcCommand::Keys(args) => keys::run(server, args).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,
         RpcCommand::List => {

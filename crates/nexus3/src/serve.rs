@@ -85,7 +85,7 @@ pub async fn serve(
         listeners,
         wired.dispatcher.clone(),
         Auth::new(token, wired.agent_tokens.clone(), born)
-            .with_failures_max(config.server.rate_limit.failed_logins),
+            .counting(wired.dispatcher.services().failures.clone()),
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));

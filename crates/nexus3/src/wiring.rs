@@ -1,6 +1,7 @@
 //! Puts the parts together: configuration, store, models, prompts and logs into one engine with its dispatcher.
 
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use nexus_check::Workers;
 use nexus_config::prompts::PromptFiles;
-use nexus_config::{BuiltIn, Config, Embeddings, Fallbacks, ModelCatalog, RateLimit, said};
+use nexus_config::{
+    BuiltIn, Config, Embeddings, Fallbacks, Hmac, HmacMode, ModelCatalog, RateLimit, said,
+};
 use nexus_core::compact::CompactionSettings;
 use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
@@ -23,7 +26,9 @@ use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::context_token::ContextTokens;
 use nexus_server::rates::RateLimits;
+use nexus_server::signing::{self, Configured, Mode, Signatures};
 use nexus_server::{Dispatcher, Services};
+use nexus_signing::{SECRET_BYTES_MIN, Secret};
 use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
@@ -159,6 +164,8 @@ pub async fn wire_on(
     let agent_tokens = AgentTokens::new()?;
     let services = Services::new(engine.clone(), agent_tokens.clone(), logs.calls)
         .with_context_tokens(context_tokens())
+        .with_signatures(signatures(&config.hmac)?)
+        .with_failures_max(config.server.rate_limit.failed_logins)
         .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
@@ -172,6 +179,41 @@ fn rate_limits(written: &RateLimit) -> anyhow::Result<RateLimits> {
         ensure!(there, "server.rate_limit.methods: there is no method {name}");
     }
     Ok(RateLimits { calls: written.calls, methods: written.methods.clone() })
+}
+
+/// What checks signatures, with the secrets that the environment holds.
+fn signatures(written: &Hmac) -> anyhow::Result<Signatures> {
+    let mode = signing_mode(written);
+    if mode == Mode::Off {
+        return Ok(Signatures::new(mode, Configured::default()));
+    }
+    let secret = |variable: &str, key: &str| -> anyhow::Result<Secret> {
+        let secret = std::env::var(variable).unwrap_or_default();
+        ensure!(!secret.is_empty(), "auth.hmac.{key}: the environment has no {variable}");
+        ensure!(
+            secret.len() >= SECRET_BYTES_MIN,
+            "auth.hmac.{key}: {variable} must be at least {SECRET_BYTES_MIN} bytes long"
+        );
+        Ok(Secret::new(&secret))
+    };
+    let whole =
+        |secret| signing::Key { secret, methods: None, agent: None, born: None, expires_at: None };
+    let unnamed = written.secret_env.as_ref().map(|it| secret(it, "secret_env").map(whole));
+    let mut named = HashMap::new();
+    for (name, key) in &written.keys {
+        let secret = secret(&key.secret_env, &format!("keys.{name}.secret_env"))?;
+        let (methods, agent) = (key.methods.clone(), key.agent.clone());
+        named.insert(name.clone(), signing::Key { methods, agent, ..whole(secret) });
+    }
+    Ok(Signatures::new(mode, Configured { unnamed: unnamed.transpose()?, named }))
+}
+
+pub fn signing_mode(written: &Hmac) -> Mode {
+    match written.mode {
+        HmacMode::Off => Mode::Off,
+        HmacMode::Optional => Mode::Optional,
+        HmacMode::Required => Mode::Required,
+    }
 }
 
 /// Who says what memories mean.

@@ -29,6 +29,10 @@ pub struct Request<'a> {
     pub id: Option<Id>,
     pub method: Cow<'a, str>,
     pub params: Option<&'a str>,
+    /// Its signature, an object in JSON.
+    pub auth: Option<&'a str>,
+    /// All of it, as it came: what a signature is made of.
+    pub text: &'a str,
 }
 
 /// The id of a request: the JSON text of a string or an integer, kept to the letter so that it is echoed exactly.
@@ -46,7 +50,7 @@ pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
         Some(b'[') => parse_batch(message),
         Some(b'{') => {
             let members: Members = serde_json::from_str(message).map_err(malformed)?;
-            members.into_request().map(Incoming::Single)
+            members.into_request(message).map(Incoming::Single)
         }
         _ => {
             let _: &RawValue = serde_json::from_str(message).map_err(malformed)?;
@@ -71,7 +75,7 @@ fn parse_element(element: &RawValue) -> Result<Request<'_>, RpcError> {
         return Err(RpcError::invalid_request("a request must be an object"));
     }
     let members: Members = serde_json::from_str(element.get()).map_err(malformed)?;
-    members.into_request()
+    members.into_request(element.get())
 }
 
 /// Text that is no JSON is a parse error; JSON with members that cannot be (a duplicate) is no request.
@@ -115,6 +119,7 @@ struct Members<'a> {
     method: Option<&'a str>,
     params: Option<&'a str>,
     id: Option<&'a str>,
+    auth: Option<&'a str>,
     unknown: Option<String>,
 }
 
@@ -126,6 +131,7 @@ impl<'a> Members<'a> {
             "method" => &mut self.method,
             "params" => &mut self.params,
             "id" => &mut self.id,
+            "auth" => &mut self.auth,
             _ => {
                 self.unknown.get_or_insert_with(|| name.into());
                 return Ok(());
@@ -137,16 +143,16 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn into_request(self) -> Result<Request<'a>, RpcError> {
+    fn into_request(self, text: &'a str) -> Result<Request<'a>, RpcError> {
         if let Some(name) = self.unknown {
             return Err(RpcError::invalid_request(format!("unknown member: {name}")));
         }
-        if self.jsonrpc.and_then(text).as_deref() != Some("2.0") {
+        if self.jsonrpc.and_then(string).as_deref() != Some("2.0") {
             return Err(RpcError::invalid_request("jsonrpc must be '2.0'"));
         }
         let method = self
             .method
-            .and_then(text)
+            .and_then(string)
             .ok_or_else(|| RpcError::invalid_request("method must be a string"))?;
         if method.is_empty() {
             return Err(RpcError::invalid_request("method must not be empty"));
@@ -159,15 +165,19 @@ impl<'a> Members<'a> {
                 })?),
             };
         let params = self.params.filter(|raw| *raw != "null");
-        match params.map(|raw| raw.as_bytes()[0]) {
-            None | Some(b'{' | b'[') => Ok(Request { id, method, params }),
-            Some(_) => Err(RpcError::invalid_request("params must be an object")),
+        if !params.is_none_or(|raw| raw.starts_with(['{', '['])) {
+            return Err(RpcError::invalid_request("params must be an object"));
         }
+        let auth = self.auth.filter(|raw| *raw != "null");
+        if !auth.is_none_or(|raw| raw.starts_with('{')) {
+            return Err(RpcError::invalid_request("auth must be an object"));
+        }
+        Ok(Request { id, method, params, auth, text })
     }
 }
 
 /// The string that JSON text is, if it is one.
-fn text(raw: &str) -> Option<Cow<'_, str>> {
+fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
         serde_json::from_str(raw).ok().map(Cow::Owned)
@@ -308,7 +318,9 @@ mod tests {
         let one = |request: &Result<Request, RpcError>| match request {
             Ok(request) => {
                 let id = request.id.as_ref().map_or("none", Id::as_json);
-                format!("{} {id} {}", request.method, request.params.unwrap_or("none"))
+                let (params, auth) = (request.params.unwrap_or("none"), request.auth);
+                let auth = auth.map(|auth| format!(" {auth}")).unwrap_or_default();
+                format!("{} {id} {params}{auth}", request.method)
             }
             Err(error) => format!("{} {}", error.code, error.message),
         };
@@ -334,6 +346,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m","id":null,"params":null}"#, "m none none");
         check(r#"{"jsonrpc":"2.0","method":"m\u0041"}"#, "mA none none");
         check(r#"{"jsonrpc":"2.0","method":"m","params":[1],"id":1}"#, "m 1 [1]");
+        check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":null}"#, "m 1 none");
+        check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":{"x":1}}"#, "m 1 none {\"x\":1}");
     }
 
     #[test]
@@ -352,6 +366,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m","method":"n"}"#, "-32600 duplicate member: method");
         check(r#"{"jsonrpc":"2.0","method":"m","extra":1}"#, "-32600 unknown member: extra");
         check(r#"{"jsonrpc":"2.0","method":"m","params":"x"}"#, "-32600 params must be an object");
+        check(r#"{"jsonrpc":"2.0","method":"m","auth":"x"}"#, "-32600 auth must be an object");
         for id in ["1.5", "1e3", "true", "[]", "{}", "1.0"] {
             check(
                 &format!(r#"{{"jsonrpc":"2.0","method":"m","id":{id}}}"#),

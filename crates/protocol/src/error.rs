@@ -117,6 +117,23 @@ impl RpcError {
         Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Authentication failed") }
     }
 
+    /// As above, of a call that had to be signed and was not, or not rightly.
+    pub fn signature_failed() -> Self {
+        let suggestions = [
+            "Sign each call anew, with a clock that is right and a key that is known ('auth'); 'nexus3 key' makes one.",
+        ];
+        let details = "The signature is missing or does not hold.";
+        let data = details_data("AUTHENTICATION_FAILED", details.into(), &suggestions);
+        Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Authentication failed") }
+    }
+
+    /// The key is known, and does not lead there; `details` names the rule.
+    pub fn not_of_key(details: impl Into<String>) -> Self {
+        let suggestions = ["Sign it with a key that is for this method."];
+        let data = details_data("AUTHENTICATION_FAILED", details.into(), &suggestions);
+        Self { data: Some(data.into()), ..Self::new(FORBIDDEN, "Not allowed") }
+    }
+
     /// The caller is known and may not do this; `details` names the rule.
     pub fn not_allowed(details: impl Into<String>) -> Self {
         let suggestions = ["Call as an ancestor of the agent, or with the server token alone."];

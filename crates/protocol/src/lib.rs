@@ -8,6 +8,7 @@ pub mod content;
 pub mod conversation;
 pub mod envelope;
 pub mod error;
+pub mod key;
 pub mod memory;
 pub mod method;
 pub mod model;

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -26,8 +27,7 @@ pub struct Auth {
     agent_tokens: AgentTokens,
     /// What tells an agent from others that had its name, if it exists.
     born: Born,
-    /// `None` where they are not counted.
-    failures: Option<Failures>,
+    failures: Arc<Failures>,
 }
 
 type Born = Box<dyn Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync>;
@@ -46,18 +46,17 @@ impl Auth {
         agent_tokens: AgentTokens,
         born: impl Fn(AgentId) -> BoxFuture<'static, Option<u64>> + Send + Sync + 'static,
     ) -> Self {
-        Self { server_token, agent_tokens, born: Box::new(born), failures: None }
+        Self { server_token, agent_tokens, born: Box::new(born), failures: Arc::default() }
     }
 
-    /// With a limit to the callers that are told in a minute that they are not let in.
-    pub fn with_failures_max(self, per_minute: Option<u32>) -> Self {
-        Self { failures: per_minute.map(Failures::new), ..self }
+    /// With those who were not let in counted here.
+    pub fn counting(self, failures: Arc<Failures>) -> Self {
+        Self { failures, ..self }
     }
 
     /// What a caller is told that was not let in.
     pub fn refusal(&self) -> RpcError {
-        let counted = self.failures.as_ref().map_or(Ok(()), Failures::take);
-        counted.err().unwrap_or_else(RpcError::authentication_failed)
+        self.failures.refusal(RpcError::authentication_failed())
     }
 
     /// Who a caller with this `Authorization` header is. `acting_as` (the `X-Nexus-Agent` header) beside the server

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
+use nexus_core::keys::leads_to;
 use nexus_core::memory::Identity;
 use nexus_protocol::RpcError;
 
@@ -21,10 +22,7 @@ pub const DOOR_METHODS: &str = "memory.*";
 
 impl Door {
     pub fn admits(&self, method: &str) -> bool {
-        self.methods.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(beginning) => method.starts_with(beginning),
-            None => method == pattern,
-        })
+        leads_to(&self.methods, method)
     }
 }
 

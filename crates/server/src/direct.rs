@@ -6,7 +6,7 @@ use nexus_core::{AgentId, Requester};
 use nexus_protocol::api::{Api, CallError, Target as Endpoint};
 use nexus_protocol::{Method, RpcError};
 
-use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Target};
+use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Signer, Target};
 
 /// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent. A call goes on when its
 /// future is dropped.
@@ -36,8 +36,14 @@ impl Api for DirectAgentApi {
             ),
         };
         let requester = self.requester.clone();
-        let answer_bytes_max = ANSWER_BYTES_MAX;
-        let caller = Caller { requester, target, peer: None, behalf: None, answer_bytes_max };
+        let caller = Caller {
+            requester,
+            signer: Signer::Process,
+            target,
+            peer: None,
+            behalf: None,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        };
         Ok(self.dispatcher.call::<M>(caller, params).await?)
     }
 }

@@ -27,12 +27,15 @@ use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::host::Host;
 use crate::once;
 use crate::outbox::Peer;
+use crate::signing::Refused;
 
 /// Who calls, what they called, and how they can be reached while the call runs. Made by a transport.
 #[derive(Clone)]
 pub struct Caller {
     /// Whose rights the call has.
     pub requester: Requester,
+    /// Who signed it.
+    pub signer: Signer,
     pub target: Target,
     /// `None` where notifications cannot travel.
     pub peer: Option<Arc<Peer>>,
@@ -40,6 +43,16 @@ pub struct Caller {
     pub behalf: Option<Arc<Behalf>>,
     /// Largest answer the connection can carry.
     pub answer_bytes_max: usize,
+}
+
+/// Who vouches for a call beside its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signer {
+    /// It comes from this process: there is nobody in between.
+    Process,
+    Nobody,
+    /// The key of this name; an empty one is the server's own.
+    Key(Arc<str>),
 }
 
 /// Which endpoint was called.
@@ -72,6 +85,10 @@ pub enum Class {
     Malformed,
     /// The endpoint's agent does not exist.
     UnknownAgent,
+    /// It had to be signed.
+    Unsigned,
+    /// Its signature does not hold.
+    Forged,
     RateLimited {
         retry_after_ms: u64,
     },
@@ -281,7 +298,19 @@ impl Dispatcher {
                 return (Some(error_body(None, &error)), Class::Malformed);
             }
         };
-        let Request { id, method, params } = request;
+        let signed = match self.signed(caller, &request).await {
+            Ok(signed) => signed,
+            Err((error, class)) => {
+                self.log(&request.method, request.id.as_ref(), Instant::now(), Some(error.code));
+                let id = request.id.as_ref();
+                return match id {
+                    Some(_) => (Some(error_body(id, &error)), class),
+                    None => (None, Class::Answered),
+                };
+            }
+        };
+        let caller = signed.as_ref().unwrap_or(caller);
+        let Request { id, method, params, .. } = request;
         let (result, class) =
             self.carry_out(caller, &method, id.clone(), |entry, cx| (entry.run)(cx, params)).await;
         let Some(id) = id else {
@@ -290,6 +319,33 @@ impl Dispatcher {
         };
         let body = result.unwrap_or_else(|error| error_body(Some(&id), &error));
         (Some(body), class)
+    }
+
+    /// Who calls after a look at the call's signature, where there is to be one.
+    async fn signed(
+        &self,
+        caller: &Caller,
+        request: &Request<'_>,
+    ) -> Result<Option<Caller>, (RpcError, Class)> {
+        let Services { signatures, engine, failures, .. } = &*self.services;
+        if !signatures.concern(caller) {
+            return Ok(None);
+        }
+        // On the heap: a call that is not signed would carry the room for it.
+        let checked = Box::pin(signatures.check(engine, caller, request));
+        checked.await.map_err(|refused| {
+            let (error, class) = match refused {
+                Refused::Otherwise(error) => {
+                    let class = class_of(&error);
+                    return (error, class);
+                }
+                Refused::Unsigned => (RpcError::signature_failed(), Class::Unsigned),
+                Refused::Forged => (RpcError::signature_failed(), Class::Forged),
+            };
+            let error = failures.refusal(error);
+            let class = if error.code == RATE_LIMITED { class_of(&error) } else { class };
+            (error, class)
+        })
     }
 
     /// Runs a method without bytes in between, for callers in the same process. As every call it goes on when nobody

@@ -7,6 +7,7 @@ use nexus_core::approval::RespondError;
 use nexus_core::attach::AttachError;
 use nexus_core::authority::Denied;
 use nexus_core::code::CheckError;
+use nexus_core::keys::KeyError;
 use nexus_core::lifecycle::{AccessError, CreateError};
 use nexus_core::memory::MemoryError;
 use nexus_core::plans::PlansError;
@@ -302,6 +303,24 @@ impl WireError for ContextError {
             Self::Refused(refusal) => RpcError::invalid_param("/data", sentence(refusal)),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for KeyError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Name(_) | Self::Exists(_) => RpcError::invalid_param("/name", sentence(self)),
+            Self::NoMethods | Self::Methods(_) | Self::Method(_) => {
+                RpcError::invalid_param("/methods", self.to_string())
+            }
+            Self::Full => RpcError::invalid_params(sentence(self)),
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+            Self::Random(error) => {
+                tracing::error!(%error, "no random bytes");
+                RpcError::internal(sentence(self))
+            }
         }
     }
 }

@@ -18,12 +18,13 @@ pub mod openrpc;
 pub mod outbox;
 pub mod rates;
 mod rpc_server;
+pub mod signing;
 mod stream;
 pub mod transport;
 
 pub use direct::DirectAgentApi;
-pub use dispatcher::{Caller, Dispatcher, Reply, Target};
-pub use handlers::{check_result, model_entry};
+pub use dispatcher::{Caller, Dispatcher, Reply, Signer, Target};
+pub use handlers::{check_result, key_entry, model_entry};
 pub use rpc_server::RpcServer;
 
 use std::sync::{Arc, Mutex};
@@ -46,6 +47,9 @@ pub struct Services {
     once: once::Running,
     /// `None` where calls are not counted.
     rates: Option<rates::Rates>,
+    signatures: signing::Signatures,
+    /// Attempts to be let in that failed, at whichever door.
+    pub failures: Arc<rates::Failures>,
 }
 
 /// As many as make a disk busy.
@@ -63,13 +67,33 @@ impl Services {
         let pages = Semaphore::new(PAGES_MAX);
         let agent_list = Mutex::new(None);
         let once = once::Running::default();
-        let context_tokens = None;
-        Self { engine, tokens, calls, context_tokens, pages, agent_list, once, rates: None }
+        Self {
+            engine,
+            tokens,
+            calls,
+            context_tokens: None,
+            pages,
+            agent_list,
+            once,
+            rates: None,
+            signatures: signing::Signatures::new(signing::Mode::Off, Default::default()),
+            failures: Arc::default(),
+        }
     }
 
     /// With tokens by which hosts say for whom calls speak.
     pub fn with_context_tokens(self, tokens: Option<context_token::ContextTokens>) -> Self {
         Self { context_tokens: tokens, ..self }
+    }
+
+    /// With callers that sign what they ask for.
+    pub fn with_signatures(self, signatures: signing::Signatures) -> Self {
+        Self { signatures, ..self }
+    }
+
+    /// With a limit to the callers that are told in a minute that they are not let in.
+    pub fn with_failures_max(self, per_minute: Option<u32>) -> Self {
+        Self { failures: Arc::new(rates::Failures::new(per_minute)), ..self }
     }
 
     /// With limits to what each caller may ask for in a minute.

@@ -1,14 +1,14 @@
 //! How many calls each caller may make in a minute. There are no limits unless somebody configures some.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nexus_core::memory::Identity;
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::RpcError;
 
-use crate::dispatcher::Caller;
+use crate::dispatcher::{Caller, Signer};
 
 /// Callers that are remembered. With more, those go who have not called for a minute.
 const CALLERS_MAX: usize = 10_000;
@@ -32,12 +32,14 @@ pub struct Rates {
 /// Whose calls are counted, and of which method where that has a limit of its own.
 type Key = (Who, Option<String>);
 
-/// All who have the rights of the administrator are one; what comes through a socket for one identity is that identity's.
+/// All who have the rights of the administrator are one, unless they sign with different keys; what comes through a
+/// socket for one identity is that identity's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Who {
     Administrator,
     Agent(AgentId),
     Door(Identity),
+    Key(Arc<str>),
 }
 
 impl Rates {
@@ -82,26 +84,32 @@ impl Rates {
 
 /// Attempts to be let in that failed. All come from this machine, so they are counted together; whoever is let in is not
 /// counted and never refused by it.
+#[derive(Default)]
 pub struct Failures {
-    per_minute: u32,
-    bucket: Mutex<Bucket>,
+    /// `None` where they are not counted.
+    counted: Option<(u32, Mutex<Bucket>)>,
 }
 
 impl Failures {
-    pub fn new(per_minute: u32) -> Self {
-        Self { per_minute, bucket: Mutex::new(Bucket::full(per_minute, Instant::now())) }
+    pub fn new(per_minute: Option<u32>) -> Self {
+        let full = |limit| (limit, Mutex::new(Bucket::full(limit, Instant::now())));
+        Self { counted: per_minute.map(full) }
     }
 
-    /// Counts one, or refuses to say anything of it.
-    pub fn take(&self) -> Result<(), RpcError> {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.look(self.per_minute, Instant::now()).map_err(|wait| {
-            let limit = self.per_minute;
-            let rule = "server.rate_limit.failed_logins_per_minute";
-            refused(format!("{limit} callers were not let in within a minute ({rule})."), wait)
-        })?;
-        bucket.take();
-        Ok(())
+    /// Counts one, and says what the caller is told: why it was not let in, or that there were too many.
+    pub fn refusal(&self, why: RpcError) -> RpcError {
+        let Some((limit, bucket)) = &self.counted else { return why };
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        match bucket.look(*limit, Instant::now()) {
+            Ok(()) => {
+                bucket.take();
+                why
+            }
+            Err(wait) => {
+                let rule = "server.rate_limit.failed_logins_per_minute";
+                refused(format!("{limit} callers were not let in within a minute ({rule})."), wait)
+            }
+        }
     }
 }
 
@@ -122,6 +130,9 @@ fn refused(details: String, wait: Duration) -> RpcError {
 }
 
 fn who(caller: &Caller) -> Who {
+    if let Signer::Key(name) = &caller.signer {
+        return Who::Key(name.clone());
+    }
     if let Some(identity) = caller.behalf.as_ref().and_then(|behalf| behalf.door()) {
         return Who::Door(identity.clone());
     }

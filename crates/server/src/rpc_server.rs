@@ -129,7 +129,7 @@ struct Methods {
 impl Methods {
     /// Carries out one call; `None` for a notification.
     async fn one(&self, request: Result<Request<'_>, RpcError>) -> Option<Vec<u8>> {
-        let Request { id, method, params } = match request {
+        let Request { id, method, params, .. } = match request {
             Ok(request) => request,
             Err(error) => return Some(error_body(None, &error)),
         };

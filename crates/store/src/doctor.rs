@@ -22,7 +22,7 @@ use super::log::{self, Tail};
 use super::open::{self, OpenError};
 use super::owner::{Owner, SILENCE_MAX, random_hex};
 use super::record::{decode_message, micros};
-use super::{memory, plan, schema, session, shared_context};
+use super::{key, memory, plan, schema, session, shared_context};
 
 /// Complaints of SQLite's own check that are shown; a database with more is no better known by them.
 const PROBLEMS_MAX: u32 = 20;
@@ -44,6 +44,8 @@ pub struct Checkup {
     pub plans: Rows,
     /// The entries of the shared context, and its version if that cannot be read.
     pub context: Rows,
+    /// Keys for signing that are no agent's.
+    pub keys: Rows,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +84,7 @@ pub enum DoctorError {
 impl Checkup {
     pub fn is_whole(&self) -> bool {
         let complete = self.sessions.iter().all(|session| session.messages == session.readable);
-        let rows = [self.memories, self.plans, self.context];
+        let rows = [self.memories, self.plans, self.context, self.keys];
         let lost = rows.iter().any(|rows| rows.unreadable > 0) || self.unreadable > 0;
         self.problems.is_empty() && !lost && complete
     }
@@ -109,6 +111,7 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
         memories: Rows::default(),
         plans: Rows::default(),
         context: Rows::default(),
+        keys: Rows::default(),
         path,
     };
     for id in 1..=last_id(&db) {
@@ -133,6 +136,8 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
     let last_plan = last(&db, "plans", &["max(rowid) FROM plans"]);
     checkup.plans = save(into, last_plan, |rowid| plan::by_number(&db, rowid), plan::put)?;
     checkup.context = save_context(&db, into)?;
+    let last_key = last(&db, "keys", &["max(seq) FROM keys"]);
+    checkup.keys = save(into, last_key, |seq| key::by_number(&db, seq), key::put)?;
     if let Some(target) = target {
         target.finish()?;
     }

@@ -13,6 +13,7 @@ mod commits;
 mod doctor;
 mod family;
 mod fault;
+mod key;
 mod log;
 mod memory;
 mod open;
@@ -46,11 +47,12 @@ use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
-    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
-    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
-    PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord,
-    SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
-    StoredApproval, StoredPlan, StoredVector, Unembedded,
+    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
+    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
+    MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey,
+    SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
+    SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
+    Unembedded,
 };
 use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -542,5 +544,21 @@ impl AnswersStore for SqliteStore {
 
     async fn remove_answers(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
         self.writer.submit(move |db, me| answers::remove(db, me, now, limit)).await
+    }
+}
+
+#[async_trait]
+impl KeyStore for SqliteStore {
+    async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError> {
+        self.writer.submit(move |db, _| key::add(db, &key, keys_max)).await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.readers.read(key::all).await
+    }
+
+    async fn remove_key(&self, name: &str) -> Result<bool, StoreError> {
+        let name = name.to_owned();
+        self.writer.submit(move |db, _| key::remove(db, &name)).await
     }
 }

@@ -19,6 +19,7 @@ pub(super) const STEPS: &[&str] = &[
     SHARED_CONTEXT,
     ANSWERS,
     VECTORS_BY_MODEL,
+    KEYS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -372,6 +373,21 @@ const ANSWERS: &str = "
 /// Each search asks for what a model has made since: it must not read the vectors of all others for that.
 const VECTORS_BY_MODEL: &str = "
     CREATE INDEX memory_vectors_by_model ON memory_vectors (model, seq);
+";
+
+/// What callers sign with. The secrets are as they are: a signature is checked by making it anew. `methods` is a list in
+/// JSON, `agent` and `born` are those of an agent in whose name a key signs.
+const KEYS: &str = "
+    CREATE TABLE keys (
+        seq        INTEGER PRIMARY KEY,
+        name       TEXT    NOT NULL UNIQUE,
+        secret     TEXT    NOT NULL,
+        methods    TEXT,
+        agent      TEXT,
+        born       INTEGER,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    ) STRICT;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -26,6 +26,9 @@ fn every_key_is_described() {
         "context.",
         "images.",
         "server.",
+        "auth.",
+        "auth.hmac.",
+        "auth.hmac.keys.k.",
     ];
     for section in sections {
         let error = load(&at(&format!("{section}no such key"), json!(1))).unwrap_err().to_string();

@@ -4,6 +4,7 @@
 mod agent;
 mod answers;
 mod approval;
+mod key;
 mod memory;
 mod plan;
 mod session;
@@ -25,6 +26,7 @@ pub use approval::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,
     StoredApproval,
 };
+pub use key::{KeyAdded, KeyAgent, KeyRecord, KeyStore};
 pub use memory::{
     Deletion, IdPrefix, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope,
     ScopeKey, StoredVector, Unembedded,
@@ -47,7 +49,14 @@ pub use shared_context::{
 /// a [`Lease`], every later write carries it, and one with an old fence is refused. Writes of one agent happen in the
 /// order in which they were asked for; nothing is said of the order among agents.
 pub trait Store:
-    AgentStore + SessionStore + ApprovalStore + MemoriesStore + PlanStore + ContextStore + AnswersStore
+    AgentStore
+    + SessionStore
+    + ApprovalStore
+    + MemoriesStore
+    + PlanStore
+    + ContextStore
+    + AnswersStore
+    + KeyStore
 {
 }
 
@@ -59,6 +68,7 @@ impl<T> Store for T where
         + PlanStore
         + ContextStore
         + AnswersStore
+        + KeyStore
 {
 }
 

@@ -10,6 +10,7 @@ use nexus_protocol::once::IdempotencyKey;
 use super::approvals::ApprovalsArgs;
 use super::sessions::SessionsArgs;
 use super::settings::SettingsCommand;
+use crate::key::KeyArgs;
 
 /// Longest time limit: a day. Far beyond any turn, and far from where milliseconds overflow.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
@@ -75,6 +76,8 @@ pub enum RpcCommand {
     Settings(SettingsCommand),
     /// Lists what waits for somebody's leave, allows it and denies it.
     Approvals(ApprovalsArgs),
+    /// Makes, lists and ends the keys by which callers sign; as nexus3 key, through the server.
+    Keys(KeyArgs),
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.
     Cancel {
         /// Name of the agent.

@@ -45,6 +45,7 @@ mod seeds;
 mod sessions;
 mod settings;
 mod shared_context;
+mod signing;
 mod stdio;
 mod stream;
 mod support;

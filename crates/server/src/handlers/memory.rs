@@ -97,7 +97,7 @@ async fn speaker(
         let tokens = services.context_tokens.as_ref();
         tokens
             .and_then(|tokens| tokens.verify(&token, now).ok())
-            .ok_or_else(RpcError::identity_failed)
+            .ok_or_else(|| services.failures.refusal(RpcError::identity_failed()))
     };
     let token = given(token).map(verify).transpose()?;
     let behalf = match &cx.caller.behalf {

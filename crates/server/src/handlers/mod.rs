@@ -4,6 +4,7 @@ mod agent;
 mod code;
 mod content;
 mod conversation;
+mod key;
 mod memory;
 mod model;
 mod permission;
@@ -24,6 +25,7 @@ use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Table;
 pub use code::result as check_result;
+pub use key::key_entry;
 pub use model::entry as model_entry;
 pub use permission::entry as approval_entry;
 
@@ -31,6 +33,7 @@ pub fn register(table: &mut Table) {
     agent::register(table);
     code::register(table);
     conversation::register(table);
+    key::register(table);
     memory::register(table);
     model::register(table);
     permission::register(table);

@@ -19,7 +19,7 @@ use super::stall::Stall;
 use super::{Worker, begin, error_message, finished, too_large};
 use crate::begin::Begun;
 use crate::behalf::{Behalf, Door};
-use crate::dispatcher::{Caller, Reply, Target};
+use crate::dispatcher::{Caller, Reply, Signer, Target};
 use crate::freight::Load;
 use crate::host::Host;
 use crate::outbox::Peer;
@@ -132,6 +132,7 @@ where
         let peer = Arc::new(Peer::new(host.freight().load(&terms.requester)));
         let caller = Caller {
             requester: terms.requester,
+            signer: Signer::Nobody,
             target: Target::Server,
             peer: Some(peer.clone()),
             behalf: Some(Arc::new(Behalf::through(terms.door))),

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::auth::{Auth, AuthError};
 use crate::begin::Begun;
-use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Target};
+use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Signer, Target};
 use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 
@@ -285,6 +285,7 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
     Ok(Prepared {
         caller: Caller {
             requester,
+            signer: Signer::Nobody,
             target,
             peer: None,
             behalf: None,
@@ -505,6 +506,8 @@ async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
         Class::Answered => StatusCode::OK,
         Class::Malformed => StatusCode::BAD_REQUEST,
         Class::UnknownAgent => StatusCode::NOT_FOUND,
+        Class::Unsigned => StatusCode::UNAUTHORIZED,
+        Class::Forged => StatusCode::FORBIDDEN,
         Class::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
         Class::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
     };

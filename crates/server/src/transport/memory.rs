@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio_util::sync::DropGuard;
 
 use super::{begin, reply};
-use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Target};
+use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Signer, Target};
 use crate::outbox::Peer;
 
 /// One connection. Calls run side by side; notifications of all of them arrive at the receiver.
@@ -30,6 +30,7 @@ impl MemoryConnection {
         let peer = Arc::new(Peer::new(dispatcher.freight().load(&requester)));
         let caller = Caller {
             requester,
+            signer: Signer::Process,
             target: Target::Server,
             peer: Some(peer.clone()),
             behalf: Some(Arc::default()),

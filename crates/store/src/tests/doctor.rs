@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use jiff::Timestamp;
+use nexus_core::AgentId;
 use nexus_core::plan::{Plan, PlanId, PlanStatus, PlannedTask, TaskRecord, TaskStatus, TaskType};
 use nexus_core::store::{
     AgentRecord, AgentStore, Begun, ContextAction, ContextChange, ContextKind, ContextStore as _,
-    Maker, MemoriesStore as _, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, PlanRecord,
-    PlanStore as _, SessionStore,
+    KeyAgent, KeyRecord, KeyStore as _, Maker, MemoriesStore as _, MemoryId, MemoryQuery,
+    MemoryRecord, MemoryScope, PlanRecord, PlanStore as _, SessionStore,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -281,4 +283,32 @@ async fn the_shared_context_is_saved_too() {
     let (_other, saved) = opened(&file);
     let left = saved.shared_context().await.unwrap();
     assert_eq!((left.version, left.entries.len()), (3, 1));
+}
+
+#[tokio::test]
+async fn keys_are_saved_too_unless_they_are_an_agents() {
+    let home = filled().await;
+    let store = open(&home);
+    let key = |name: &str, agent: Option<KeyAgent>| KeyRecord {
+        name: name.into(),
+        secret: format!("secret of {name}"),
+        methods: Some(vec!["send".into()]),
+        agent,
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at: Timestamp::UNIX_EPOCH,
+    };
+    let agent = KeyAgent { id: AgentId::parse("a").unwrap(), born: 1 };
+    for key in [key("ci", None), key("of-a", Some(agent)), key("spoilt", None)] {
+        store.add_key(key, 10).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let db = Connection::open(home.path().join("nexus3.db")).unwrap();
+    db.execute_batch("UPDATE keys SET methods = 'spoilt' WHERE name = 'spoilt'").unwrap();
+    drop(db);
+    let file = home.path().join("saved.db");
+    let checkup = examine(home.path(), Some(&file)).unwrap();
+    assert!(!checkup.is_whole());
+    assert_eq!(checkup.keys, Rows { readable: 1, unreadable: 1 });
+    let (_other, saved) = opened(&file);
+    assert!(saved.keys().await.unwrap() == [key("ci", None)]);
 }

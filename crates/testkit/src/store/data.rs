@@ -15,10 +15,10 @@ use nexus_core::spending::day;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AnswerRoom, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStatus, Begun, CallDigest, Census, Contact, ContextChange,
-    ContextOutcome, Copied, Earlier, Effect, Fence, Holder, Lease, ListedAgent, PlanPage,
-    PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement, SharedContext, SpendingBy,
-    SpendingQuery, Spent, Standing, StoreError, StoredAgent, StoredApproval, StoredPlan, Window,
-    entry_bytes,
+    ContextOutcome, Copied, Earlier, Effect, Fence, Holder, KeyRecord, Lease, ListedAgent,
+    PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement, SharedContext,
+    SpendingBy, SpendingQuery, Spent, Standing, StoreError, StoredAgent, StoredApproval,
+    StoredPlan, Window, entry_bytes,
 };
 use nexus_core::usage::Bill;
 
@@ -39,6 +39,7 @@ pub(super) struct Data {
     pub(super) plans: Plans,
     pub(super) context: SharedContext,
     pub(super) answers: Answers,
+    pub(super) signing: BTreeMap<String, KeyRecord>,
     living: BTreeMap<Process, Contact>,
     last_key: i64,
     pub(super) last_fence: u64,

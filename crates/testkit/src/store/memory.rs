@@ -15,11 +15,12 @@ use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
-    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix, Lease,
-    MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage,
-    PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord,
-    SessionStore, Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent,
-    StoredApproval, StoredPlan, StoredVector, Unembedded,
+    ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
+    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
+    MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey,
+    SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
+    SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
+    Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -586,6 +587,32 @@ impl AnswersStore for MemoryStore {
 
     async fn remove_answers(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
         self.write("remove_answers", move |data, _| Ok(data.remove_answers(now, limit))).await
+    }
+}
+
+#[async_trait]
+impl KeyStore for MemoryStore {
+    async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError> {
+        self.write("add_key", move |data, _| {
+            if data.signing.contains_key(&key.name) {
+                return Ok(KeyAdded::Exists);
+            }
+            if data.signing.len() as u64 >= keys_max {
+                return Ok(KeyAdded::Full);
+            }
+            data.signing.insert(key.name.clone(), key);
+            Ok(KeyAdded::Done)
+        })
+        .await
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        self.read("keys", |data, _| data.signing.values().cloned().collect())
+    }
+
+    async fn remove_key(&self, name: &str) -> Result<bool, StoreError> {
+        let name = name.to_owned();
+        self.write("remove_key", move |data, _| Ok(data.signing.remove(&name).is_some())).await
     }
 }
 

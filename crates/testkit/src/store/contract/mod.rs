@@ -14,6 +14,7 @@
 pub mod agents;
 pub mod answers;
 pub mod approvals;
+pub mod keys;
 pub mod leases;
 pub mod memories;
 pub mod models;
@@ -132,6 +133,11 @@ macro_rules! store_contract {
             what_was_answered_is_forgotten_in_time
             what_was_cut_off_is_refused_for_as_long
             answers_have_room_for_so_many
+        }
+        $crate::store_contract! { $place; keys:
+            a_key_comes_back_as_it_was_made
+            a_name_is_given_once
+            there_is_room_for_so_many
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status

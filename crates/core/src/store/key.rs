@@ -1,0 +1,53 @@
+//! Keys by which callers sign what they ask for.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use super::StoreError;
+use crate::name::AgentId;
+
+#[async_trait]
+pub trait KeyStore: Send + Sync {
+    /// Adds a key, unless there is one of its name or there are `keys_max`.
+    async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError>;
+
+    /// All of them, by name.
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError>;
+
+    /// False when there is none of this name.
+    async fn remove_key(&self, name: &str) -> Result<bool, StoreError>;
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    pub name: String,
+    /// As it is: who checks a signature makes it anew.
+    pub secret: String,
+    /// Names, or beginnings of names with a `*` behind them. `None` for all.
+    pub methods: Option<Vec<String>>,
+    pub agent: Option<KeyAgent>,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+}
+
+/// The agent in whose name a key signs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAgent {
+    pub id: AgentId,
+    /// Tells it from others that have its name later.
+    pub born: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAdded {
+    Done,
+    Exists,
+    Full,
+}
+
+/// Without the secret: what is shown here ends in logs.
+impl std::fmt::Debug for KeyRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyRecord").field("name", &self.name).finish_non_exhaustive()
+    }
+}

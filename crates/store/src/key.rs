@@ -1,0 +1,82 @@
+//! Keys for signing, in SQL. Each function runs inside a transaction that its caller opened.
+
+use nexus_core::AgentId;
+use nexus_core::store::{KeyAdded, KeyAgent, KeyRecord};
+use rusqlite::{Connection, Row, params};
+
+use super::agent::{signed, unsigned};
+use super::fault::Fault;
+use super::record::{micros, timestamp};
+
+pub(super) fn add(db: &Connection, key: &KeyRecord, keys_max: u64) -> Result<KeyAdded, Fault> {
+    let (count, same): (i64, i64) = db
+        .prepare_cached("SELECT count(*), coalesce(sum(name = ?), 0) FROM keys")?
+        .query_row([&key.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if same > 0 {
+        return Ok(KeyAdded::Exists);
+    }
+    if unsigned(count)? >= keys_max {
+        return Ok(KeyAdded::Full);
+    }
+    put(db, key)?;
+    Ok(KeyAdded::Done)
+}
+
+pub(super) fn put(db: &Connection, key: &KeyRecord) -> Result<(), Fault> {
+    let agent = key.agent.as_ref();
+    db.prepare_cached(
+        "INSERT INTO keys (name, secret, methods, agent, born, created_at, expires_at)
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        key.name,
+        key.secret,
+        key.methods.as_ref().map(serde_json::to_string).transpose()?,
+        agent.map(|agent| agent.id.as_str()),
+        agent.map(|agent| signed(agent.born)).transpose()?,
+        micros(key.created_at),
+        micros(key.expires_at),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn all(db: &Connection) -> Result<Vec<KeyRecord>, Fault> {
+    let mut query = db.prepare_cached("SELECT * FROM keys ORDER BY name")?;
+    let mut rows = query.query([])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        keys.push(decode(row)?);
+    }
+    Ok(keys)
+}
+
+pub(super) fn remove(db: &Connection, name: &str) -> Result<bool, Fault> {
+    Ok(db.prepare_cached("DELETE FROM keys WHERE name = ?")?.execute([name])? > 0)
+}
+
+/// The key with this number, unless it is an agent's: one that is saved elsewhere is born anew, and its keys end with it.
+pub(super) fn by_number(db: &Connection, seq: i64) -> Result<Option<KeyRecord>, Fault> {
+    let mut query = db.prepare_cached("SELECT * FROM keys WHERE seq = ? AND agent IS NULL")?;
+    let mut rows = query.query([seq])?;
+    rows.next()?.map(decode).transpose()
+}
+
+fn decode(row: &Row) -> Result<KeyRecord, Fault> {
+    let (agent, born): (Option<String>, Option<i64>) = (row.get("agent")?, row.get("born")?);
+    let agent = match (agent, born) {
+        (Some(id), Some(born)) => {
+            let id = AgentId::parse(&id).map_err(|error| Fault::unfit(error.to_string()))?;
+            Some(KeyAgent { id, born: unsigned(born)? })
+        }
+        _ => None,
+    };
+    let methods: Option<String> = row.get("methods")?;
+    Ok(KeyRecord {
+        name: row.get("name")?,
+        secret: row.get("secret")?,
+        methods: methods.as_deref().map(serde_json::from_str).transpose()?,
+        agent,
+        created_at: timestamp(row.get("created_at")?)?,
+        expires_at: timestamp(row.get("expires_at")?)?,
+    })
+}
