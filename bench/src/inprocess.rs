@@ -1,12 +1,13 @@
 //! Calls within the process against calls over HTTP, one at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nexus_core::Requester;
 use nexus_protocol::Api as _;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_server::DirectAgentApi;
+use nexus_server::metrics::{CallFigures, Figures};
 use nexus_server::transport::memory::MemoryConnection;
 use nexus_tools::sandbox::Launcher;
 use nexus3::wiring::{self, Logs, Wired};
@@ -28,10 +29,12 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let wired =
         wiring::wire(&place.home(), &place.cwd(), &config, Logs::none(), Launcher::own()).await?;
     let (mut direct, mut memory, mut http) = (Vec::new(), Vec::new(), Vec::new());
+    let mut counting = Vec::new();
     create(&wired).await?;
     for _ in 0..bench.rounds() {
         direct.push(time_direct(&wired, bench.count(500_000)).await?);
         memory.push(time_memory(&wired, bench.count(200_000)).await?);
+        counting.push(time_counting(bench.count(2_000_000)));
         let load =
             hammer(server.address, std::slice::from_ref(&request), Until::Time(bench.round() / 2))
                 .await?;
@@ -47,8 +50,14 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     };
     let (direct, ratio) = row("typed, DirectAgentApi", direct);
     table.add(direct.reach("≥ 20", ratio >= 20.0));
+    let share = median(counting.iter().zip(&memory).map(|(ours, call)| ours / call));
+    let counted = Row::new("  what its figures add to a call")
+        .measured(format!("{:.0} ns a call", median(counting)))
+        .baseline(format!("{:.0} ns, bytes in process", median(memory.clone())))
+        .ratio(share);
     // Messages as they are on every wire, for programs that hold them: most of it is their JSON.
     table.add(row("bytes, memory transport", memory).0);
+    table.add(counted.reach("≤ 0.05", share <= 0.05));
     wired.engine.close().await?;
     Ok(())
 }
@@ -72,6 +81,17 @@ async fn time_direct(wired: &Wired, calls: usize) -> anyhow::Result<f64> {
         anyhow::Ok(started.elapsed())
     });
     Ok(working.await??.as_nanos() as f64 / calls as f64)
+}
+
+/// Nanoseconds that are spent on the figures of one call. They cannot be switched off, so they are measured by themselves.
+fn time_counting(calls: usize) -> f64 {
+    let (call, all) = (CallFigures::default(), Figures::default());
+    let started = Instant::now();
+    for n in 0..calls {
+        call.note(Duration::from_nanos(std::hint::black_box(n as u64)), None);
+        all.carried(std::hint::black_box(100), Some(300));
+    }
+    started.elapsed().as_nanos() as f64 / calls as f64
 }
 
 async fn time_memory(wired: &Wired, calls: usize) -> anyhow::Result<f64> {

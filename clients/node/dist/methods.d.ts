@@ -69,6 +69,11 @@ export interface AttachmentEntry {
     /** In place of size and hash, where the model's service fetches it. */
     url?: string | null;
 }
+export interface Bucket {
+    /** The largest value that it counts; null for the last, which counts all. */
+    le?: number | null;
+    count: number;
+}
 export interface CodeDiagnostic {
     rule: string;
     /** `error` for the syntax and for rules that were asked for by name; `warning` for those of `recommended`. */
@@ -214,6 +219,16 @@ export interface MessageMeta {
     /** On what a model said: how it came to be. */
     made?: MadeEntry | null;
 }
+/** One metric, by all its labels. */
+export interface Metric {
+    /** As Prometheus knows it, with its unit. */
+    name: string;
+    type: MetricKind;
+    /** What it means. */
+    help: string;
+    samples: Array<Sample>;
+}
+export type MetricKind = "counter" | "gauge" | "histogram";
 export interface ModelEntry {
     /** The name to ask for it by. */
     alias: string;
@@ -385,6 +400,13 @@ export interface RunOptions {
     /** Names the call for whoever makes it again: it is carried out once, and its answer given again for 10 minutes. */
     idempotency_key?: string | null;
 }
+export interface Sample {
+    labels: Record<string, string>;
+    /** Of a counter or a gauge. */
+    value?: number | null;
+    /** Of a histogram. */
+    spread?: Spread | null;
+}
 export interface SendResult {
     content: string;
     request_id: RequestId;
@@ -428,6 +450,13 @@ export interface SessionEntry {
     /** Lower case: `sandboxed`, `trusted`. */
     permission_level: string;
     cwd: string;
+}
+export interface Spread {
+    count: number;
+    /** All values together. */
+    sum: number;
+    /** Each counts also what the ones before it do. */
+    buckets: Array<Bucket>;
 }
 export interface SummaryTokens {
     total: number;
@@ -760,6 +789,12 @@ export interface GetMessagesResult {
     offset: number;
     limit: number;
     messages: Array<MessageEntry>;
+}
+export interface GetMetricsParams {
+}
+export interface GetMetricsResult {
+    /** All there are, those without a sample included. */
+    metrics: Array<Metric>;
 }
 export interface GetModelParams {
     /** At server scope: the agent that is called; `main` when absent. */
@@ -1321,6 +1356,10 @@ export interface ServerTable {
         params: GetContextStateParams;
         result: GetContextStateResult;
     };
+    "get_metrics": {
+        params: GetMetricsParams;
+        result: GetMetricsResult;
+    };
     "get_plan": {
         params: GetPlanParams;
         result: GetPlanResult;
@@ -1513,6 +1552,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     getAgentSummaries(params?: GetAgentSummariesParams, options?: CallOptions): Promise<GetAgentSummariesResult>;
     /** Returns the context that planners and executors are given, all of one version. The administrator's alone. */
     getContextState(params?: GetContextStateParams, options?: CallOptions): Promise<GetContextStateResult>;
+    /**
+     * Returns what the server has counted and measured since it started: the figures that it also serves to Prometheus. For
+     * the administrator.
+     */
+    getMetrics(params?: GetMetricsParams, options?: CallOptions): Promise<GetMetricsResult>;
     /** A plan, and how far it got. */
     getPlan(params: GetPlanParams, options?: CallOptions): Promise<GetPlanResult>;
     /** Returns what model calls used and cost: of one agent, of its whole tree, or (to the administrator) of all agents. */

@@ -148,6 +148,13 @@ export class ServerMethods extends AgentMethods {
     getContextState(params, options) {
         return this.invoke("get_context_state", params, options);
     }
+    /**
+     * Returns what the server has counted and measured since it started: the figures that it also serves to Prometheus. For
+     * the administrator.
+     */
+    getMetrics(params, options) {
+        return this.invoke("get_metrics", params, options);
+    }
     /** A plan, and how far it got. */
     getPlan(params, options) {
         return this.invoke("get_plan", params, options);

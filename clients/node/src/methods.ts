@@ -76,6 +76,12 @@ export interface AttachmentEntry {
   url?: string | null;
 }
 
+export interface Bucket {
+  /** The largest value that it counts; null for the last, which counts all. */
+  le?: number | null;
+  count: number;
+}
+
 export interface CodeDiagnostic {
   rule: string;
   /** `error` for the syntax and for rules that were asked for by name; `warning` for those of `recommended`. */
@@ -237,6 +243,18 @@ export interface MessageMeta {
   /** On what a model said: how it came to be. */
   made?: MadeEntry | null;
 }
+
+/** One metric, by all its labels. */
+export interface Metric {
+  /** As Prometheus knows it, with its unit. */
+  name: string;
+  type: MetricKind;
+  /** What it means. */
+  help: string;
+  samples: Array<Sample>;
+}
+
+export type MetricKind = "counter" | "gauge" | "histogram";
 
 export interface ModelEntry {
   /** The name to ask for it by. */
@@ -428,6 +446,14 @@ export interface RunOptions {
   idempotency_key?: string | null;
 }
 
+export interface Sample {
+  labels: Record<string, string>;
+  /** Of a counter or a gauge. */
+  value?: number | null;
+  /** Of a histogram. */
+  spread?: Spread | null;
+}
+
 export interface SendResult {
   content: string;
   request_id: RequestId;
@@ -473,6 +499,14 @@ export interface SessionEntry {
   /** Lower case: `sandboxed`, `trusted`. */
   permission_level: string;
   cwd: string;
+}
+
+export interface Spread {
+  count: number;
+  /** All values together. */
+  sum: number;
+  /** Each counts also what the ones before it do. */
+  buckets: Array<Bucket>;
 }
 
 export interface SummaryTokens {
@@ -850,6 +884,14 @@ export interface GetMessagesResult {
   offset: number;
   limit: number;
   messages: Array<MessageEntry>;
+}
+
+export interface GetMetricsParams {
+}
+
+export interface GetMetricsResult {
+  /** All there are, those without a sample included. */
+  metrics: Array<Metric>;
 }
 
 export interface GetModelParams {
@@ -1398,6 +1440,7 @@ export interface ServerTable {
   "execute_task": { params: ExecuteTaskParams; result: ExecuteTaskResult };
   "get_agent_summaries": { params: GetAgentSummariesParams; result: GetAgentSummariesResult };
   "get_context_state": { params: GetContextStateParams; result: GetContextStateResult };
+  "get_metrics": { params: GetMetricsParams; result: GetMetricsResult };
   "get_plan": { params: GetPlanParams; result: GetPlanResult };
   "get_usage": { params: GetUsageParams; result: GetUsageResult };
   "list_agents": { params: ListAgentsParams; result: ListAgentsResult };
@@ -1597,6 +1640,14 @@ export abstract class ServerMethods extends AgentMethods<never> {
   /** Returns the context that planners and executors are given, all of one version. The administrator's alone. */
   getContextState(params?: GetContextStateParams, options?: CallOptions): Promise<GetContextStateResult> {
     return this.invoke("get_context_state", params, options);
+  }
+
+  /**
+   * Returns what the server has counted and measured since it started: the figures that it also serves to Prometheus. For
+   * the administrator.
+   */
+  getMetrics(params?: GetMetricsParams, options?: CallOptions): Promise<GetMetricsResult> {
+    return this.invoke("get_metrics", params, options);
   }
 
   /** A plan, and how far it got. */

@@ -30,6 +30,7 @@ from .types import (
     GetContextResult,
     GetContextStateResult,
     GetMessagesResult,
+    GetMetricsResult,
     GetModelResult,
     GetPermissionsResult,
     GetSystemPromptResult,
@@ -279,6 +280,12 @@ class ServerMethods:
         """Returns the context that planners and executors are given, all of one version. The administrator's
         alone."""
         result: GetContextStateResult = self._call("get_context_state", {})
+        return result
+
+    def get_metrics(self) -> GetMetricsResult:
+        """Returns what the server has counted and measured since it started: the figures that it also serves to
+        Prometheus. For the administrator."""
+        result: GetMetricsResult = self._call("get_metrics", {})
         return result
 
     def get_plan(self, plan_id: str) -> PlanStanding:

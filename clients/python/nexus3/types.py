@@ -86,6 +86,15 @@ class AttachmentEntry(_AttachmentEntryRequired, total=False):
     url: Optional[str]
 
 
+class _BucketRequired(TypedDict):
+    count: int
+
+
+class Bucket(_BucketRequired, total=False):
+    # The largest value that it counts; null for the last, which counts all.
+    le: Optional[float]
+
+
 class CancelPlanResult(TypedDict):
     # False when it does not run in this server.
     cancelled: bool
@@ -295,6 +304,11 @@ class GetMessagesResult(TypedDict):
     offset: int
     limit: int
     messages: List[MessageEntry]
+
+
+class GetMetricsResult(TypedDict):
+    # All there are, those without a sample included.
+    metrics: List[Metric]
 
 
 class GetModelResult(TypedDict):
@@ -531,6 +545,16 @@ class MessageMeta(_MessageMetaRequired, total=False):
     covers: Optional[int]
     # On what a model said: how it came to be.
     made: Optional[MadeEntry]
+
+
+class Metric(TypedDict):
+    """One metric, by all its labels."""
+    # As Prometheus knows it, with its unit.
+    name: str
+    type: MetricKind
+    # What it means.
+    help: str
+    samples: List[Sample]
 
 
 class _ModelEntryRequired(TypedDict):
@@ -781,6 +805,17 @@ class RunPlanResult(TypedDict):
     metadata: PlanMetadata
 
 
+class _SampleRequired(TypedDict):
+    labels: Dict[str, str]
+
+
+class Sample(_SampleRequired, total=False):
+    # Of a counter or a gauge.
+    value: Optional[float]
+    # Of a histogram.
+    spread: Optional[Spread]
+
+
 class SaveSessionResult(TypedDict):
     saved: bool
     session_name: str
@@ -868,6 +903,14 @@ class ShutdownResult(TypedDict):
 class ShutdownServerResult(TypedDict):
     success: bool
     message: str
+
+
+class Spread(TypedDict):
+    count: int
+    # All values together.
+    sum: float
+    # Each counts also what the ones before it do.
+    buckets: List[Bucket]
 
 
 class SummaryTokens(TypedDict):
@@ -1057,6 +1100,7 @@ CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 OnFailure = Literal["stop", "continue"]
 PartType = Literal["text", "image", "file", "resource", "resource_link"]
 ReasoningDisplay = Literal["stream", "none"]

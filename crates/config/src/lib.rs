@@ -220,6 +220,8 @@ pub struct Server {
     /// `127.0.0.1`, `::1`, or `localhost` for both.
     pub host: String,
     pub port: u16,
+    /// Where Prometheus finds the figures; nowhere when absent.
+    pub metrics_port: Option<u16>,
     /// Turns that run at once.
     pub max_concurrent: usize,
     /// Turns that wait for a place.
@@ -433,6 +435,7 @@ fn server(written: schema::Server, user_home: Option<&Path>) -> Result<Server, F
         host: written.host.map_or("localhost", |it| it.0).into(),
         // The schema's range is that of a port.
         port: written.port.map_or(8765, |it| it.0 as u16),
+        metrics_port: written.metrics_port.map(|it| it.0 as u16),
         max_concurrent: written.max_concurrent.map_or(32, |it| it.0 as usize),
         max_queued: written.max_queued.map_or(1024, |it| it.0 as usize),
         tree,

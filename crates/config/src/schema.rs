@@ -187,6 +187,7 @@ pub(super) struct Embeddings {
 pub(super) struct Server {
     pub host: Option<Choice<Loopback>>,
     pub port: Option<Whole<0, 65_535>>,
+    pub metrics_port: Option<Whole<0, 65_535>>,
     pub max_concurrent: Option<Whole<1, 4096>>,
     pub max_queued: Option<Whole<0, 1_000_000>>,
     pub max_children: Option<Whole<0, 1_000_000>>,

@@ -104,6 +104,7 @@ fn without_files_everything_has_its_default() {
     let server = Server {
         host: "localhost".into(),
         port: 8765,
+        metrics_port: None,
         max_concurrent: 32,
         max_queued: 1024,
         tree: Bounds {
@@ -228,8 +229,8 @@ fn an_error_names_the_file_and_the_key() {
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `commands`, \
     `compaction`, `context`, `images`, `memory`, `tasks`, `server`, `auth`";
-const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `max_concurrent`, \
-    `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
+const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `metrics_port`, \
+    `max_concurrent`, `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`, `rate_limit`";
 
 #[test]
@@ -250,6 +251,7 @@ fn every_number_has_its_range() {
         ("memory.recall", 0, 20),
         ("context.ancestor_depth", 0, 10),
         ("server.port", 0, 65_535),
+        ("server.metrics_port", 0, 65_535),
         ("server.max_concurrent", 1, 4096),
         ("server.max_queued", 0, 1_000_000),
         ("server.max_children", 0, 1_000_000),

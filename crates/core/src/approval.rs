@@ -192,6 +192,11 @@ impl Approvals {
         Ok((detached(put).await?, ended))
     }
 
+    /// How many wait in this process.
+    pub fn waiting_count(&self) -> usize {
+        lock(&self.waiting).len()
+    }
+
     /// The approvals `requester` may see, oldest first; of one agent, where one is named. Those that wait, and with
     /// `decided` all others too.
     pub async fn list(

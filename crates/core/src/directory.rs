@@ -136,6 +136,10 @@ impl Directory {
         Some(self.read().entries.get(id)?.agent.snapshot())
     }
 
+    pub fn len(&self) -> usize {
+        self.read().entries.len()
+    }
+
     pub fn agents(&self) -> Vec<Agent> {
         self.read().entries.values().map(|entry| entry.agent.clone()).collect()
     }

@@ -28,6 +28,7 @@ use crate::logs::AgentLogs;
 use crate::memory::Memories;
 use crate::message::SharedMessage;
 use crate::name::AgentId;
+use crate::observe::Observer;
 use crate::permission::{Preset, ToolClass};
 use crate::plans::Plans;
 use crate::prompt::Prompts;
@@ -92,6 +93,7 @@ pub struct Parts {
     pub toolbox: Toolbox,
     pub intake: Arc<dyn Intake>,
     pub checker: Arc<dyn Checker>,
+    pub observer: Arc<dyn Observer>,
 }
 
 pub struct Settings {
@@ -132,6 +134,19 @@ pub struct Settings {
     pub tree: Bounds,
 }
 
+/// What an engine is busy with, of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Agents in memory.
+    pub agents: usize,
+    /// Turns that run or wait.
+    pub turns: usize,
+    /// Those of them that wait: behind another turn of their agent, or for a slot.
+    pub turns_queued: usize,
+    /// Questions that somebody has to answer.
+    pub approvals: usize,
+}
+
 /// A part of what was said.
 pub struct HistoryPage {
     /// How many messages there are in all.
@@ -142,7 +157,8 @@ pub struct HistoryPage {
 impl Engine {
     /// Wires the parts. Nothing is read before it is asked for.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
-        let Parts { store, models, prompts, logs, counter, toolbox, intake, checker } = parts;
+        let Parts { store, models, prompts, logs, counter, toolbox, intake, checker, observer } =
+            parts;
         let toolbox = Arc::new(toolbox);
         let directory = Arc::new(Directory::new(settings.tree));
         let network = settings.network;
@@ -190,9 +206,13 @@ impl Engine {
             kin: kin.clone(),
             store: store.clone(),
         });
-        let compactor =
-            Compactor::new(models.clone(), counter, briefing.clone(), settings.compaction);
-        let compactor = Arc::new(compactor);
+        let compactor = Arc::new(Compactor::new(
+            models.clone(),
+            counter,
+            briefing.clone(),
+            settings.compaction,
+            observer.clone(),
+        ));
         let approvals = Arc::new(Approvals {
             store: store.clone(),
             kin: kin.clone(),
@@ -230,6 +250,7 @@ impl Engine {
                 max_concurrent_tools: settings.max_concurrent_tools,
                 max_calls_per_step: settings.max_calls_per_step,
             },
+            observer,
         });
         let planner_model = settings.tasks.planner.clone();
         let executor = Arc::new(Executor {
@@ -336,6 +357,26 @@ impl Engine {
             messages.extend(now.conversation.history_from(read.max(first)).take(rest).cloned());
         }
         Ok(HistoryPage { total, messages })
+    }
+
+    /// Refuses whoever may not see what all agents do and spend together.
+    pub fn authorize_metrics(&self, requester: &Requester) -> Result<(), Denied> {
+        match requester {
+            Requester::Administrator => Ok(()),
+            Requester::Agent(_) => Err(Denied::AdministratorOnly("see the server's metrics")),
+        }
+    }
+
+    /// What the engine is busy with.
+    pub fn load(&self) -> Load {
+        let (turns, turns_queued) = self.turns.in_flight();
+        let agents = self.agents.directory.len();
+        Load { agents, turns, turns_queued, approvals: self.approvals.waiting_count() }
+    }
+
+    /// Whether the kernel can hold commands within an agent's permissions.
+    pub fn commands_confined(&self) -> bool {
+        self.gate.commands_confined
     }
 
     /// Asks whoever runs this engine to stop it.

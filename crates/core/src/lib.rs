@@ -1,6 +1,6 @@
 //! What an agent is. The core owns the pool, the turns and the permissions, and names the traits it needs filled
-//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`, `Checker`). It knows no JSON-RPC, no HTTP and
-//! no SQL.
+//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`, `Checker`,
+//! `Observer`). It knows no JSON-RPC, no HTTP and no SQL.
 
 pub mod account;
 pub mod agent;
@@ -32,6 +32,7 @@ pub mod memory;
 pub mod message;
 pub mod model;
 pub mod name;
+pub mod observe;
 pub mod paths;
 pub mod permission;
 pub mod plan;

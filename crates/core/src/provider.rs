@@ -14,6 +14,7 @@ use crate::list::List;
 use crate::listing::{Lesson, ModelPage, ModelQuery};
 use crate::message::{Origin, Part, SharedMessage, Stop};
 use crate::model::{ModelInfo, Reasoning};
+use crate::observe::Observer;
 use crate::usage::{Cost, Usage};
 
 /// A service that runs models. One implementation is one file in the adapters.
@@ -59,6 +60,8 @@ pub struct Asker {
     pub urgency: Urgency,
     /// Told when the call has to wait before it is sent.
     pub waiting: Option<Arc<dyn Fn(Waiting) + Send + Sync>>,
+    /// Told when the call is sent again.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,6 +184,22 @@ impl ModelCall {
 }
 
 impl ProviderError {
+    /// The error's name, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Credentials(_) => "credentials",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Rejected(_) => "rejected",
+            Self::TooLong { .. } => "too_long",
+            Self::Thoughts { .. } => "thoughts",
+            Self::Unavailable(_) => "unavailable",
+            Self::Resting { .. } => "resting",
+            Self::Crowded(_) => "crowded",
+            Self::Broken(_) => "broken",
+            Self::Timeout => "timeout",
+        }
+    }
+
     /// Whether another model may take over: what is wrong with the request or the key must be seen.
     pub fn may_fall_back(&self) -> bool {
         match self {

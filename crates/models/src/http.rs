@@ -149,6 +149,9 @@ impl Http {
             };
             let asked = failure.retry_after;
             tracing::info!(%error, request_id, ?wait, ?asked, "the model call is tried again");
+            if let Some(observer) = &call.asker.observer {
+                observer.model_call_retried(&call.model, error.name());
+            }
             tokio::time::sleep(wait).await;
             place.give_up_at(attempts.end());
             permit = match place.pass().await {

@@ -108,6 +108,9 @@ pub struct ServeOptions {
     /// Serve without a token; anyone on this machine can then do anything the server can
     #[arg(long)]
     pub no_auth: bool,
+    /// Serve figures to Prometheus on this port of 127.0.0.1, without a token; 0 for a free one
+    #[arg(long, value_name = "PORT")]
+    pub metrics: Option<u16>,
     /// Directory of the agents' logs, closed to agents; logs in NEXUS3_HOME or ~/.nexus3 when absent
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
@@ -146,6 +149,7 @@ impl ServeOptions {
             ("--socket", self.sockets.own.is_some() || !self.sockets.doors.is_empty()),
             ("--no-socket", self.no_socket),
             ("--no-auth", self.no_auth),
+            ("--metrics", self.metrics.is_some()),
             ("--log-dir", self.log_dir.is_some()),
             ("--verbose", self.verbose),
             ("--raw-log", self.raw_log),

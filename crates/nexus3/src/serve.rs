@@ -14,6 +14,7 @@ use nexus_server::auth::{self, Auth, TokenFile};
 use nexus_server::behalf::Door;
 use nexus_server::descriptors;
 use nexus_server::transport::http::{HttpServer, Limits};
+use nexus_server::transport::scrape::MetricsServer;
 use nexus_server::transport::stdio;
 use nexus_server::transport::unix::{self, BindError, UnixServer};
 use nexus_store::agent_logs::{AgentLogFiles, Options as LogOptions};
@@ -52,6 +53,7 @@ pub async fn serve(
     let host = options.host.as_deref().unwrap_or(&config.server.host);
     let port = Port::take(host, port.unwrap_or(config.server.port))?;
     let address = port.address();
+    let metrics = metrics_port(&config, &options)?;
     let socket = open_socket(&config, &options)?;
     let doors = open_doors(&options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
@@ -65,6 +67,8 @@ pub async fn serve(
     }
     // After the token: who waits for the port and then reads the file must not find that of a server that died.
     let listeners = port.listen()?;
+    let stop = CancellationToken::new();
+    let metrics = serve_metrics(metrics, &wired, &stop)?;
     announce(
         address,
         token_file.as_ref().map(TokenFile::path),
@@ -78,7 +82,6 @@ pub async fn serve(
     };
     tokio::spawn(be_found(wired.engine.store.clone(), contact));
 
-    let stop = CancellationToken::new();
     let agents = wired.engine.agents.clone();
     let born = move |id: AgentId| agents.clone().birth(id);
     let server = HttpServer::new(
@@ -89,7 +92,8 @@ pub async fn serve(
         limits(&config),
     );
     let http = tokio::spawn(server.run(stop.clone()));
-    let unix = serve_sockets(socket, doors, &wired, &config, &stop);
+    let mut others = serve_sockets(socket, doors, &wired, &config, &stop);
+    others.extend(metrics);
     let greeting = async {
         if greets {
             // The conversation stands below what the server said of itself.
@@ -109,8 +113,8 @@ pub async fn serve(
         wired.engine.turns.stop(config.server.shutdown_grace).await;
         let connections = async {
             let _ = http.await;
-            for socket in unix {
-                let _ = socket.await;
+            for other in others {
+                let _ = other.await;
             }
         };
         let _ = tokio::time::timeout(CONNECTIONS_GRACE, connections).await;
@@ -129,6 +133,7 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     let mut config = wiring::load_config(&home, options.model.clone())?;
     let (agent_logs, log) = start_logs(&home, &options)?;
     config.server.max_connections = connections_max(&config);
+    let metrics = metrics_port(&config, &options)?;
     let socket = match &options.sockets.own {
         Some(_) => open_socket(&config, &options)?,
         None => None,
@@ -137,7 +142,8 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     tracing::info!(models = wired.models(), "serving standard input");
     let stop = CancellationToken::new();
-    let unix = serve_sockets(socket, doors, &wired, &config, &stop);
+    let mut others = serve_sockets(socket, doors, &wired, &config, &stop);
+    others.extend(serve_metrics(metrics, &wired, &stop)?);
     let parent = stdio::serve(
         wired.dispatcher.clone(),
         tokio::io::stdin(),
@@ -155,8 +161,8 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     wired.engine.turns.stop(grace).await;
     let answered = async {
         let _ = parent.answered.await;
-        for socket in unix {
-            let _ = socket.await;
+        for other in others {
+            let _ = other.await;
         }
     };
     let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
@@ -200,6 +206,25 @@ fn serve_sockets(
             tokio::spawn(socket.run(wired.dispatcher.clone(), door, limits, stop.clone()))
         })
         .collect()
+}
+
+/// The port for figures, where one was asked for.
+fn metrics_port(config: &Config, options: &ServeOptions) -> anyhow::Result<Option<Port>> {
+    let port = options.metrics.or(config.server.metrics_port);
+    let take = |port| Port::take("127.0.0.1", port).context("the port for metrics");
+    port.map(take).transpose()
+}
+
+fn serve_metrics(
+    port: Option<Port>,
+    wired: &Wired,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<JoinHandle<()>>> {
+    let Some(port) = port else { return Ok(None) };
+    let url = format!("http://{}/metrics", port.address());
+    let server = MetricsServer::new(port.listen()?, wired.dispatcher.clone());
+    tracing::info!(url, "serving metrics");
+    Ok(Some(tokio::spawn(server.run(stop.clone()))))
 }
 
 /// Everything on disk, then the logs.

@@ -25,6 +25,7 @@ use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
 use nexus_server::calls::CallLog;
 use nexus_server::context_token::ContextTokens;
+use nexus_server::metrics::Figures;
 use nexus_server::rates::RateLimits;
 use nexus_server::signing::{self, Configured, Mode, Signatures};
 use nexus_server::{Dispatcher, Services};
@@ -105,6 +106,8 @@ pub async fn wire_on(
 ) -> anyhow::Result<Wired> {
     let cwd = cwd.canonicalize().context("the working directory")?;
     let weights = Weights::of_built_in(home)?;
+    let figures = Arc::new(Figures::default());
+    store.observe(figures.clone());
     let store = Arc::new(store);
     let remembered = Remembered::load(store.clone()).await?;
     let catalog = catalog_with(&weights, home, config)?.with_learned(remembered.clone());
@@ -126,6 +129,7 @@ pub async fn wire_on(
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         checker: Arc::new(Workers::new(launcher.program().to_owned())),
         toolbox: toolbox(&protected, config, launcher),
+        observer: figures.clone(),
     };
     let strength = sandbox::strength();
     let settings = Settings {
@@ -166,6 +170,7 @@ pub async fn wire_on(
         .with_context_tokens(context_tokens())
         .with_signatures(signatures(&config.hmac)?)
         .with_failures_max(config.server.rate_limit.failed_logins)
+        .with_figures(figures)
         .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
     Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })

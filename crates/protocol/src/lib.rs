@@ -11,6 +11,7 @@ pub mod error;
 pub mod key;
 pub mod memory;
 pub mod method;
+pub mod metrics;
 pub mod model;
 pub mod once;
 pub mod params;

@@ -13,6 +13,7 @@ use nexus_core::lifecycle::AccessError;
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
+use nexus_protocol::metrics::Metric;
 use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope};
 use schemars::Schema;
 use tracing::Instrument as _;
@@ -25,6 +26,7 @@ use crate::cx::Cx;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::host::Host;
+use crate::metrics::{self, CallFigures};
 use crate::once;
 use crate::outbox::Peer;
 use crate::signing::Refused;
@@ -106,6 +108,8 @@ pub struct Dispatcher {
 #[derive(Default)]
 pub struct Table {
     entries: HashMap<&'static str, Entry, RandomState>,
+    /// Calls of methods that are not in it.
+    unknown: CallFigures,
 }
 
 struct Entry {
@@ -113,6 +117,7 @@ struct Entry {
     run: Run,
     /// The handler as `TypedHandler<M>`, for callers in the same process.
     typed: Box<dyn Any + Send + Sync>,
+    figures: CallFigures,
 }
 
 /// Decodes, runs and encodes one call. Without an id the result is not encoded.
@@ -185,7 +190,7 @@ impl Table {
             params: || schemars::schema_for!(M::Params),
             result: || schemars::schema_for!(M::Result),
         };
-        let entry = Entry { info, run, typed: Box::new(typed) };
+        let entry = Entry { info, run, typed: Box::new(typed), figures: CallFigures::default() };
         assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);
     }
 
@@ -443,13 +448,27 @@ impl Dispatcher {
 
     fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
         let ended = Instant::now();
-        self.services.calls.call(&EndedCall { method, id, duration: ended - start, ended, error });
+        let duration = ended - start;
+        let entry = self.table.entries.get(method);
+        entry.map_or(&self.table.unknown, |entry| &entry.figures).note(duration, error);
+        self.services.calls.call(&EndedCall { method, id, duration, ended, error });
+    }
+
+    /// All that was counted and measured.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let Services { engine, figures, .. } = &*self.services;
+        let infos = self.table.infos().into_iter();
+        let calls =
+            infos.filter_map(|info| Some((info.name, &self.table.entries.get(info.name)?.figures)));
+        metrics::gather(engine, figures, calls, &self.table.unknown)
     }
 }
 
 impl Host for Dispatcher {
     async fn handle(self: &Arc<Self>, caller: Caller, message: &[u8]) -> Reply {
-        Self::handle(self, caller, message).await
+        let reply = Self::handle(self, caller, message).await;
+        self.services.figures.carried(message.len(), reply.body.as_ref().map(Vec::len));
+        reply
     }
 
     fn for_connection(self: &Arc<Self>) -> Arc<Self> {

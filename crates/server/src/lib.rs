@@ -13,6 +13,7 @@ mod errors;
 mod freight;
 mod handlers;
 mod host;
+pub mod metrics;
 mod once;
 pub mod openrpc;
 pub mod outbox;
@@ -50,6 +51,7 @@ pub struct Services {
     signatures: signing::Signatures,
     /// Attempts to be let in that failed, at whichever door.
     pub failures: Arc<rates::Failures>,
+    figures: Arc<metrics::Figures>,
 }
 
 /// As many as make a disk busy.
@@ -78,6 +80,7 @@ impl Services {
             rates: None,
             signatures: signing::Signatures::new(signing::Mode::Off, Default::default()),
             failures: Arc::default(),
+            figures: Arc::default(),
         }
     }
 
@@ -94,6 +97,11 @@ impl Services {
     /// With a limit to the callers that are told in a minute that they are not let in.
     pub fn with_failures_max(self, per_minute: Option<u32>) -> Self {
         Self { failures: Arc::new(rates::Failures::new(per_minute)), ..self }
+    }
+
+    /// With figures that others add to as well: the engine's observer, and the store's.
+    pub fn with_figures(self, figures: Arc<metrics::Figures>) -> Self {
+        Self { figures, ..self }
     }
 
     /// With limits to what each caller may ask for in a minute.

@@ -43,6 +43,7 @@ use nexus_core::AgentId;
 use nexus_core::agent::AgentSettings;
 use nexus_core::brief::Brief;
 use nexus_core::message::SharedMessage;
+use nexus_core::observe::Observer;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord};
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
@@ -110,6 +111,11 @@ impl SqliteStore {
         let writer = Writer::start(opened.db, owner, foreign_commits.clone(), options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
         Ok(Self { writer, readers, foreign_commits, void_through })
+    }
+
+    /// Tells this one of every commit from now on.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        self.writer.observe(observer);
     }
 
     /// Stores a session that comes from elsewhere, as a saved one. `StoreError::Exists` or `Saved` when the name is taken.

@@ -4,11 +4,12 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nexus_core::observe::{EndedCommit, Observer};
 use nexus_core::store::{Contact, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +30,7 @@ const QUEUE_JOBS_MAX: usize = 16_384;
 pub(super) struct Writer {
     // Declared, and so dropped, before the thread: that ends when its queue is closed, and is then waited for.
     queue: mpsc::Sender<Order>,
+    observer: Arc<OnceLock<Arc<dyn Observer>>>,
     _thread: Joined,
 }
 
@@ -50,13 +52,27 @@ impl Writer {
     ) -> io::Result<Self> {
         let (queue, orders) = mpsc::channel(QUEUE_JOBS_MAX);
         let interval = me.beat_interval();
-        let desk =
-            Desk { db, me, data_version: None, foreign_commits, commits, committed: 0, jobs: 0 };
+        let observer = Arc::<OnceLock<_>>::default();
+        let desk = Desk {
+            db,
+            me,
+            data_version: None,
+            foreign_commits,
+            commits,
+            committed: 0,
+            jobs: 0,
+            observer: observer.clone(),
+        };
         let thread =
             thread::Builder::new().name("store-writer".into()).spawn(|| desk.run(orders))?;
         let beats = queue.downgrade();
         thread::Builder::new().name("store-beats".into()).spawn(move || beat(&beats, interval))?;
-        Ok(Self { queue, _thread: Joined(Some(thread)) })
+        Ok(Self { queue, observer, _thread: Joined(Some(thread)) })
+    }
+
+    /// Tells this one of every commit from now on. There is one observer; a second is not heard.
+    pub(super) fn observe(&self, observer: Arc<dyn Observer>) {
+        let _ = self.observer.set(observer);
     }
 
     /// Queues `work`, now and in order; the future resolves when its commit is on disk. Work that fails leaves nothing
@@ -213,6 +229,7 @@ struct Desk {
     committed: u64,
     /// Jobs that were run.
     jobs: u64,
+    observer: Arc<OnceLock<Arc<dyn Observer>>>,
 }
 
 impl Desk {
@@ -248,7 +265,12 @@ impl Desk {
     }
 
     fn write(&mut self, mut group: Vec<Box<dyn Job>>) {
+        let began = Instant::now();
         let committed = surviving(|| self.commit(&mut group)).map_err(StoreError::from);
+        if let Some(observer) = self.observer.get() {
+            let (lasted, writes) = (began.elapsed(), group.len());
+            observer.commit_ended(&EndedCommit { lasted, writes, committed: committed.is_ok() });
+        }
         if let Err(error) = &committed {
             tracing::error!(?error, jobs = group.len(), "a group of writes was not committed");
             roll_back(&self.db);

@@ -134,6 +134,7 @@ impl Snapshot {
             conversation: conversation.into(),
             urgency,
             waiting: None,
+            observer: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use crate::lock;
+use crate::observe::RunningCall;
 use crate::provider::{Answer, ModelCall};
 use crate::usage::{Bill, Usage};
 
@@ -43,11 +44,13 @@ pub(super) struct Tally<'a> {
     /// Whether the provider came to its end.
     pub ended: bool,
     pub kept: bool,
+    pub running: RunningCall,
 }
 
 impl<'a> Tally<'a> {
-    pub fn new(ledger: &'a Ledger, call: &'a ModelCall) -> Self {
-        Self { ledger, call, answer: Answer::default(), heard: 0, ended: false, kept: false }
+    pub fn new(ledger: &'a Ledger, call: &'a ModelCall, running: RunningCall) -> Self {
+        let answer = Answer::default();
+        Self { ledger, call, answer, heard: 0, ended: false, kept: false, running }
     }
 
     fn usage(&self) -> Usage {
@@ -75,6 +78,7 @@ impl Drop for Tally<'_> {
         let usage = self.usage();
         let priced = || self.call.model.prices.as_ref().map(|prices| prices.cost(&usage));
         let bill = Bill::of(usage, self.answer.cost.or_else(priced));
+        self.running.bill = bill;
         let mut sums = lock(&self.ledger.0);
         match self.kept {
             true => sums.kept += bill,

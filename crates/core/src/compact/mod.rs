@@ -19,6 +19,7 @@ use crate::list::List;
 use crate::message::{
     ATTACHED_BYTES_MAX, Made, Message, Meta, Origin, Part, Role, SharedMessage, StopReason,
 };
+use crate::observe::Observer;
 use crate::on_thread;
 use crate::provider::{Model, ModelError, Models};
 use crate::store::StoreError;
@@ -36,6 +37,7 @@ pub struct Compactor {
     scales: Arc<Scales>,
     briefing: Arc<Briefing>,
     settings: CompactionSettings,
+    observer: Arc<dyn Observer>,
 }
 
 #[derive(Clone, Debug)]
@@ -121,8 +123,9 @@ impl Compactor {
         counter: Arc<dyn TokenCounter>,
         briefing: Arc<Briefing>,
         settings: CompactionSettings,
+        observer: Arc<dyn Observer>,
     ) -> Self {
-        Self { models, scales: Arc::new(Scales::new(counter)), briefing, settings }
+        Self { models, scales: Arc::new(Scales::new(counter)), briefing, settings, observer }
     }
 
     pub async fn count(&self, agent: &Snapshot) -> Result<TokenCount, StoreError> {

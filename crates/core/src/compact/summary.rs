@@ -12,6 +12,7 @@ use super::{Compactor, Task, answer_room, margin};
 use crate::briefing::earlier;
 use crate::listing::Lesson;
 use crate::message::{ATTACHED_BYTES_MAX, Message, Meta, Origin, Part, Role, StopReason};
+use crate::observe::{CallEnd, RunningCall};
 use crate::on_thread;
 use crate::provider::{Asker, Model, ModelCall, ProviderError, ProviderEvent, Urgency};
 use crate::redact::redact;
@@ -227,23 +228,35 @@ impl Ladder<'_> {
 
     /// The whole answer to a call, if it is one.
     async fn ask(&self, model: &Model, call: &ModelCall) -> Result<Heard, String> {
+        let (observer, agent) = (self.compactor.observer.clone(), self.task.now.id.clone());
+        let mut running = RunningCall::begin(observer, model.info.clone(), agent, None);
         let mut events = match model.provider.stream(call.clone()).await {
             Ok(events) => events,
-            Err(error) => return Err(self.failed(model, error)),
+            Err(error) => {
+                running.end = CallEnd::Failed(error.name());
+                return Err(self.failed(model, error));
+            }
         };
-        let mut tally = Tally::new(self.ledger, call);
+        let mut tally = Tally::new(self.ledger, call, running);
         while !tally.ended {
             match events.next().await {
                 Some(Ok(ProviderEvent::Text(piece) | ProviderEvent::Reasoning(piece))) => {
                     tally.heard += piece.len();
+                    tally.running.heard();
                 }
                 Some(Ok(ProviderEvent::Usage(usage))) => tally.answer.usage = usage,
                 Some(Ok(ProviderEvent::Done(answer))) => {
                     tally.answer = *answer;
                     tally.ended = true;
+                    tally.running.heard();
+                    tally.running.end = CallEnd::Done;
                 }
-                Some(Err(error)) => return Err(self.failed(model, error)),
-                None => return Err("the stream ended too early".into()),
+                broken => {
+                    let early = || ProviderError::Broken("the stream ended too early".into());
+                    let error = broken.and_then(Result::err).unwrap_or_else(early);
+                    tally.running.end = CallEnd::Failed(error.name());
+                    return Err(self.failed(model, error));
+                }
             }
         }
         let answer = &tally.answer;
@@ -295,7 +308,9 @@ impl Ladder<'_> {
     }
 
     fn asker(&self) -> Asker {
-        self.task.now.asker(self.task.agent.account(), Urgency::Background)
+        let observer = Some(self.compactor.observer.clone());
+        let asker = self.task.now.asker(self.task.agent.account(), Urgency::Background);
+        Asker { observer, ..asker }
     }
 }
 

@@ -29,6 +29,7 @@ use crate::gate::Gate;
 use crate::memory::Memories;
 use crate::message::{ATTACHED_BYTES_MAX, Content};
 use crate::name::{AgentId, TurnId};
+use crate::observe::Observer;
 use crate::provider::{ModelError, Models, ProviderError};
 use crate::store::StoreError;
 use run::Opening;
@@ -51,6 +52,7 @@ pub struct Turns {
     pub(crate) recall: u32,
     pub(crate) slots: Slots,
     pub(crate) limits: TurnLimits,
+    pub(crate) observer: Arc<dyn Observer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +250,14 @@ impl Turns {
             EnqueueError::Gone(error) => TurnError::Store(error),
         })?;
         Ok((cancel, outcome))
+    }
+
+    /// How many turns run or wait, and how many of them wait: behind another turn of their agent, or for a slot.
+    pub fn in_flight(&self) -> (usize, usize) {
+        let (all, without_slot) = self.slots.count();
+        let behind = |agent: &Agent| agent.look().turns.iter().filter(|it| !it.running).count();
+        let queued = self.directory.agents().iter().map(behind).sum::<usize>() + without_slot;
+        (all, queued.min(all))
     }
 
     pub fn max_tool_iterations(&self) -> u32 {

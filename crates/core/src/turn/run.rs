@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::{Fuse, FusedFuture as _};
 use futures_util::{FutureExt, StreamExt, stream};
@@ -27,6 +28,7 @@ use crate::message::{
     Content, Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall,
 };
 use crate::name::TurnId;
+use crate::observe::{EndedToolCall, RunningTurn, ToolEnd, TurnEnd};
 use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
 use crate::usage::Bill;
@@ -76,14 +78,22 @@ impl Job for Opening {
         let Self { turns, agent, id, cancel, mut input, waiting } = self;
         drop(waiting);
         let footprint = input.footprint.take();
+        let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), id.clone());
         let turn = Turn { turns, agent, id, cancel, standing, footprint };
-        match turn.steps(input).await {
+        let ended = match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
                 Err(StoreError::LeaseLost.into())
             }
             ended => ended,
-        }
+        };
+        running.end = match &ended {
+            Ok(outcome) if outcome.cancelled => TurnEnd::Cancelled,
+            Ok(outcome) if outcome.halted_at_iteration_limit => TurnEnd::Halted,
+            Ok(_) => TurnEnd::Done,
+            Err(_) => TurnEnd::Failed,
+        };
+        ended
     }
 
     fn cancelled() -> TurnOutcome {
@@ -412,8 +422,9 @@ impl Turn {
                 let cancel = self.cancel.clone();
                 let gate = &self.turns.gate;
                 let footprint = self.footprint.as_ref();
+                let began = Instant::now();
                 let outcome = gate.call(&self.agent, &call, cancel, announce, footprint).await;
-                (call, outcome)
+                (call, began, outcome)
             }
         };
         let limits = &self.turns.limits;
@@ -425,9 +436,12 @@ impl Turn {
         let mut results =
             stream::iter(begun).map(run).buffer_unordered(limits.max_concurrent_tools);
         let surplus = surplus.iter().map(|call| (*call, self.too_many_calls()));
+        let now = Instant::now();
         let cut = cut.into_iter().map(|call| (call, cut_call(call, talk.call.max_tokens)));
-        let mut ended: Vec<_> =
-            surplus.chain(cut).map(|(call, outcome)| self.result(call, outcome, said)).collect();
+        let mut ended: Vec<_> = surplus
+            .chain(cut)
+            .map(|(call, outcome)| self.result(call, now, outcome, said))
+            .collect();
         let mut writing = pin!(Fuse::terminated());
         loop {
             if writing.is_terminated() && !ended.is_empty() {
@@ -442,8 +456,8 @@ impl Turn {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
                 written = &mut writing, if !writing.is_terminated() => drop(written?),
-                Some((call, outcome)) = results.next(), if running > 0 => {
-                    ended.push(self.result(&call, outcome, said));
+                Some((call, began, outcome)) = results.next(), if running > 0 => {
+                    ended.push(self.result(&call, began, outcome, said));
                     running -= 1;
                 }
             }
@@ -451,8 +465,27 @@ impl Turn {
     }
 
     /// Tells what a call came to, and returns it as the message that is to be written down.
-    fn result(&self, call: &ToolCall, outcome: ToolOutcome, said: &mut Said) -> SharedMessage {
+    fn result(
+        &self,
+        call: &ToolCall,
+        began: Instant,
+        outcome: ToolOutcome,
+        said: &mut Said,
+    ) -> SharedMessage {
         let ToolOutcome { content, attachments, refused_by, failed } = outcome;
+        self.turns.observer.tool_call_ended(&EndedToolCall {
+            tool: self.turns.gate.toolbox.get(&call.name).map(|_| &*call.name),
+            agent: &self.agent.id(),
+            turn: &self.id,
+            began,
+            lasted: began.elapsed(),
+            end: match refused_by {
+                Some(rule) => ToolEnd::Refused(rule),
+                None if failed && self.cancel.is_cancelled() => ToolEnd::Cancelled,
+                None if failed => ToolEnd::Failed,
+                None => ToolEnd::Done,
+            },
+        });
         said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
         let meta = Meta { failed, ..self.meta() };
         let result = Message::tool_result(&call.id, content, meta);

@@ -132,6 +132,12 @@ impl Slots {
         })
     }
 
+    /// How many turns were admitted and are not over, and how many of them wait for a slot.
+    pub fn count(&self) -> (usize, usize) {
+        let state = lock(&self.places.state);
+        (state.admitted.all, state.lines.values().map(Line::len).sum())
+    }
+
     /// Takes no new turns.
     pub fn close(&self) {
         self.closed.cancel();
@@ -383,7 +389,7 @@ mod tests {
         assert!(left.slot().now_or_never().is_none());
         let mut waits = std::pin::pin!(last.slot());
         assert!(waits.as_mut().now_or_never().is_none());
-        assert_eq!(lock(&slots.places.state).lines.values().map(Line::len).sum::<usize>(), 1);
+        assert_eq!(slots.count(), (3, 1));
         drop(running);
         assert!(waits.await.is_some());
         let state = lock(&slots.places.state);

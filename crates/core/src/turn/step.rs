@@ -13,6 +13,7 @@ use super::talk::Talk;
 use crate::events::TurnEvent;
 use crate::listing::Lesson;
 use crate::message::{Part, Stop, StopReason};
+use crate::observe::{CallEnd, RunningCall};
 use crate::provider::{Answer, EventStream, ProviderError, ProviderEvent, Waiting};
 use crate::usage::{Bill, Cost, Usage};
 
@@ -69,14 +70,22 @@ impl Drop for Waits {
     }
 }
 
-pub(super) type Opened = Option<Result<EventStream, ProviderError>>;
+/// A call that was sent, and what came of that; `None` when the turn was cancelled.
+pub(super) struct Opened {
+    call: RunningCall,
+    events: Option<Result<EventStream, ProviderError>>,
+}
 
 impl Turn {
-    /// Sends a call. `None` when the turn was cancelled. While the provider lets it wait, the turn holds no slot.
+    /// Sends a call. While the provider lets it wait, the turn holds no slot.
     pub(super) async fn open(&self, talk: &Talk, said: &mut Said) -> Opened {
         let (tell, mut told) = mpsc::channel::<Waiting>(WAITS_MAX);
         let mut call = talk.call.clone();
         call.asker.waiting = Some(Arc::new(move |waiting| drop(tell.try_send(waiting))));
+        let observer = self.turns.observer.clone();
+        call.asker.observer = Some(observer.clone());
+        let (agent, turn) = (self.agent.id(), Some(self.id.clone()));
+        let running = RunningCall::begin(observer, talk.model.info.clone(), agent, turn);
         let waits = Waits(self.agent.snapshot().waits_for_provider.clone());
         let opening = self.cancel.run_until_cancelled(talk.model.provider.stream(call));
         tokio::pin!(opening);
@@ -85,10 +94,9 @@ impl Turn {
                 biased;
                 opened = &mut opening => {
                     drop((told, waits));
-                    return match self.cancel.run_until_cancelled(self.standing.enter()).await {
-                        Some(()) => opened,
-                        None => None,
-                    };
+                    let entered = self.cancel.run_until_cancelled(self.standing.enter()).await;
+                    let events = entered.and(opened);
+                    return Opened { call: running, events };
                 }
                 Some(waiting) = told.recv() => {
                     self.standing.leave();
@@ -103,13 +111,21 @@ impl Turn {
     pub(super) async fn hear(&self, talk: &mut Talk, mut opened: Opened, said: &mut Said) -> Step {
         let mut lost = Bill::default();
         loop {
-            let mut attempt = match opened {
+            let Opened { mut call, events } = opened;
+            let mut attempt = match events {
                 None => Attempt::ended(AttemptEnd::Cancelled),
                 Some(Err(error)) => Attempt::ended(AttemptEnd::Failed(error)),
-                Some(Ok(events)) => self.listen(events, said).await,
+                Some(Ok(events)) => self.listen(events, &mut call, said).await,
             };
             self.count(talk, &mut attempt, said);
             let bill = bill(talk, &attempt);
+            call.bill = bill;
+            call.end = match &attempt.end {
+                AttemptEnd::Done => CallEnd::Done,
+                AttemptEnd::Cancelled => CallEnd::Cancelled,
+                AttemptEnd::Failed(error) => CallEnd::Failed(error.name()),
+            };
+            drop(call);
             let verdict = match self.judge(talk, &mut attempt, said).await {
                 Ok(verdict) => verdict,
                 Err(error) => {
@@ -128,13 +144,21 @@ impl Turn {
     }
 
     /// Takes in one model call's events until its end, a failure or a cancel.
-    async fn listen(&self, mut events: EventStream, said: &mut Said) -> Attempt {
+    async fn listen(
+        &self,
+        mut events: EventStream,
+        call: &mut RunningCall,
+        said: &mut Said,
+    ) -> Attempt {
         let mut attempt = Attempt { opened: true, ..Attempt::ended(AttemptEnd::Done) };
         loop {
             let Some(event) = self.cancel.run_until_cancelled(events.next()).await else {
                 attempt.end = AttemptEnd::Cancelled;
                 return attempt;
             };
+            if !matches!(event, None | Some(Err(_) | Ok(ProviderEvent::Usage(_)))) {
+                call.heard();
+            }
             match event {
                 Some(Ok(ProviderEvent::Text(piece))) => said.say(&piece),
                 Some(Ok(ProviderEvent::Reasoning(piece))) => said.think(&piece),

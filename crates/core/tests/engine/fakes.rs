@@ -22,6 +22,7 @@ use nexus_core::message::{
     Attachment, AttachmentKind, Blob, Part, SharedMessage, Source, Stop, StopReason,
 };
 use nexus_core::model::{Inputs, ModelInfo};
+use nexus_core::observe::{EndedModelCall, EndedToolCall, EndedTurn, Observer};
 use nexus_core::permission::{Level, ToolClass};
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
@@ -49,6 +50,7 @@ pub struct World {
     pub store: Arc<MemoryStore>,
     pub models: Arc<FakeModels>,
     pub counter: Arc<Letters>,
+    pub seen: Arc<Seen>,
     begun: Arc<AtomicUsize>,
 }
 
@@ -80,6 +82,7 @@ impl World {
         let model = Arc::new(ScriptedProvider::default());
         let models = Arc::new(FakeModels::new(model.clone()));
         let counter = Arc::new(Letters::default());
+        let seen = Arc::new(Seen::default());
         let begun = Arc::new(AtomicUsize::new(0));
         let echo = |name: &str, class| {
             let description = "Echoes.".into();
@@ -99,10 +102,11 @@ impl World {
             ]),
             intake: Arc::new(Eyes),
             checker: Arc::new(()),
+            observer: seen.clone(),
         };
         let mut settings = settings();
         change(&mut settings);
-        Self { engine: Engine::new(parts, settings), model, store, models, counter, begun }
+        Self { engine: Engine::new(parts, settings), model, store, models, counter, seen, begun }
     }
 
     /// The engine of a process that starts after this one was killed.
@@ -232,6 +236,40 @@ pub fn lines<'a>(messages: impl IntoIterator<Item = &'a SharedMessage>) -> Vec<S
 pub async fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         tokio::task::yield_now().await;
+    }
+}
+
+/// What the observer was told, a line for each.
+#[derive(Default)]
+pub struct Seen(Mutex<Vec<String>>);
+
+impl Seen {
+    /// What came since the last time.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn note(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+impl Observer for Seen {
+    fn turn_ended(&self, turn: &EndedTurn<'_>) {
+        assert!(turn.began.elapsed() >= turn.lasted);
+        self.note(format!("turn of {}: {:?}", turn.agent, turn.end));
+    }
+
+    fn model_call_ended(&self, call: &EndedModelCall<'_>) {
+        assert!(call.first_token.is_none_or(|first| first <= call.lasted));
+        let EndedModelCall { model, end, turn, first_token, bill, .. } = call;
+        let whose = if turn.is_some() { "turn" } else { "summary" };
+        let heard = if first_token.is_some() { "heard" } else { "unheard" };
+        self.note(format!("{} for a {whose}: {end:?}, {heard}, {}", model.alias, bill.calls));
+    }
+
+    fn tool_call_ended(&self, call: &EndedToolCall<'_>) {
+        self.note(format!("{}: {:?}", call.tool.unwrap_or("nothing"), call.end));
     }
 }
 

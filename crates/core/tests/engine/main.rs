@@ -16,6 +16,7 @@ mod ladder;
 mod line;
 mod names;
 mod neighbours;
+mod observe;
 mod overflow;
 mod plans;
 mod queue;

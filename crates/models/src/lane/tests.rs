@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nexus_core::provider::Urgency;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -25,13 +24,7 @@ fn lane_of(max_concurrent_calls: u32) -> Arc<Lane> {
 }
 
 fn asker(root: &str) -> Asker {
-    Asker {
-        root: root.into(),
-        agent: root.into(),
-        conversation: root.into(),
-        urgency: Urgency::Usual,
-        waiting: None,
-    }
+    Asker { root: root.into(), agent: root.into(), conversation: root.into(), ..Asker::default() }
 }
 
 /// An asker, and what it was told of its waiting.

@@ -34,6 +34,7 @@ mod local_model;
 mod logs;
 mod meaning;
 mod memory;
+mod metrics;
 mod model_files;
 mod models;
 mod outcomes;

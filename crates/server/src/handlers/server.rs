@@ -1,6 +1,7 @@
 //! The server itself.
 
 use nexus_protocol::RpcError;
+use nexus_protocol::metrics::{GetMetrics, GetMetricsResult};
 use nexus_protocol::params::NoParams;
 use nexus_protocol::server::{
     Discover, PROTOCOL_REVISION, ShutdownServer, ShutdownServerResult, Version, VersionResult,
@@ -20,11 +21,17 @@ pub fn register(table: &mut Table) {
     table.on::<ShutdownServer, _, _>(shutdown);
     table.on::<Discover, _, _>(discover);
     table.on::<Version, _, _>(version);
+    table.on::<GetMetrics, _, _>(get_metrics);
 }
 
 async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownServerResult, RpcError> {
     cx.services().engine.request_stop(&cx.caller.requester).map_err(wire)?;
     Ok(ShutdownServerResult { success: true, message: "The server is stopping".into() })
+}
+
+async fn get_metrics(cx: Cx, _: NoParams) -> Result<GetMetricsResult, RpcError> {
+    cx.services().engine.authorize_metrics(&cx.caller.requester).map_err(wire)?;
+    Ok(GetMetricsResult { metrics: cx.dispatcher.metrics() })
 }
 
 async fn discover(_: Cx, _: NoParams) -> Result<Value, RpcError> {

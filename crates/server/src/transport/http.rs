@@ -239,9 +239,9 @@ enum Coding {
 }
 
 /// An answer that comes before any method runs.
-struct Rejection {
-    status: StatusCode,
-    error: RpcError,
+pub(super) struct Rejection {
+    pub status: StatusCode,
+    pub error: RpcError,
 }
 
 fn refuse(status: StatusCode, error: RpcError) -> Rejection {
@@ -328,7 +328,7 @@ fn check_size(headers: &HeaderMap, limits: &Limits) -> Result<(), Rejection> {
 }
 
 /// A web page must not reach this server: browsers send `Origin`, and a rebound name shows in `Host`.
-fn check_origin(headers: &HeaderMap) -> Result<(), Rejection> {
+pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), Rejection> {
     let forbidden = |why| Err(refuse(StatusCode::FORBIDDEN, RpcError::invalid_request(why)));
     if headers.contains_key(header::ORIGIN) {
         return forbidden(

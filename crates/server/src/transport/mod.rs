@@ -7,6 +7,7 @@ pub mod listeners;
 pub mod memory;
 mod patience;
 mod places;
+pub mod scrape;
 mod sse;
 mod stall;
 pub mod stdio;

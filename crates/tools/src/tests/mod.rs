@@ -165,6 +165,7 @@ async fn engine(root: &Path) -> (Arc<Engine>, Agent) {
         toolbox: Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX)),
         intake: Arc::new(()),
         checker: Arc::new(()),
+        observer: Arc::new(()),
     };
     let work = root.join("work");
     let settings = Settings {

@@ -182,6 +182,7 @@ fn engine(home: &Path, cwd: &Path, tools: Vec<Arc<dyn Tool>>, model: Arc<OneCall
         toolbox: Toolbox::new(tools),
         intake: Arc::new(()),
         checker: Arc::new(()),
+        observer: Arc::new(()),
     };
     let settings = Settings {
         cwd: cwd.into(),

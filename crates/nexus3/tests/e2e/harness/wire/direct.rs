@@ -5,6 +5,7 @@ use nexus_protocol::agent::*;
 use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
 use nexus_protocol::memory::*;
+use nexus_protocol::metrics::GetMetrics;
 use nexus_protocol::model::*;
 use nexus_protocol::permission::*;
 use nexus_protocol::plan::*;
@@ -90,6 +91,7 @@ async fn by_name(
         ListPlans,
         CancelPlan,
         GetUsage,
+        GetMetrics,
         UpdateContext,
         GetContextState,
         Send,
