@@ -24,9 +24,9 @@ fn age(stat: &str, ticks_per_second: u64, up: Duration) -> Option<Duration> {
     // The program's name may hold blanks and brackets; the moment is the twentieth field behind it.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    let tick = Duration::from_secs(1).checked_div(u32::try_from(ticks_per_second).ok()?)?;
-    let began = tick.checked_mul(u32::try_from(ticks).ok()?)?;
-    Some(up.checked_sub(began)? + tick)
+    let tick = 1_000_000_000_u64.checked_div(ticks_per_second)?;
+    let began = Duration::from_nanos(ticks.checked_mul(tick)?);
+    Some(up.checked_sub(began)? + Duration::from_nanos(tick))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A library only so that the end-to-end tests can wire an engine as the program does, and the fault harness can run the
 //! program on a store that breaks; `main` is all the binary calls.
 
+mod begun;
 mod check;
 mod cli;
 mod doctor;

@@ -34,6 +34,7 @@ use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
 
+use crate::begun;
 pub use crate::home::home;
 use crate::meanings::Meanings;
 
@@ -190,7 +191,7 @@ fn rate_limits(written: &RateLimit) -> anyhow::Result<RateLimits> {
 fn signatures(written: &Hmac) -> anyhow::Result<Signatures> {
     let mode = signing_mode(written);
     if mode == Mode::Off {
-        return Ok(Signatures::new(mode, Configured::default()));
+        return Ok(Signatures::off());
     }
     let secret = |variable: &str, key: &str| -> anyhow::Result<Secret> {
         let secret = std::env::var(variable).unwrap_or_default();
@@ -210,7 +211,8 @@ fn signatures(written: &Hmac) -> anyhow::Result<Signatures> {
         let (methods, agent) = (key.methods.clone(), key.agent.clone());
         named.insert(name.clone(), signing::Key { methods, agent, ..whole(secret) });
     }
-    Ok(Signatures::new(mode, Configured { unnamed: unnamed.transpose()?, named }))
+    let configured = Configured { unnamed: unnamed.transpose()?, named };
+    Ok(Signatures::new(mode, configured, begun::at()))
 }
 
 pub fn signing_mode(written: &Hmac) -> Mode {

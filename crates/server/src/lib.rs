@@ -78,7 +78,7 @@ impl Services {
             agent_list,
             once,
             rates: None,
-            signatures: signing::Signatures::new(signing::Mode::Off, Default::default()),
+            signatures: signing::Signatures::off(),
             failures: Arc::default(),
             figures: Arc::default(),
         }

@@ -102,9 +102,15 @@ pub(crate) enum Refused {
 }
 
 impl Signatures {
-    pub fn new(mode: Mode, configured: Configured) -> Self {
+    /// What was signed before `started` is not taken: another may have taken it, which remembers nothing any more.
+    pub fn new(mode: Mode, configured: Configured, started: Timestamp) -> Self {
         let (stored, seen) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { mode, configured, stored, seen, started: seconds(Timestamp::now()) }
+        Self { mode, configured, stored, seen, started: seconds(started) }
+    }
+
+    /// Those of a server that looks at none.
+    pub fn off() -> Self {
+        Self::new(Mode::Off, Configured::default(), Timestamp::UNIX_EPOCH)
     }
 
     pub fn mode(&self) -> Mode {
@@ -152,7 +158,6 @@ impl Signatures {
         Ok(Some(Caller { requester, signer, ..caller.clone() }))
     }
 
-    /// What is older than this server may have been taken by the one before, which remembers nothing any more.
     fn is_timely(&self, timestamp: u64, now: u64) -> bool {
         timestamp.abs_diff(now) <= WINDOW_SECONDS && timestamp >= self.started
     }
@@ -280,8 +285,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_taken_once_for_as_long_as_it_is_timely() {
-        let signatures =
-            Signatures { started: 0, ..Signatures::new(Mode::Required, Configured::default()) };
+        let signatures = Signatures::off();
         let mut seen = Seen::default();
         for signed_at in [1_000, 1_059, 1_060, 1_300] {
             let one = mac(signed_at);
@@ -301,8 +305,7 @@ mod tests {
 
     #[test]
     fn what_was_signed_before_the_start_is_not_taken() {
-        let signatures =
-            Signatures { started: 1_000, ..Signatures::new(Mode::Required, Configured::default()) };
+        let signatures = Signatures { started: 1_000, ..Signatures::off() };
         assert!(signatures.is_timely(1_000, 1_001) && !signatures.is_timely(999, 1_001));
     }
 
