@@ -27,6 +27,7 @@ mod retrieval;
 mod search;
 mod server;
 mod sessions;
+mod signing;
 mod start;
 mod stats;
 mod streaming;
@@ -46,12 +47,13 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --server     the server's program to measure, the one beside this when absent
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
-groups: http inprocess create turns start memory cancel frames stream prompt tools
+groups: http inprocess signing create turns start memory cancel frames stream prompt tools
         sessions crowd models model meaning memories code plans (all when none is named)";
 
-const GROUPS: [&str; 19] = [
+const GROUPS: [&str; 20] = [
     "http",
     "inprocess",
+    "signing",
     "create",
     "turns",
     "start",
@@ -134,6 +136,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
         match group {
             "http" => requests::run(bench, table).await?,
             "inprocess" => inprocess::run(bench, table).await?,
+            "signing" => signing::run(bench, table).await?,
             "create" => agents::run(bench, table).await?,
             "turns" => turns::run(bench, table).await?,
             "start" => start::run(bench, table).await?,
