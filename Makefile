@@ -115,10 +115,12 @@ check:
 	@[ -x $(DENY) ] || cargo install cargo-deny --version 0.20.2 --locked --no-default-features --debug --root $(CURDIR)/target/tools
 	$(DENY) check licenses bans sources
 
-# Writes what is made from the method table: docs/rpc.md, the methods of the clients, and the JavaScript of the Node one.
+# Writes what is made from the method table: docs/rpc.md, the JSON Schema of the messages, the methods of the clients, and
+# the JavaScript of the Node one.
 docs: $(NODE)/installed
 	cargo build --locked -q -p nexus3
 	./target/debug/nexus3 schema --markdown > docs/rpc.md
+	./target/debug/nexus3 schema --json-schema > docs/nexus3.schema.json
 	./target/debug/nexus3 schema > $(NODE)/schema.json
 	python3 clients/python/generate.py clients/python/nexus3 < $(NODE)/schema.json
 	node clients/node/scripts/generate.mjs < $(NODE)/schema.json > clients/node/src/methods.ts

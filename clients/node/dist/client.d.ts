@@ -11,9 +11,13 @@ export interface ClientOptions extends HttpOptions {
      * no limit. It ends the waiting; what ends a turn is the parameter `timeout_ms`.
      */
     timeout?: number;
+    /** Signs every call with this key, `ID:SECRET`; that of `NEXUS3_SIGNING_KEY` when absent. */
+    signingKey?: string;
     /** Another way to the server than HTTP. */
     transport?: Transport;
 }
+/** Those that are for every way to a server. */
+type CommonOptions = Pick<ClientOptions, "timeout" | "signingKey">;
 type Table = ServerTable & AgentTable;
 type Params<T, M> = M extends keyof T ? (T[M] extends {
     params: infer P;
@@ -27,9 +31,9 @@ export declare class NexusClient extends ServerMethods {
     /** Over HTTP, to `http://127.0.0.1:8765` and with the token that is found for it, unless told otherwise. */
     constructor(options?: ClientOptions);
     /** Over the Unix socket at `path`; without one, where a server puts its socket. */
-    static unix(path?: string, options?: Pick<ClientOptions, "timeout">): NexusClient;
+    static unix(path?: string, options?: CommonOptions): NexusClient;
     /** With a server of its own, `nexus3 --stdio`, which ends with `close`. */
-    static stdio(options?: StdioOptions & Pick<ClientOptions, "timeout">): NexusClient;
+    static stdio(options?: StdioOptions & CommonOptions): NexusClient;
     /** One agent's methods. */
     agent(agentId: string): Agent;
     /** Calls a method by its name, also one that this client does not know. */

@@ -5,6 +5,7 @@ import { HttpTransport } from "./http.js";
 import { AgentMethods, ServerMethods, STREAM_MEMBER } from "./methods.js";
 import { Again, Limit, retrying } from "./retry.js";
 import { Call, resultOf } from "./rpc.js";
+import { SigningKey } from "./signing.js";
 import { StdioTransport } from "./stdio.js";
 import { Stream } from "./stream.js";
 import { UnixTransport } from "./unix.js";
@@ -20,6 +21,7 @@ const aRound = () => new Promise((resolve) => setImmediate(() => setImmediate(re
 export class NexusClient extends ServerMethods {
     #transport;
     #timeout;
+    #key;
     #live = new Set();
     #idLast = 0;
     #calledAt = 0;
@@ -28,6 +30,7 @@ export class NexusClient extends ServerMethods {
     constructor(options = {}) {
         super();
         this.#timeout = options.timeout ?? TIMEOUT_DEFAULT_MS;
+        this.#key = SigningKey.find(options.signingKey);
         this.#transport = options.transport ?? new HttpTransport(options);
     }
     /** Over the Unix socket at `path`; without one, where a server puts its socket. */
@@ -36,7 +39,8 @@ export class NexusClient extends ServerMethods {
     }
     /** With a server of its own, `nexus3 --stdio`, which ends with `close`. */
     static stdio(options = {}) {
-        return new NexusClient({ timeout: options.timeout, transport: new StdioTransport(options) });
+        const { timeout, signingKey, ...rest } = options;
+        return new NexusClient({ timeout, signingKey, transport: new StdioTransport(rest) });
     }
     /** One agent's methods. */
     agent(agentId) {
@@ -88,7 +92,7 @@ export class NexusClient extends ServerMethods {
     #start(method, params, stream, options, onMessage) {
         if (this.#closed)
             throw new ClientError("call", "the client is closed", false);
-        const call = new Call(++this.#idLast, method, params, stream);
+        const call = new Call(++this.#idLast, method, params, stream, this.#key);
         const limit = new Limit(call, options.timeout ?? this.#timeout, options.signal);
         const again = new Again(params);
         const onNotification = (message) => {

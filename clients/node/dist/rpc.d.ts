@@ -1,5 +1,6 @@
 /** JSON-RPC: the bytes of a request, the reading of what comes back, and what a transport has to do. */
 import { ClientError, type ErrorData } from "./errors.js";
+import { type SigningKey } from "./signing.js";
 /** Largest message that is read. What the server may answer fits; a stranger's endless body does not fill the memory. */
 export declare const MESSAGE_BYTES_MAX: number;
 /** One way to a server. */
@@ -21,15 +22,17 @@ export interface Ending {
 }
 /** A call that is ready to be sent, more than once if need be. */
 export declare class Call {
+    #private;
     readonly id: number;
     readonly method: string;
-    readonly text: string;
     /** Whether the answer is wanted in pieces. */
     readonly stream: boolean;
     /** Whether a server may have read it, in any of the tries. Set by the transport. */
     sent: boolean;
     /** The one place where the bytes of a request are made. */
-    constructor(id: number, method: string, params: object, stream: boolean);
+    constructor(id: number, method: string, params: object, stream: boolean, key?: SigningKey);
+    /** The request, to be read once for each time it is sent: where requests are signed, each has a signature of its own. */
+    get text(): string;
     error(kind: "connect" | "lost" | "answer" | "call", message: string, cause?: unknown): ClientError;
 }
 /** A call that was sent, and who waits for its answer. */

@@ -15,13 +15,14 @@ export class StdioTransport {
         this.#options = options;
     }
     async exchange(call, onNotification, ending) {
-        if (Buffer.byteLength(call.text) > LINE_BYTES_MAX)
+        const { text } = call;
+        if (Buffer.byteLength(text) > LINE_BYTES_MAX)
             throw call.error("call", `it is over ${LINE_BYTES_MAX} bytes`);
         if (this.#child === undefined || this.#child.over)
             this.#child = new Child(this.#options);
         const child = this.#child;
         ending.onEnd = (reason) => child.leave(call, reason);
-        return child.exchange(call, onNotification);
+        return child.exchange(call, text, onNotification);
     }
     async close() {
         await this.#child?.close();
@@ -62,13 +63,13 @@ class Child {
             });
         });
     }
-    exchange(call, onNotification) {
+    exchange(call, text, onNotification) {
         return new Promise((resolve, reject) => {
             this.#waiting.set(call.id, { call, onNotification, resolve, reject });
             this.#holdProgram();
             if (this.#process.pid !== undefined)
                 call.sent = true;
-            this.#process.stdin.write(`${call.text}\n`);
+            this.#process.stdin.write(`${text}\n`);
         });
     }
     leave(call, error) {

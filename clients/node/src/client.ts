@@ -7,6 +7,7 @@ import { HttpTransport, type HttpOptions } from "./http.js";
 import { AgentMethods, ServerMethods, STREAM_MEMBER, type AgentTable, type CancelResult, type RequestId, type ServerTable, type StreamingMethod } from "./methods.js";
 import { Again, Limit, retrying } from "./retry.js";
 import { Call, resultOf, type Message, type Transport } from "./rpc.js";
+import { SigningKey } from "./signing.js";
 import { StdioTransport, type StdioOptions } from "./stdio.js";
 import { Stream } from "./stream.js";
 import { UnixTransport } from "./unix.js";
@@ -28,9 +29,14 @@ export interface ClientOptions extends HttpOptions {
    * no limit. It ends the waiting; what ends a turn is the parameter `timeout_ms`.
    */
   timeout?: number;
+  /** Signs every call with this key, `ID:SECRET`; that of `NEXUS3_SIGNING_KEY` when absent. */
+  signingKey?: string;
   /** Another way to the server than HTTP. */
   transport?: Transport;
 }
+
+/** Those that are for every way to a server. */
+type CommonOptions = Pick<ClientOptions, "timeout" | "signingKey">;
 
 type Table = ServerTable & AgentTable;
 type Params<T, M> = M extends keyof T ? (T[M] extends { params: infer P } ? P : never) : object;
@@ -40,6 +46,7 @@ type Result<T, M> = M extends keyof T ? (T[M] extends { result: infer R } ? R : 
 export class NexusClient extends ServerMethods {
   readonly #transport: Transport;
   readonly #timeout: number;
+  readonly #key: SigningKey | undefined;
   readonly #live = new Set<Limit>();
   #idLast = 0;
   #calledAt = 0;
@@ -49,17 +56,19 @@ export class NexusClient extends ServerMethods {
   constructor(options: ClientOptions = {}) {
     super();
     this.#timeout = options.timeout ?? TIMEOUT_DEFAULT_MS;
+    this.#key = SigningKey.find(options.signingKey);
     this.#transport = options.transport ?? new HttpTransport(options);
   }
 
   /** Over the Unix socket at `path`; without one, where a server puts its socket. */
-  static unix(path?: string, options: Pick<ClientOptions, "timeout"> = {}): NexusClient {
+  static unix(path?: string, options: CommonOptions = {}): NexusClient {
     return new NexusClient({ ...options, transport: new UnixTransport(path) });
   }
 
   /** With a server of its own, `nexus3 --stdio`, which ends with `close`. */
-  static stdio(options: StdioOptions & Pick<ClientOptions, "timeout"> = {}): NexusClient {
-    return new NexusClient({ timeout: options.timeout, transport: new StdioTransport(options) });
+  static stdio(options: StdioOptions & CommonOptions = {}): NexusClient {
+    const { timeout, signingKey, ...rest } = options;
+    return new NexusClient({ timeout, signingKey, transport: new StdioTransport(rest) });
   }
 
   /** One agent's methods. */
@@ -115,7 +124,7 @@ export class NexusClient extends ServerMethods {
 
   #start(method: string, params: object, stream: boolean, options: CallOptions, onMessage: (message: Message) => void) {
     if (this.#closed) throw new ClientError("call", "the client is closed", false);
-    const call = new Call(++this.#idLast, method, params, stream);
+    const call = new Call(++this.#idLast, method, params, stream, this.#key);
     const limit = new Limit(call, options.timeout ?? this.#timeout, options.signal);
     const again = new Again(params);
     const onNotification = (message: Message) => {

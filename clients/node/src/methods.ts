@@ -378,6 +378,7 @@ export interface PlannedTaskEntry {
   /** 1 to 64 characters without spaces, unique in its plan. */
   id: string;
   type: TaskType;
+  /** At most 65,536 bytes, not blank, without NUL. */
   description: string;
   /** Tasks of the plan that have to be done before. */
   dependencies?: Array<string>;
@@ -761,6 +762,7 @@ export interface CreateKeyResult {
 }
 
 export interface CreatePlanParams {
+  /** At most 524,288 bytes, without NUL. */
   user_request: string;
   current_state?: CurrentState | null;
   constraints?: PlanConstraints | null;
@@ -796,6 +798,7 @@ export interface DestroyAgentResult {
 
 export interface ExecuteTaskParams {
   task_type: TaskType;
+  /** At most 524,288 bytes, without NUL. */
   prompt: string;
   context?: TaskContext | null;
   options?: TaskOptions | null;

@@ -1,6 +1,7 @@
 /** JSON-RPC: the bytes of a request, the reading of what comes back, and what a transport has to do. */
 
 import { ClientError, RpcError, type ErrorData } from "./errors.js";
+import { Signable, type SigningKey } from "./signing.js";
 
 /** Largest message that is read. What the server may answer fits; a stranger's endless body does not fill the memory. */
 export const MESSAGE_BYTES_MAX = 64 << 20;
@@ -28,22 +29,32 @@ export interface Ending {
 export class Call {
   readonly id: number;
   readonly method: string;
-  readonly text: string;
   /** Whether the answer is wanted in pieces. */
   readonly stream: boolean;
   /** Whether a server may have read it, in any of the tries. Set by the transport. */
   sent = false;
+  readonly #text: string;
+  readonly #key: SigningKey | undefined;
+  readonly #signable: Signable | undefined;
 
   /** The one place where the bytes of a request are made. */
-  constructor(id: number, method: string, params: object, stream: boolean) {
+  constructor(id: number, method: string, params: object, stream: boolean, key?: SigningKey) {
     this.id = id;
     this.method = method;
     this.stream = stream;
     try {
-      this.text = JSON.stringify({ jsonrpc: "2.0", method, params, id });
+      this.#text = JSON.stringify({ jsonrpc: "2.0", method, params, id });
+      this.#key = key;
+      this.#signable = key && new Signable(this.#text);
     } catch (error) {
+      if (error instanceof ClientError) throw error;
       throw new ClientError("call", `the parameters are not JSON: ${textOf(error)}`, false, error);
     }
+  }
+
+  /** The request, to be read once for each time it is sent: where requests are signed, each has a signature of its own. */
+  get text(): string {
+    return this.#key && this.#signable ? this.#key.signed(this.#signable) : this.#text;
   }
 
   error(kind: "connect" | "lost" | "answer" | "call", message: string, cause?: unknown): ClientError {

@@ -35,11 +35,12 @@ export class StdioTransport implements Transport {
   }
 
   async exchange(call: Call, onNotification: (message: Message) => void, ending: Ending): Promise<Message> {
-    if (Buffer.byteLength(call.text) > LINE_BYTES_MAX) throw call.error("call", `it is over ${LINE_BYTES_MAX} bytes`);
+    const { text } = call;
+    if (Buffer.byteLength(text) > LINE_BYTES_MAX) throw call.error("call", `it is over ${LINE_BYTES_MAX} bytes`);
     if (this.#child === undefined || this.#child.over) this.#child = new Child(this.#options);
     const child = this.#child;
     ending.onEnd = (reason) => child.leave(call, reason);
-    return child.exchange(call, onNotification);
+    return child.exchange(call, text, onNotification);
   }
 
   async close(): Promise<void> {
@@ -85,12 +86,12 @@ class Child {
     });
   }
 
-  exchange(call: Call, onNotification: (message: Message) => void): Promise<Message> {
+  exchange(call: Call, text: string, onNotification: (message: Message) => void): Promise<Message> {
     return new Promise((resolve, reject) => {
       this.#waiting.set(call.id, { call, onNotification, resolve, reject });
       this.#holdProgram();
       if (this.#process.pid !== undefined) call.sent = true;
-      this.#process.stdin.write(`${call.text}\n`);
+      this.#process.stdin.write(`${text}\n`);
     });
   }
 

@@ -32,7 +32,7 @@ export class World {
   readonly #children: ChildProcess[] = [];
   readonly #clients: NexusClient[] = [];
 
-  static async make(config: { server?: object; permissions?: object; model?: object } = {}): Promise<World> {
+  static async make(config: { server?: object; permissions?: object; auth?: object; model?: object } = {}): Promise<World> {
     const world = new World();
     after(() => world.end());
     mkdirSync(world.home, { mode: 0o700 });
@@ -108,7 +108,7 @@ export class Server {
     return this.world.with(new NexusClient({ url: this.url, token: this.token, ...options }));
   }
 
-  unix(options: { timeout?: number } = {}): NexusClient {
+  unix(options: Parameters<typeof NexusClient.unix>[1] = {}): NexusClient {
     return this.world.with(NexusClient.unix(this.socket, options));
   }
 

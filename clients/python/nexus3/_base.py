@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Generic, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
+from . import _signing
 from ._core import Core, Streaming
 from ._http import HttpTransport
 from ._io import IO
@@ -30,20 +31,29 @@ class Client:
         *,
         token: Optional[str] = None,
         agent_identity: Optional[str] = None,
+        signing_key: Optional[str] = None,
     ) -> None:
         """Over HTTP.
 
         timeout: Seconds for a call and its retries, and for each wait of a stream. None for no limit.
         token: Looked for when absent, in `NEXUS3_API_KEY` and the server's own file; none is sent when empty.
-        agent_identity: Makes every call with the rights of this agent only."""
-        io = self._IO()
-        self._core = Core(io, HttpTransport(io, url, token, agent_identity), timeout)
+        agent_identity: Makes every call with the rights of this agent only.
+        signing_key: Signs every call with this key, `ID:SECRET`; that of `NEXUS3_SIGNING_KEY` when absent."""
+        io, key = self._IO(), _signing.find(signing_key)
+        self._core = Core(io, HttpTransport(io, url, token, agent_identity), timeout, key)
 
     @classmethod
-    def over_socket(cls: Type[C], path: Path = None, timeout: Optional[float] = TIMEOUT_DEFAULT_SECONDS) -> C:
+    def over_socket(
+        cls: Type[C],
+        path: Path = None,
+        timeout: Optional[float] = TIMEOUT_DEFAULT_SECONDS,
+        *,
+        signing_key: Optional[str] = None,
+    ) -> C:
         """Over the Unix socket of a server on this machine, its usual one when no path is given. No token is needed."""
         client, io = cls.__new__(cls), cls._IO()
-        client._core = Core(io, SocketTransport(io, os.fspath(path or default_path())), timeout)
+        key = _signing.find(signing_key)
+        client._core = Core(io, SocketTransport(io, os.fspath(path or default_path())), timeout, key)
         return client
 
     @classmethod
@@ -54,13 +64,14 @@ class Client:
         *,
         cwd: Path = None,
         env: Optional[Mapping[str, str]] = None,
+        signing_key: Optional[str] = None,
     ) -> C:
         """To a server of its own, which is started with the first call and ends with the client. Here only streams of
         `send` are cancelled by breaking out; there is no connection to hang up.
 
         env: Variables beside those of this process."""
         client, io = cls.__new__(cls), cls._IO()
-        client._core = Core(io, StdioTransport(io, command, cwd, env), timeout)
+        client._core = Core(io, StdioTransport(io, command, cwd, env), timeout, _signing.find(signing_key))
         return client
 
 

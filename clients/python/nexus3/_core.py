@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, Optional
 from ._io import IO, OutOfTime
 from ._retry import Deadline, Tries
 from ._rpc import Call, Message, result_of
+from ._signing import SigningKey
 from ._transport import Exchange, Transport
 from .errors import AnswerError, CallTimeout, ClientError
 
@@ -16,16 +17,17 @@ from .errors import AnswerError, CallTimeout, ClientError
 class Core:
     """Makes calls, many at once."""
 
-    def __init__(self, io: IO, transport: Transport, timeout: Optional[float]) -> None:
+    def __init__(self, io: IO, transport: Transport, timeout: Optional[float], key: Optional[SigningKey]) -> None:
         self.io = io
         self.transport = transport
         self.timeout = timeout
+        self._key = key
         self._ids = itertools.count(1)
 
     def prepare(self, method: str, params: Mapping[str, Any], agent_id: Optional[str], stream: bool = False) -> Call:
         """A parameter that is None is left out."""
         given = {name: value for name, value in params.items() if value is not None}
-        return Call(next(self._ids), method, given, agent_id, stream)
+        return Call(next(self._ids), method, given, agent_id, stream, self._key)
 
     async def call(self, method: str, params: Mapping[str, Any], agent_id: Optional[str] = None) -> Any:
         call = self.prepare(method, params, agent_id)

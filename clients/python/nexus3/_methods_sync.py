@@ -187,7 +187,9 @@ class ServerMethods:
     ) -> CreatePlanResult:
         """Asks the planner for a plan, which is kept for 30 days. What it answers is held to the rules of a
         plan, and asked for again at most twice; one that breaks a rule even then is -32000 with the type
-        `PARSE_ERROR`."""
+        `PARSE_ERROR`.
+
+        user_request: At most 524,288 bytes, without NUL."""
         result: CreatePlanResult = self._call("create_plan", {
             "user_request": user_request,
             "current_state": current_state,
@@ -235,7 +237,9 @@ class ServerMethods:
         """Has a temporary agent carry out a task in a directory, beyond which it sees nothing and in which it
         changes files only with `options.write`. Which files it changed is what differs on disk. With
         `options.stream` what it says arrives in pieces before the response. Takes at most 30 s unless
-        `options.timeout_ms` says otherwise."""
+        `options.timeout_ms` says otherwise.
+
+        prompt: At most 524,288 bytes, without NUL."""
         result: ExecuteTaskResult = self._call("execute_task", {
             "task_type": task_type,
             "prompt": prompt,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional
 
+from ._signing import SigningKey
 from .errors import AnswerError, ClientError, RpcError
 
 Message = Dict[str, Any]
@@ -23,6 +24,7 @@ class Call:
     params: Dict[str, Any]
     agent_id: Optional[str] = None
     stream: bool = False
+    key: Optional[SigningKey] = None
 
     @property
     def keyed(self) -> bool:
@@ -34,16 +36,19 @@ class Call:
         """For transports with one endpoint: the agent is named in the parameters."""
         if self.agent_id is None:
             return self
-        return Call(self.id, self.method, {**self.params, "agent_id": self.agent_id}, stream=self.stream)
+        return replace(self, params={**self.params, "agent_id": self.agent_id}, agent_id=None)
 
 
 def request_bytes(call: Call) -> bytes:
-    """The request as it leaves, on every transport. Without an id it is a notification."""
+    """The request as it leaves, on every transport and in every try: one that is signed is signed anew. Without an id it
+    is a notification."""
     request: Message = {"jsonrpc": "2.0", "method": call.method, "params": call.params}
     if call.id is not None:
         request["id"] = call.id
     try:
-        return json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        body = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        # Read again, so that what is signed is what JSON makes of it: names that were numbers, lists that were tuples.
+        return (body if call.key is None else call.key.signed(json.loads(body))).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ClientError(f"the parameters of {call.method} cannot be written as JSON: {error}") from error
 

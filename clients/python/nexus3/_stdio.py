@@ -107,10 +107,11 @@ class Child:
         for name in [name for name, waiting in list(self._streams.items()) if waiting is mailbox]:
             self._streams.pop(name, None)
 
-    def cancel(self, request_id: Any, agent_id: Optional[str]) -> None:
+    def cancel(self, call: Call) -> None:
         """Lets the child know, without waiting for it."""
-        call = Call(None, "cancel", {"request_id": request_id}, agent_id)
-        self._io.spawn(self._tell(request_bytes(call.addressed()) + b"\n"))
+        params = {"request_id": call.params["request_id"]}
+        cancel = Call(None, "cancel", params, call.agent_id, key=call.key)
+        self._io.spawn(self._tell(request_bytes(cancel.addressed()) + b"\n"))
 
     async def _tell(self, line: bytes) -> None:
         try:
@@ -194,9 +195,9 @@ class Lines:
     def abandon(self) -> None:
         """There is no connection to hang up, so that a streamed turn is cancelled by its name."""
         self.forget()
-        request_id = self._call.params.get("request_id")
-        if self._call.stream and request_id is not None and not self._call.keyed:
-            self._child.cancel(request_id, self._call.agent_id)
+        call = self._call
+        if call.stream and call.params.get("request_id") is not None and not call.keyed:
+            self._child.cancel(call)
 
     def forget(self) -> None:
         assert self._call.id is not None

@@ -711,6 +711,7 @@ class _PlannedTaskEntryRequired(TypedDict):
     # 1 to 64 characters without spaces, unique in its plan.
     id: str
     type: TaskType
+    # At most 65,536 bytes, not blank, without NUL.
     description: str
 
 

@@ -24,7 +24,7 @@ BIN = Path(os.environ.get("NEXUS3_BIN", ROOT / "target" / "debug"))
 class World:
     """A directory, and a model."""
 
-    def __init__(self, directory: Path, server_keys: Optional[Dict[str, Any]] = None) -> None:
+    def __init__(self, directory: Path, server_keys: Optional[Dict[str, Any]] = None, **keys: Any) -> None:
         self.directory = directory
         self.home = directory / ".nexus3"
         self.home.mkdir(mode=0o700)
@@ -39,7 +39,7 @@ class World:
             "max_retries": 0,
             "max_concurrent_calls": 1024,
         }
-        config = {"providers": {"scripted": provider}, "server": server_keys or {}}
+        config = {"providers": {"scripted": provider}, "server": server_keys or {}, **keys}
         (self.home / "config.json").write_text(json.dumps(config))
 
     @property
@@ -93,7 +93,7 @@ class Server:
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a token nor a socket of the developer's own can be reached."""
-    for name in ("NEXUS3_API_KEY", "NEXUS3_HOME", "ASH_RPC_SOCKET", "XDG_RUNTIME_DIR"):
+    for name in ("NEXUS3_API_KEY", "NEXUS3_HOME", "NEXUS3_SIGNING_KEY", "ASH_RPC_SOCKET", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/nonexistent")
 

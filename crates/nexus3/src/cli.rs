@@ -208,6 +208,9 @@ pub struct SchemaArgs {
     /// Print the reference as Markdown instead
     #[arg(long)]
     pub markdown: bool,
+    /// Print the JSON Schema of every message instead
+    #[arg(long, conflicts_with = "markdown")]
+    pub json_schema: bool,
 }
 
 #[derive(Args)]

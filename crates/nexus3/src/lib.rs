@@ -129,6 +129,8 @@ fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let methods = nexus_server::methods();
     let text = if args.markdown {
         nexus_server::openrpc::reference(&methods)
+    } else if args.json_schema {
+        format!("{:#}\n", nexus_server::json_schema::document(&methods))
     } else {
         format!("{:#}\n", nexus_server::openrpc::document(&methods))
     };

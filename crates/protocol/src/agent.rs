@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::method;
 use crate::once::{IdempotencyKey, Once};
 use crate::params::{Bounded, NoParams, NonBlank};
+use crate::schema::{Name, NewName};
 use crate::shared::Shared;
 use crate::turn::RequestId;
 use crate::usage::{ReasoningChoice, UsageTotals};
@@ -48,6 +49,7 @@ pub struct CreateAgentParams {
     /// Name of the agent; generated when absent. A name that starts with `.` is temporary; `.` alone asks for a
     /// generated temporary name.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<NewName>")]
     pub agent_id: Option<String>,
     /// `sandboxed` (default), `worker`, `trusted`, or one from the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +59,7 @@ pub struct CreateAgentParams {
     pub cwd: Option<String>,
     /// Where it may write without asking.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1_000))]
     pub allowed_write_paths: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -68,9 +71,11 @@ pub struct CreateAgentParams {
     pub system_prompt: Option<String>,
     /// Tools to switch off.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1_000), inner(length(max = 128)))]
     pub disable_tools: Option<Vec<String>>,
     /// The agent it belongs to; it can never do more than that one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub parent_agent_id: Option<String>,
     /// Sent to the agent at once; not blank.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +107,7 @@ pub struct CreateAgentResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DestroyAgentParams {
+    #[schemars(with = "Name")]
     pub agent_id: String,
 }
 
@@ -119,6 +125,7 @@ pub struct DestroyAgentResult {
 pub struct ListAgentsParams {
     /// Only those behind this agent: the last of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub after: Option<String>,
     /// Most agents to return, all when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +170,7 @@ pub struct AgentEntry {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateAgentTokenParams {
+    #[schemars(with = "Name")]
     pub agent_id: String,
 }
 

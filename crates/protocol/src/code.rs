@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::method;
-use crate::params::Bounded;
+use crate::params::{Bounded, object};
+use crate::schema::nul;
 
 method! {
     /// Parses code and checks it by rules of a linter. The code is never run. Code that cannot be read is no error of the
@@ -16,6 +17,7 @@ method! {
 #[serde(deny_unknown_fields)]
 pub struct ValidateCodeParams {
     /// At most 2,097,152 bytes, without NUL.
+    #[schemars(length(max = 2_097_152), extend("not" = nul()))]
     pub code: String,
     /// `javascript`, `typescript`, `jsx`, `tsx`, `python`, `rust`, `go`, `java`, `c`, `cpp`, `bash`, `json`, `yaml`,
     /// `toml`, `html`, `css`, `sql`, or another name of one of these, such as `js` or `c++`.
@@ -23,8 +25,13 @@ pub struct ValidateCodeParams {
     /// Rules of the language's linter by their own names, at most 256 of at most 128 bytes, or `recommended`; the syntax
     /// alone when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 128)))]
     pub rules: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub options: Option<ValidateCodeOptions>,
 }
 

@@ -7,9 +7,11 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::params::object::{self, Object};
 use crate::params::{BLANK, NonBlank};
+use crate::schema::{has, lacks, rule, says};
 
 /// Most parts of a message. Ten times as many as it may have attachments, and a text around each.
 pub const PARTS_MAX: usize = 256;
@@ -26,6 +28,7 @@ pub enum Content {
 /// `data` with `mime_type`; `resource` and `resource_link` are as in the Model Context Protocol.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("allOf" = members_by_type()))]
 pub struct ContentPart {
     pub r#type: PartType,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +38,7 @@ pub struct ContentPart {
     pub path: Option<String>,
     /// The bytes in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("contentEncoding" = "base64"))]
     pub data: Option<String>,
     /// What the bytes are said to be. They are looked at, whatever it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +56,11 @@ pub struct ContentPart {
     /// The same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub resource: Option<Resource>,
     /// Of a `resource_link`; passed over, as the next three are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +74,26 @@ pub struct ContentPart {
     /// Passed over.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Value>,
+}
+
+/// Which members a part of each type has.
+fn members_by_type() -> Value {
+    let both = |one: Value, other: Value| json!({"allOf": [one, other]});
+    let attached = json!({"oneOf": [
+        both(has(&["path"]), lacks(&["data", "uri", "url"])),
+        both(has(&["data"]), lacks(&["path"])),
+        both(json!({"anyOf": [has(&["uri"]), has(&["url"])]}), lacks(&["path", "data"])),
+    ]});
+    let only = |one: &str, other: &str| both(has(&[one]), lacks(&[other]));
+    let resource = json!({"properties": {"resource": {
+        "type": "object", "oneOf": [only("text", "blob"), only("blob", "text")],
+    }}, "required": ["resource"]});
+    json!([
+        rule(says("type", &["text"]), has(&["text"])),
+        rule(says("type", &["image", "file"]), attached),
+        rule(says("type", &["resource"]), resource),
+        rule(says("type", &["resource_link"]), has(&["uri"])),
+    ])
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +119,7 @@ pub struct Resource {
     pub text: Option<String>,
     /// The bytes in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("contentEncoding" = "base64"))]
     pub blob: Option<String>,
     /// Passed over.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
@@ -136,7 +165,7 @@ impl<'de> Deserialize<'de> for Content {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content, A::Error> {
                 let mut parts = Vec::new();
-                while let Some(part) = list.next_element()? {
+                while let Some(Object(part)) = list.next_element()? {
                     if parts.len() == PARTS_MAX {
                         let most = format_args!("content has at most {PARTS_MAX} parts");
                         return Err(A::Error::custom(most));

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::{Bounded, NoParams};
+use crate::schema::Name;
 
 method! {
     /// Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its secret is
@@ -27,12 +28,16 @@ method! {
 #[serde(deny_unknown_fields)]
 pub struct CreateKeyParams {
     /// What requests call it in `auth.key_id`: 1 to 64 letters, digits, `.`, `_` and `-`.
+    #[schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$"))]
     pub name: String,
     /// The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 100))]
+    #[schemars(inner(length(min = 1, max = 100), regex(pattern = r"^[A-Za-z0-9._/-]*\*?$")))]
     pub methods: Option<Vec<String>>,
     /// Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub agent_id: Option<String>,
     /// Days until it ends; 90 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

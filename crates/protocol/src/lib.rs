@@ -17,6 +17,7 @@ pub mod once;
 pub mod params;
 pub mod permission;
 pub mod plan;
+pub mod schema;
 pub mod server;
 pub mod session;
 pub mod settings;

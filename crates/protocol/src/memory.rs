@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::{Bounded, NonBlank};
+use crate::schema::blank;
 
 method! {
     /// Remembers something: for a chat (`shared`), for a user, or for everybody when neither is named. It is on disk when
@@ -33,23 +34,29 @@ method! {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryAddParams {
     /// At most 65,536 bytes.
+    #[schemars(length(max = 65_536))]
     pub content: NonBlank,
     /// Who told it; `rpc` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub source: Option<String>,
     /// More than 0 and at most 36,500; it stays when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 36_500), extend("exclusiveMinimum" = 0))]
     pub expires_days: Option<f64>,
     /// People and things it is about, at most 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), inner(length(max = 256)))]
     pub subjects: Option<Vec<NonBlank>>,
     /// For all of the chat; needs `chat_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
     /// Nothing when absent, null or empty, as `chat_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub user_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub chat_id: Option<String>,
     /// Signed by the host; says who calls, in place of `user_id` and `chat_id`, in this call and in those that follow on
     /// the connection.
@@ -60,13 +67,16 @@ pub struct MemoryAddParams {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySearchParams {
     /// At most 65,536 bytes.
+    #[schemars(length(max = 65_536))]
     pub query: NonBlank,
     /// 10 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bounded<1, 200>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub user_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub chat_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_token: Option<String>,
@@ -82,8 +92,10 @@ pub struct MemoryListParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_expired: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub user_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub chat_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_token: Option<String>,
@@ -92,10 +104,13 @@ pub struct MemoryListParams {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryDeleteParams {
     /// The whole id, or the beginning of it: at least 8 digits that no other memory's id begins with.
+    #[schemars(length(min = 8))]
     pub memory_id: NonBlank,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub user_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("not" = blank()))]
     pub chat_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_token: Option<String>,

@@ -6,13 +6,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 use crate::error::RpcError;
 use crate::once::{IdempotencyKey, KEY_PATTERN};
+use crate::schema;
 use address::{AGENT_ID, BesideAddress};
 
 mod address;
+pub(crate) mod object;
 
 /// The parameters of a method that has none. Refuses every member.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -122,7 +124,7 @@ const CONTEXT_TOKEN: &str = "context_token";
 /// Parameters that could not be read, without that one; `None` where it is not the cause. A method that knows it is
 /// never read without it: a token that cannot be read must not be taken for none.
 fn without_token<P: JsonSchema>(text: &str) -> Option<String> {
-    let known = || !schemars::schema_for!(P).to_value()["properties"][CONTEXT_TOKEN].is_null();
+    let known = || !schema::of::<P>().to_value()["properties"][CONTEXT_TOKEN].is_null();
     if !text.contains(CONTEXT_TOKEN) || known() {
         return None;
     }
@@ -196,7 +198,7 @@ fn explain_address(value: &mut Value) -> Option<RpcError> {
 
 /// What is wrong with `value` as `P`: the first thing a person would have to mend.
 fn explain<P: JsonSchema>(value: &Value) -> Option<RpcError> {
-    let schema = schemars::schema_for!(P).to_value();
+    let schema = schema::of::<P>().to_value();
     Walk { root: &schema }.check(&schema, value, "")
 }
 
@@ -274,13 +276,17 @@ impl Walk<'_> {
                 })
             }
             Value::Array(items) => {
+                let (most, got) = (schema["maxItems"].as_u64(), items.len());
+                if let Some(most) = most.filter(|most| got as u64 > *most) {
+                    return Some(bad(path, format!("must have at most {most} items, got: {got}")));
+                }
                 let schema = schema.get("items")?;
                 items
                     .iter()
                     .enumerate()
                     .find_map(|(n, item)| self.check(schema, item, &format!("{path}/{n}")))
             }
-            Value::Number(number) => check_range(schema, number.as_f64()?, path),
+            Value::Number(number) => check_range(schema, number, path),
             Value::String(text) if schema["pattern"] == NON_BLANK_PATTERN && is_blank(text) => {
                 Some(bad(path, BLANK.into()))
             }
@@ -324,17 +330,29 @@ fn check_word(words: &[&str], text: &str, path: &str) -> Option<RpcError> {
     (!known).then(|| bad(path, format!("must be one of {}", words.join(", "))))
 }
 
-fn check_range(schema: &Value, number: f64, path: &str) -> Option<RpcError> {
-    let (min, max) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
-    if min.is_none_or(|min| number >= min) && max.is_none_or(|max| number <= max) {
+fn check_range(schema: &Value, number: &Number, path: &str) -> Option<RpcError> {
+    let bound = |name: &str| schema[name].as_number();
+    let (min, max) = (bound("minimum"), bound("maximum"));
+    if !min.is_some_and(|min| less(number, min)) && !max.is_some_and(|max| less(max, number)) {
         return None;
     }
     let range = match (min, max) {
-        (Some(min), Some(max)) => format!("between {min} and {max}"),
-        (Some(min), None) => format!("at least {min}"),
-        (_, max) => format!("at most {}", max.unwrap_or_default()),
+        (Some(min), Some(max)) if max.as_u64() < Some(u32::MAX.into()) => {
+            format!("between {min} and {max}")
+        }
+        (Some(min), _) if less(number, min) => format!("at least {min}"),
+        (_, Some(max)) => format!("at most {max}"),
+        _ => return None,
     };
     Some(bad(path, format!("must be {range}, got: {number}")))
+}
+
+/// Whether `a` is less than `b`; to the last digit where both are integers.
+fn less(a: &Number, b: &Number) -> bool {
+    match (a.as_i128(), b.as_i128()) {
+        (Some(a), Some(b)) => a < b,
+        _ => a.as_f64() < b.as_f64(),
+    }
 }
 
 fn bad(path: &str, complaint: String) -> RpcError {
@@ -375,6 +393,7 @@ fn escape(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::agent::CreateAgentParams;
+    use crate::content::PARTS_MAX;
     use crate::conversation::GetMessagesParams;
     use crate::memory::MemoryListParams;
     use crate::plan::RunPlanParams;
@@ -464,6 +483,20 @@ mod tests {
             "options.on_failure must be string, got: integer @/options/on_failure",
         );
         check::<RunPlanParams>(r#"{"options":{"on_failure":"continue"}}"#, "ok");
+        check::<RunPlanParams>(r#"{"options":[]}"#, "options must be object, got: array @/options");
+        check::<RunPlanParams>(
+            r#"{"plan":{"tasks":[["a","testing","x"]]}}"#,
+            "plan.tasks.0 must be object, got: array @/plan/tasks/0",
+        );
+        check::<SendParams>(
+            r#"{"content":[["text","x"]]}"#,
+            "content.0 must be object, got: array @/content/0",
+        );
+        check::<CreateAgentParams>(
+            r#"{"reasoning":[]}"#,
+            "reasoning must be boolean or object, got: array @/reasoning",
+        );
+        check::<CreateAgentParams>(r#"{"reasoning":{"effort":"low"}}"#, "ok");
         check::<NoParams>("{}", "ok");
         check::<NoParams>(r#"{"x":1}"#, "Unknown parameter: x @/x");
         check::<NoParams>(r#"{"context_token":"t"}"#, "ok");
@@ -557,6 +590,30 @@ mod tests {
         check::<GetMessagesParams>(
             r#"{"offset":-1}"#,
             "offset must be at least 0, got: -1 @/offset",
+        );
+        check::<GetMessagesParams>(r#"{"offset":18446744073709551615}"#, "ok");
+        check::<GetMessagesParams>(
+            r#"{"offset":18446744073709551616}"#,
+            "offset must be integer, got: number @/offset",
+        );
+        check::<CancelParams>(r#"{"request_id":-9223372036854775808}"#, "ok");
+        check::<CancelParams>(r#"{"request_id":9223372036854775807}"#, "ok");
+        check::<CancelParams>(
+            r#"{"request_id":9223372036854775808}"#,
+            "request_id must be at most 9223372036854775807, got: 9223372036854775808 @/request_id",
+        );
+        check::<SendParams>(r#"{"content":"x","max_output_tokens":4294967295}"#, "ok");
+        check::<SendParams>(
+            r#"{"content":"x","max_output_tokens":4294967296}"#,
+            "max_output_tokens must be at most 4294967295, got: 4294967296 @/max_output_tokens",
+        );
+        let parts = |count: usize| {
+            json!({"content": vec![json!({"type": "text", "text": "x"}); count]}).to_string()
+        };
+        check::<SendParams>(&parts(PARTS_MAX), "ok");
+        check::<SendParams>(
+            &parts(PARTS_MAX + 1),
+            "content must have at most 256 items, got: 257 @/content",
         );
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::method;
 use crate::params::NoParams;
+use crate::schema::Name;
 
 method! {
     /// Returns what the agent may do, what was granted to it, and how its commands are confined.
@@ -76,6 +77,7 @@ pub struct SetPermissionsParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1_000), inner(length(max = 128)))]
     pub disable_tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_tools: Option<Vec<String>>,
@@ -114,6 +116,7 @@ pub struct ExplainPermissionResult {
 pub struct ListApprovalsParams {
     /// Only this agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub agent_id: Option<String>,
     /// Those that were decided too.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::method;
 use crate::once::{IdempotencyKey, Once};
-use crate::params::{Bounded, NonBlank};
+use crate::params::{Bounded, NonBlank, object};
+use crate::schema::nul;
 use crate::task::{TaskContext, TaskOutput, TaskType};
 
 method! {
@@ -53,12 +54,26 @@ method! {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePlanParams {
+    /// At most 524,288 bytes, without NUL.
+    #[schemars(length(max = 524_288), extend("not" = nul()))]
     pub user_request: NonBlank,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub current_state: Option<CurrentState>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub constraints: Option<PlanConstraints>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub options: Option<PlanOptions>,
 }
 
@@ -112,6 +127,8 @@ pub struct CreatePlanResult {
 pub struct PlanEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_id: Option<String>,
+    #[serde(deserialize_with = "object::list")]
+    #[schemars(length(min = 1, max = 200))]
     pub tasks: Vec<PlannedTaskEntry>,
     #[serde(default)]
     pub estimated_time_seconds: u64,
@@ -123,20 +140,27 @@ pub struct PlanEntry {
 #[serde(deny_unknown_fields)]
 pub struct PlannedTaskEntry {
     /// 1 to 64 characters without spaces, unique in its plan.
+    #[schemars(length(min = 1, max = 64), regex(pattern = TASK_ID_PATTERN))]
     pub id: String,
     #[serde(rename = "type")]
     pub kind: TaskType,
+    /// At most 65,536 bytes, not blank, without NUL.
+    #[schemars(length(max = 65_536), regex(pattern = r"\S"), extend("not" = nul()))]
     pub description: String,
     /// Tasks of the plan that have to be done before.
     #[serde(default)]
     pub dependencies: Vec<String>,
     /// 1 is the most urgent.
     #[serde(default = "one")]
+    #[schemars(range(min = 1))]
     pub priority: u32,
     /// How often it may be tried; `options.max_attempts` of the run when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<Bounded<1, 5>>,
 }
+
+/// Neither white space nor control characters.
+const TASK_ID_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 
 fn one() -> u32 {
     1
@@ -152,17 +176,38 @@ pub struct PlanMetadata {
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("allOf" = plan_or_id()))]
 pub struct RunPlanParams {
     /// This or `plan_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub plan: Option<PlanEntry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_id: Option<String>,
     /// For every task, as `execute_task` has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub context: Option<TaskContext>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub options: Option<RunOptions>,
+}
+
+/// One of the two, and not both.
+fn plan_or_id() -> Value {
+    json!([{"oneOf": [
+        {"required": ["plan"], "properties": {"plan": {"type": "object"}, "plan_id": {"type": "null"}}},
+        {"required": ["plan_id"], "properties": {"plan_id": {"type": "string"}, "plan": {"type": "null"}}},
+    ]}])
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

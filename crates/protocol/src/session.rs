@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::Bounded;
+use crate::schema::{Name, SavedName};
 
 method! {
     /// Lists sessions, the most recently changed first: every permanent agent and every saved session that the caller
@@ -85,9 +86,11 @@ pub struct SessionEntry {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSessionParams {
+    #[schemars(with = "Name")]
     pub session_name: String,
     /// Name of the agent; the session's own when absent. One that starts with `.` is temporary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub agent_id: Option<String>,
     /// Replaces the session's permissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +110,9 @@ pub struct LoadSessionResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SaveSessionParams {
+    #[schemars(with = "Name")]
     pub agent_id: String,
+    #[schemars(with = "SavedName")]
     pub session_name: String,
 }
 
@@ -122,7 +127,9 @@ pub struct SaveSessionResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CloneSessionParams {
+    #[schemars(with = "Name")]
     pub src_session: String,
+    #[schemars(with = "SavedName")]
     pub dest_session: String,
 }
 
@@ -136,7 +143,9 @@ pub struct CloneSessionResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenameSessionParams {
+    #[schemars(with = "Name")]
     pub old_name: String,
+    #[schemars(with = "SavedName")]
     pub new_name: String,
 }
 
@@ -150,6 +159,7 @@ pub struct RenameSessionResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteSessionParams {
+    #[schemars(with = "Name")]
     pub session_name: String,
 }
 

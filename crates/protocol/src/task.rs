@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::method;
 use crate::once::{IdempotencyKey, Once};
-use crate::params::NonBlank;
+use crate::params::{NonBlank, object};
+use crate::schema::{PATH_PATTERN, nul};
 use crate::usage::Usage;
 
 method! {
@@ -36,10 +37,20 @@ pub enum TaskType {
 #[serde(deny_unknown_fields)]
 pub struct ExecuteTaskParams {
     pub task_type: TaskType,
+    /// At most 524,288 bytes, without NUL.
+    #[schemars(length(max = 524_288), extend("not" = nul()))]
     pub prompt: NonBlank,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub context: Option<TaskContext>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "object::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub options: Option<TaskOptions>,
 }
 
@@ -47,9 +58,11 @@ pub struct ExecuteTaskParams {
 #[serde(default)]
 pub struct TaskContext {
     /// Read for the model, at most 20, each within `current_directory`.
+    #[schemars(length(max = 20), inner(regex(pattern = PATH_PATTERN)))]
     pub files: Vec<String>,
     /// Where the task works; the server's own when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = PATH_PATTERN))]
     pub current_directory: Option<String>,
     /// Libraries, for the model.
     pub dependencies: Vec<String>,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::content::Content;
 use crate::method;
 use crate::once::{IdempotencyKey, Once};
+use crate::schema::Name;
 use crate::usage::Usage;
 
 method! {
@@ -52,6 +53,7 @@ pub struct SendParams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub source_agent_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,

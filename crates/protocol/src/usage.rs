@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::method;
+use crate::params::object;
+use crate::schema::Name;
 
 method! {
     /// Returns what model calls used and cost: of one agent, of its whole tree, or (to the administrator) of all agents.
@@ -15,6 +17,7 @@ method! {
 pub struct GetUsageParams {
     /// All agents when absent, which only the administrator may ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     pub agent_id: Option<String>,
     /// Its descendants too, those that are gone included; false when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,6 +27,7 @@ pub struct GetUsageParams {
     pub by: Option<UsageBy>,
     /// Only since this moment, ISO 8601; agents that are gone are then left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
     pub since: Option<String>,
 }
 
@@ -99,7 +103,7 @@ pub struct UsageTotals {
 pub enum ReasoningChoice {
     /// True: as its provider does by default.
     Switch(bool),
-    Detailed(ReasoningDetails),
+    Detailed(#[serde(deserialize_with = "object::one")] ReasoningDetails),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,7 @@ use nexus_core::{AgentId, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
 use nexus_protocol::metrics::Metric;
-use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope};
+use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, schema};
 use schemars::Schema;
 use tracing::Instrument as _;
 
@@ -187,8 +187,8 @@ impl Table {
             scope: M::SCOPE,
             kind: M::KIND,
             doc: M::DOC,
-            params: || schemars::schema_for!(M::Params),
-            result: || schemars::schema_for!(M::Result),
+            params: schema::of::<M::Params>,
+            result: schema::of::<M::Result>,
         };
         let entry = Entry { info, run, typed: Box::new(typed), figures: CallFigures::default() };
         assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);

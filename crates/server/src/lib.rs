@@ -13,6 +13,7 @@ mod errors;
 mod freight;
 mod handlers;
 mod host;
+pub mod json_schema;
 pub mod metrics;
 mod once;
 pub mod openrpc;

@@ -163,8 +163,9 @@ fn type_text(schema: &Value, document: &Value) -> String {
         _ => vec!["any".into()],
     };
     let range = match (schema["minimum"].as_u64(), schema["maximum"].as_u64()) {
-        (Some(min), Some(max)) => format!(" ({min} to {max})"),
-        (Some(min), None) if min > 0 => format!(" (at least {min})"),
+        // What any integer of its type keeps to says nothing.
+        (Some(min), Some(max)) if max < u32::MAX.into() => format!(" ({min} to {max})"),
+        (Some(min), _) if min > 0 => format!(" (at least {min})"),
         _ => String::new(),
     };
     let items = if schema["items"].is_object() {

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
+use nexus_core::attach::ATTACHMENTS_MAX;
 use nexus_core::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Terms, Work};
 use nexus_core::footprint::{Footprint, Ground};
 use nexus_core::lifecycle::CreateError;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::usage::{cost_usd, usage_entry};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
-use crate::errors::wire;
+use crate::errors::{sentence, wire};
 use crate::stream::{Stream, follow};
 
 /// How long a task may take when its caller says nothing.
@@ -118,6 +119,7 @@ pub fn create_error(error: &CreateError) -> RpcError {
             let message = format!("current_directory: {reason}");
             RpcError::invalid_param("/context/current_directory", message)
         }
+        CreateError::Model(error) => RpcError::invalid_param("/options/model", sentence(error)),
         error => wire(error.clone()),
     }
 }
@@ -126,6 +128,10 @@ pub fn create_error(error: &CreateError) -> RpcError {
 pub fn terms(context: Option<TaskContext>) -> Result<Terms, RpcError> {
     let TaskContext { files, current_directory, dependencies, constraints } =
         context.unwrap_or_default();
+    if files.len() > ATTACHMENTS_MAX {
+        let said = format!("files must be at most {ATTACHMENTS_MAX}, got: {}", files.len());
+        return Err(RpcError::invalid_param("/context/files", said));
+    }
     for (at, file) in files.iter().enumerate() {
         plain(&format!("/context/files/{at}"), file)?;
     }
