@@ -4,6 +4,7 @@
 use nexus_protocol::agent::*;
 use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
+use nexus_protocol::key::{CreateKey, ListKeys, RevokeKey};
 use nexus_protocol::memory::*;
 use nexus_protocol::metrics::GetMetrics;
 use nexus_protocol::model::*;
@@ -91,7 +92,10 @@ async fn by_name(
         ListPlans,
         CancelPlan,
         GetUsage,
+        CreateKey,
         GetMetrics,
+        ListKeys,
+        RevokeKey,
         UpdateContext,
         GetContextState,
         Send,
