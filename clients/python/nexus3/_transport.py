@@ -67,7 +67,9 @@ class Pool:
         try:
             connection = await self._io.connect(self._address, Deadline(limit))
         except TIMEOUTS:
-            raise ConnectError(f"no connection to {name} within {limit:.3g} s; nothing was sent") from None
+            # The caller's own limit where that was the shorter, not what was left of it.
+            said = limit if limit == CONNECT_TIMEOUT_SECONDS else deadline.seconds
+            raise ConnectError(f"no connection to {name} within {said:g} s; nothing was sent") from None
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise ConnectError(f"no connection to {name}: {why}") from error

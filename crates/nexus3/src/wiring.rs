@@ -193,23 +193,22 @@ fn signatures(written: &Hmac) -> anyhow::Result<Signatures> {
     if mode == Mode::Off {
         return Ok(Signatures::off());
     }
-    let secret = |variable: &str, key: &str| -> anyhow::Result<Secret> {
+    let key = |variable: &str, at: &str| -> anyhow::Result<signing::Key> {
         let secret = std::env::var(variable).unwrap_or_default();
-        ensure!(!secret.is_empty(), "auth.hmac.{key}: the environment has no {variable}");
+        ensure!(!secret.is_empty(), "auth.hmac.{at}: the environment has no {variable}");
         ensure!(
             secret.len() >= SECRET_BYTES_MIN,
-            "auth.hmac.{key}: {variable} must be at least {SECRET_BYTES_MIN} bytes long"
+            "auth.hmac.{at}: {variable} must be at least {SECRET_BYTES_MIN} bytes long"
         );
-        Ok(Secret::new(&secret))
+        let secret = Secret::new(&secret);
+        Ok(signing::Key { secret, methods: None, agent: None, born: None, expires_at: None })
     };
-    let whole =
-        |secret| signing::Key { secret, methods: None, agent: None, born: None, expires_at: None };
-    let unnamed = written.secret_env.as_ref().map(|it| secret(it, "secret_env").map(whole));
+    let unnamed = written.secret_env.as_ref().map(|it| key(it, "secret_env").map(Arc::new));
     let mut named = HashMap::new();
-    for (name, key) in &written.keys {
-        let secret = secret(&key.secret_env, &format!("keys.{name}.secret_env"))?;
-        let (methods, agent) = (key.methods.clone(), key.agent.clone());
-        named.insert(name.clone(), signing::Key { methods, agent, ..whole(secret) });
+    for (name, written) in &written.keys {
+        let key = key(&written.secret_env, &format!("keys.{name}.secret_env"))?;
+        let (methods, agent) = (written.methods.clone(), written.agent.clone());
+        named.insert(name.clone(), Arc::new(signing::Key { methods, agent, ..key }));
     }
     let configured = Configured { unnamed: unnamed.transpose()?, named };
     Ok(Signatures::new(mode, configured, begun::at()))

@@ -73,8 +73,8 @@ impl From<&KeyRecord> for Key {
 #[derive(Clone, Default)]
 pub struct Configured {
     /// For what is signed without a `key_id`.
-    pub unnamed: Option<Key>,
-    pub named: HashMap<String, Key>,
+    pub unnamed: Option<Arc<Key>>,
+    pub named: HashMap<String, Arc<Key>>,
 }
 
 pub struct Signatures {
@@ -164,10 +164,10 @@ impl Signatures {
 
     async fn key(&self, engine: &Arc<Engine>, auth: &Auth) -> Result<Option<Arc<Key>>, StoreError> {
         let Some(name) = &auth.key_id else {
-            return Ok(self.configured.unnamed.clone().map(Arc::new));
+            return Ok(self.configured.unnamed.clone());
         };
         if let Some(key) = self.configured.named.get(name) {
-            return Ok(Some(Arc::new(key.clone())));
+            return Ok(Some(key.clone()));
         }
         let mut stored = self.stored.lock().await;
         if stored.as_ref().is_none_or(|stored| stored.read_at.elapsed() >= KEYS_FRESH) {

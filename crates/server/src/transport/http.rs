@@ -32,9 +32,7 @@ use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Place, Places};
 use super::sse::{Events, Phase};
-use super::{
-    begin, error_message, finished, laden, not_accepted, reply, too_large, too_many_connections,
-};
+use super::{begin, error_message, finished, laden, reply, too_large, too_many_connections};
 use crate::auth::{Auth, AuthError};
 use crate::begin::Begun;
 use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Signer, Target};
@@ -100,18 +98,7 @@ impl HttpServer {
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let places = Places::new(self.context.limits.connections_max);
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listeners.accept() => accepted,
-                () = stop.cancelled() => break,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    not_accepted(&error, &places).await;
-                    continue;
-                }
-            };
+        while let Some(stream) = self.listeners.next(&places, &stop).await {
             let _ = stream.set_nodelay(true);
             let (context, stop) = (Arc::new(self.context.for_connection()), stop.clone());
             match places.take(&stop) {

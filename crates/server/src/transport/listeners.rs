@@ -4,6 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::not_accepted;
+use super::places::Places;
 
 pub struct Listeners {
     pub first: TcpListener,
@@ -11,6 +15,24 @@ pub struct Listeners {
 }
 
 impl Listeners {
+    /// The next connection; `None` when it is time to stop. What cannot be accepted is waited out.
+    pub(super) async fn next(
+        &self,
+        places: &Places,
+        stop: &CancellationToken,
+    ) -> Option<TcpStream> {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = stop.cancelled() => return None,
+            };
+            match accepted {
+                Ok((stream, _)) => return Some(stream),
+                Err(error) => not_accepted(&error, places).await,
+            }
+        }
+    }
+
     /// The next connection on any of them.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Some(second) = &self.second else { return self.first.accept().await };

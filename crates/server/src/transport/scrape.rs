@@ -18,7 +18,6 @@ use tokio_util::task::TaskTracker;
 
 use super::http::check_origin;
 use super::listeners::Listeners;
-use super::not_accepted;
 use super::places::{Place, Places};
 use crate::dispatcher::Dispatcher;
 use crate::metrics::text;
@@ -47,18 +46,7 @@ impl MetricsServer {
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let places = Places::new(CONNECTIONS_MAX);
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listeners.accept() => accepted,
-                () = stop.cancelled() => break,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    not_accepted(&error, &places).await;
-                    continue;
-                }
-            };
+        while let Some(stream) = self.listeners.next(&places, &stop).await {
             // All are strangers here, so there is always one whose place can be had.
             if let Some(place) = places.take(&stop) {
                 let serving = serve(self.dispatcher.clone(), stream, place);
