@@ -24,6 +24,10 @@ export interface AgentEntry {
      * not in memory).
      */
     status: string;
+    /** The turn that runs: a name for `cancel`. */
+    running_request_id?: RequestId | null;
+    /** How many turns wait. */
+    queued?: number;
     /** What its model calls used. */
     usage: UsageTotals;
 }
@@ -532,6 +536,26 @@ export interface ToolCallEntry {
     /** True when the answer ended in the middle of it; it was not run. */
     cut?: boolean;
 }
+/** A turn that runs or waits. */
+export interface TurnEntry {
+    request_id: RequestId;
+    /** `running` or `queued`. */
+    status: string;
+    /** What was said; empty where a turn goes on, and for `compact`. */
+    content: string;
+    source?: string | null;
+    source_agent_id?: string | null;
+    /** ISO 8601; of the one that runs. */
+    started_at?: string | null;
+    /** What it has said so far in all steps; at most 1 MiB, the end of it. */
+    text?: string;
+    /** Which model call it is at, from 1. */
+    step?: number;
+    /** Characters of what was said in this step: the `offset` of the next `delta`. */
+    offset?: number;
+    /** Tool calls without a result. */
+    open_calls?: Array<ToolCallEntry>;
+}
 /** Tokens, counted alike for every provider. */
 export interface Usage {
     /** Everything the model read, from a cache or not. */
@@ -764,6 +788,8 @@ export interface GetContextResult {
     max_tool_iterations: number;
     /** The turn that was cut off last and can be resumed, while no other runs. */
     interrupted_turn?: InterruptedTurn | null;
+    /** The turn that runs, if one does, and those that wait, in their order. */
+    turns: Array<TurnEntry>;
 }
 export interface GetContextStateParams {
 }
@@ -1192,6 +1218,13 @@ export interface ShutdownServerResult {
     success: boolean;
     message: string;
 }
+export interface UnwatchParams {
+    watch_id: string;
+}
+export interface UnwatchResult {
+    /** False when there is no such watch, or not for this caller. */
+    ended: boolean;
+}
 export interface UpdateContextParams {
     /**
      * `add` puts an entry, in place of one with the same key; `modify` needs that one to be there, and is a merge patch
@@ -1245,6 +1278,36 @@ export interface ValidateCodeResult {
     rules_applied: Array<string>;
     /** What was asked for and cannot be checked in this language. */
     rules_unsupported: Array<string>;
+}
+export interface WatchParams {
+    /** These; all that the caller may read when absent, later ones included. */
+    agents?: Array<string> | null;
+    /** With `agents`: those that descend from them, too, later ones included; false when absent. */
+    descendants?: boolean | null;
+    /** Text and thoughts as they come; true when absent. False: states and whole messages only. */
+    deltas?: boolean | null;
+    /**
+     * For an agent, the index of the last message that the client has, -1 for none: what it has missed is sent after
+     * `snapshot`, before anything else of it.
+     */
+    after?: Record<string, number> | null;
+    /**
+     * This client shows approvals to a person, which is the administrator's to say; false when absent. While one is
+     * there, a server with `approvals: auto` asks.
+     */
+    approver?: boolean | null;
+    /** What other watchers see, as `pts/3`; at most 64 characters. */
+    name?: string | null;
+}
+export interface WatchResult {
+    watch_id: string;
+    /**
+     * Why it ended: `unwatched`, `gap` (the reader was too slow, and has missed something: watch again with `after`),
+     * `gone` (nothing is left that it may see), `stopping`.
+     */
+    reason: string;
+    /** How many notifications were sent. */
+    events: number;
 }
 /** Every method of agent scope, by its name. */
 export interface AgentTable {
@@ -1447,6 +1510,10 @@ export interface ServerTable {
         params: ShutdownServerParams;
         result: ShutdownServerResult;
     };
+    "unwatch": {
+        params: UnwatchParams;
+        result: UnwatchResult;
+    };
     "update_context": {
         params: UpdateContextParams;
         result: UpdateContextResult;
@@ -1454,6 +1521,10 @@ export interface ServerTable {
     "validate_code": {
         params: ValidateCodeParams;
         result: ValidateCodeResult;
+    };
+    "watch": {
+        params: WatchParams;
+        result: WatchResult;
     };
 }
 /** The methods that can stream, and whether `stream` stands in their `params` or in the `options` there. */
@@ -1632,6 +1703,8 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     saveSession(params: SaveSessionParams, options?: CallOptions): Promise<SaveSessionResult>;
     /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */
     shutdownServer(params?: ShutdownServerParams, options?: CallOptions): Promise<ShutdownServerResult>;
+    /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */
+    unwatch(params: UnwatchParams, options?: CallOptions): Promise<UnwatchResult>;
     /**
      * Changes the context that planners and executors are given. It is on disk when this answers. The administrator's
      * alone.
@@ -1642,4 +1715,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
      * call but a diagnostic of the rule `syntax`.
      */
     validateCode(params: ValidateCodeParams, options?: CallOptions): Promise<ValidateCodeResult>;
+    /**
+     * Tells all that happens to agents, by notifications `watch_event`: first how things stand (`snapshot`), then each
+     * event as it comes. The call stays open until the caller hangs up, which ends the watch and nothing else, or until
+     * `unwatch`; its answer comes last. Over HTTP it needs `Accept: text/event-stream`. On the Unix socket it has its
+     * connection for itself. It cannot stand in a batch.
+     */
+    watch(params?: WatchParams, options?: CallOptions): Promise<WatchResult>;
 }

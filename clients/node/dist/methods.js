@@ -269,6 +269,10 @@ export class ServerMethods extends AgentMethods {
     shutdownServer(params, options) {
         return this.invoke("shutdown_server", params, options);
     }
+    /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */
+    unwatch(params, options) {
+        return this.invoke("unwatch", params, options);
+    }
     /**
      * Changes the context that planners and executors are given. It is on disk when this answers. The administrator's
      * alone.
@@ -282,5 +286,14 @@ export class ServerMethods extends AgentMethods {
      */
     validateCode(params, options) {
         return this.invoke("validate_code", params, options);
+    }
+    /**
+     * Tells all that happens to agents, by notifications `watch_event`: first how things stand (`snapshot`), then each
+     * event as it comes. The call stays open until the caller hangs up, which ends the watch and nothing else, or until
+     * `unwatch`; its answer comes last. Over HTTP it needs `Accept: text/event-stream`. On the Unix socket it has its
+     * connection for itself. It cannot stand in a batch.
+     */
+    watch(params, options) {
+        return this.invoke("watch", params, options);
     }
 }

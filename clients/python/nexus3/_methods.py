@@ -68,11 +68,13 @@ from .types import (
     TaskContext,
     TaskOptions,
     TaskType,
+    UnwatchResult,
     UpdateContextResult,
     UsageBy,
     ValidateCodeOptions,
     ValidateCodeResult,
     VersionResult,
+    WatchResult,
 )
 
 
@@ -618,6 +620,11 @@ class ServerMethods:
         result: ShutdownServerResult = await self._call("shutdown_server", {})
         return result
 
+    async def unwatch(self, watch_id: str) -> UnwatchResult:
+        """Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it."""
+        result: UnwatchResult = await self._call("unwatch", {"watch_id": watch_id})
+        return result
+
     async def update_context(
         self,
         action: ContextAction,
@@ -664,6 +671,39 @@ class ServerMethods:
             "language": language,
             "rules": rules,
             "options": options,
+        })
+        return result
+
+    async def watch(
+        self,
+        *,
+        agents: Optional[List[str]] = None,
+        descendants: Optional[bool] = None,
+        deltas: Optional[bool] = None,
+        after: Optional[Dict[str, int]] = None,
+        approver: Optional[bool] = None,
+        name: Optional[str] = None,
+    ) -> WatchResult:
+        """Tells all that happens to agents, by notifications `watch_event`: first how things stand
+        (`snapshot`), then each event as it comes. The call stays open until the caller hangs up, which ends the
+        watch and nothing else, or until `unwatch`; its answer comes last. Over HTTP it needs `Accept:
+        text/event-stream`. On the Unix socket it has its connection for itself. It cannot stand in a batch.
+
+        agents: These; all that the caller may read when absent, later ones included.
+        descendants: With `agents`: those that descend from them, too, later ones included; false when absent.
+        deltas: Text and thoughts as they come; true when absent. False: states and whole messages only.
+        after: For an agent, the index of the last message that the client has, -1 for none: what it has missed
+        is sent after `snapshot`, before anything else of it.
+        approver: This client shows approvals to a person, which is the administrator's to say; false when
+        absent. While one is there, a server with `approvals: auto` asks.
+        name: What other watchers see, as `pts/3`; at most 64 characters."""
+        result: WatchResult = await self._call("watch", {
+            "agents": agents,
+            "descendants": descendants,
+            "deltas": deltas,
+            "after": after,
+            "approver": approver,
+            "name": name,
         })
         return result
 

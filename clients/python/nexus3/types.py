@@ -34,6 +34,10 @@ class AgentEntry(_AgentEntryRequired, total=False):
     last_action_at: Optional[str]
     # Null when it may write anywhere.
     write_paths: Optional[List[str]]
+    # The turn that runs: a name for `cancel`.
+    running_request_id: Optional[RequestId]
+    # How many turns wait.
+    queued: int
 
 
 class _AgentSummaryRequired(TypedDict):
@@ -281,6 +285,8 @@ class _GetContextResultRequired(TypedDict):
     halted_at_iteration_limit: bool
     last_iteration_count: int
     max_tool_iterations: int
+    # The turn that runs, if one does, and those that wait, in their order.
+    turns: List[TurnEntry]
 
 
 class GetContextResult(_GetContextResultRequired, total=False):
@@ -1003,6 +1009,35 @@ class ToolCallEntry(_ToolCallEntryRequired, total=False):
     cut: bool
 
 
+class _TurnEntryRequired(TypedDict):
+    request_id: RequestId
+    # `running` or `queued`.
+    status: str
+    # What was said; empty where a turn goes on, and for `compact`.
+    content: str
+
+
+class TurnEntry(_TurnEntryRequired, total=False):
+    """A turn that runs or waits."""
+    source: Optional[str]
+    source_agent_id: Optional[str]
+    # ISO 8601; of the one that runs.
+    started_at: Optional[str]
+    # What it has said so far in all steps; at most 1 MiB, the end of it.
+    text: str
+    # Which model call it is at, from 1.
+    step: int
+    # Characters of what was said in this step: the `offset` of the next `delta`.
+    offset: int
+    # Tool calls without a result.
+    open_calls: List[ToolCallEntry]
+
+
+class UnwatchResult(TypedDict):
+    # False when there is no such watch, or not for this caller.
+    ended: bool
+
+
 class UpdateContextResult(TypedDict):
     # `success`.
     status: str
@@ -1094,6 +1129,15 @@ class VersionResult(_VersionResultRequired, total=False):
     default_model: Optional[str]
     # The provider that model belongs to.
     default_provider: Optional[str]
+
+
+class WatchResult(TypedDict):
+    watch_id: str
+    # Why it ended: `unwatched`, `gap` (the reader was too slow, and has missed something: watch again with
+    # `after`), `gone` (nothing is left that it may see), `stopping`.
+    reason: str
+    # How many notifications were sent.
+    events: int
 
 
 ApprovalDecision = Literal["allow_once", "allow_session", "deny"]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::Incoming as Body;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
@@ -13,15 +13,18 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target};
 use nexus_signing::{NoSigningKey, SigningKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::incoming::Incoming;
 use crate::retry::{Again, retrying, timeout_for};
 use crate::stream::SendStream;
 use crate::token::{self, Environment, Token};
+use crate::watch::WatchStream;
 use crate::{PORT_DEFAULT, answer, detection};
 
 /// Largest answer that is read. A page of 2,000 long messages fits; a stranger's endless body does not fill the memory.
@@ -115,16 +118,34 @@ impl NexusClient {
     ) -> Result<SendStream, CallError> {
         let params = SendParams { stream: Some(true), ..params };
         let target = Target::Agent(agent_id.into());
-        let call = self.prepare(&target, SendMessage::NAME, &params)?;
-        let opening = retrying(self.timeout, Again::of::<SendMessage>(&params), || async {
+        let (id, incoming) = self.open::<SendMessage>(&target, &params, self.timeout).await?;
+        Ok(SendStream::new(id, incoming, self.timeout))
+    }
+
+    /// Watches agents: everything that happens to them. The watch has no time limit.
+    pub async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
+        let (id, incoming) = self.open::<Watch>(&Target::Server, &params, self.timeout).await?;
+        Ok(WatchStream::new(id, incoming))
+    }
+
+    /// Begins a call whose answer comes in pieces, and returns what comes. An answer that refuses it is an error.
+    async fn open<M: Method>(
+        &self,
+        target: &Target,
+        params: &M::Params,
+        timeout: Option<Duration>,
+    ) -> Result<(u64, Incoming), CallError> {
+        let call = self.prepare(target, M::NAME, params)?;
+        let opening = retrying(timeout, Again::of::<M>(params), || async {
             let response = self.post(&call, EVENT_STREAM).await?;
             if is_event_stream(&response) {
-                return Ok(SendStream::new(call.id, response.into_body(), self.timeout));
+                return Ok(Incoming::events(response.into_body()));
             }
             let body = read_body(response).await?;
-            Ok(SendStream::answered(answer::result(answer::envelope(&body)?, call.id)?))
+            answer::result::<M::Result>(answer::envelope(&body)?, call.id)?;
+            Ok(Incoming::Answer(Some(body)))
         });
-        opening.await
+        Ok((call.id, opening.await?))
     }
 
     fn prepare<P: Serialize>(
@@ -162,7 +183,7 @@ impl NexusClient {
         &self,
         call: &Prepared,
         accept: &'static str,
-    ) -> Result<Response<Incoming>, CallError> {
+    ) -> Result<Response<Body>, CallError> {
         let body = answer::signed(self.signing_key.as_ref(), &call.body)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = hyper::Method::POST;
@@ -329,12 +350,12 @@ fn bearer(token: &Token) -> Option<HeaderValue> {
     Some(value)
 }
 
-fn is_event_stream(response: &Response<Incoming>) -> bool {
+fn is_event_stream(response: &Response<Body>) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENT_STREAM.as_bytes()))
 }
 
-async fn read_body(response: Response<Incoming>) -> Result<Bytes, CallError> {
+async fn read_body(response: Response<Body>) -> Result<Bytes, CallError> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {

@@ -6,12 +6,14 @@ mod answer;
 pub mod detection;
 pub mod discovery;
 mod http;
+mod incoming;
 mod retry;
 mod stream;
 #[cfg(test)]
 mod testing;
 pub mod token;
 mod unix;
+mod watch;
 
 pub use detection::{Detection, detect_server, wait_for_server};
 pub use discovery::{
@@ -23,6 +25,7 @@ pub use nexus_signing::{NoSigningKey, SigningKey};
 pub use stream::{SendStream, StreamItem};
 pub use token::{Environment, Token};
 pub use unix::UnixClient;
+pub use watch::{WatchItem, WatchStream};
 
 /// Where a server listens unless told otherwise.
 pub const PORT_DEFAULT: u16 = 8765;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use nexus_protocol::envelope::Call;
+use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target};
 use nexus_signing::SigningKey;
 use serde::Serialize;
@@ -18,7 +20,10 @@ use tokio::net::UnixStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use crate::answer;
+use crate::incoming::Incoming;
 use crate::retry::{Again, retrying, timeout_for};
+use crate::stream::SendStream;
+use crate::watch::WatchStream;
 
 /// Largest frame, both ways; the server's own limit.
 const FRAME_BYTES_MAX: usize = 10 << 20;
@@ -37,7 +42,7 @@ pub struct UnixClient {
 }
 
 /// The codec writes a frame's header and body in one piece, as the framing asks.
-type Connection = Framed<UnixStream, LengthDelimitedCodec>;
+pub(crate) type Connection = Framed<UnixStream, LengthDelimitedCodec>;
 
 impl UnixClient {
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -66,6 +71,41 @@ impl UnixClient {
     ) -> Result<Value, CallError> {
         let (id, body) = self.prepare(target, method, params)?;
         self.exchange(id, body, self.timeout, Again::of_value(params)).await
+    }
+
+    /// Sends a message and returns its answer as it is made.
+    pub async fn send_stream(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> Result<SendStream, CallError> {
+        let params = SendParams { stream: Some(true), ..params };
+        let target = Target::Agent(agent_id.into());
+        let (id, incoming) = self.open::<SendMessage>(&target, &params).await?;
+        Ok(SendStream::new(id, incoming, self.timeout))
+    }
+
+    /// Watches agents: everything that happens to them. It has a connection for itself, and no time limit.
+    pub async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
+        let (id, incoming) = self.open::<Watch>(&Target::Server, &params).await?;
+        Ok(WatchStream::new(id, incoming))
+    }
+
+    /// Begins a call whose answer comes in pieces, on a connection of its own.
+    async fn open<M: Method>(
+        &self,
+        target: &Target,
+        params: &M::Params,
+    ) -> Result<(u64, Incoming), CallError> {
+        let (id, body) = self.prepare(target, M::NAME, params)?;
+        let opening = retrying(self.timeout, Again::of::<M>(params), || async {
+            let body = answer::signed(self.signing_key.as_ref(), &body)?;
+            let mut connection = self.connection().await?;
+            let lost = |error: io::Error| CallError::Transport(error.to_string());
+            connection.send(body).await.map_err(lost)?;
+            Ok(Incoming::Frames(Box::new(connection)))
+        });
+        Ok((id, opening.await?))
     }
 
     fn prepare<P: Serialize>(

@@ -33,6 +33,7 @@ pub(super) fn resolve(
     let timeout = written.approval_timeout.map_or(APPROVAL_TIMEOUT, |it| it.0);
     let approvals = match written.approvals.map(|it| it.0) {
         Some("ask") => ApprovalMode::Ask { timeout },
+        Some("auto") => ApprovalMode::Auto { timeout },
         _ => ApprovalMode::Deny,
     };
     let permissions = Permissions { default_preset, approvals, network: true, presets };

@@ -255,7 +255,7 @@ impl super::value::Choices for HmacModes {
 pub(super) struct Approvals;
 
 impl super::value::Choices for Approvals {
-    const ALL: &'static [&'static str] = &["deny", "ask"];
+    const ALL: &'static [&'static str] = &["deny", "ask", "auto"];
 }
 
 /// How long a provider keeps what it has cached.

@@ -18,6 +18,7 @@ use crate::permission::Grants;
 use crate::store::{
     ApprovalQuery, ApprovalRecord, ApprovalStatus, Holder, Settlement, Store, StoreError,
 };
+use crate::watch::{Event, Watches};
 use crate::{detached, lock};
 
 /// What is done with an action that needs approval.
@@ -27,6 +28,8 @@ pub enum ApprovalMode {
     Deny,
     /// The turn waits for an answer so long, and then it is denied.
     Ask { timeout: Duration },
+    /// The same while somebody watches who shows approvals to a person; otherwise denied at once.
+    Auto { timeout: Duration },
 }
 
 /// An answer to an approval.
@@ -97,12 +100,15 @@ pub struct Approvals {
     pub(crate) kin: Arc<Kin>,
     pub(crate) mode: ApprovalMode,
     pub(crate) waiting: Mutex<HashMap<String, Waiting>>,
+    pub(crate) watches: Arc<Watches>,
 }
 
 /// A question that waits. Its agent and not its name: that may change.
 pub(crate) struct Waiting {
     agent: Agent,
     record: ApprovalRecord,
+    /// The agents above, nearest first, when it was asked.
+    lineage: Vec<AgentId>,
     grant: Grants,
     recheck: Recheck,
     /// Somebody's answer is being written down. Until it is, nothing is decided; if it cannot be, others may answer.
@@ -128,10 +134,19 @@ impl Approvals {
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<Verdict, StoreError> {
-        let ApprovalMode::Ask { timeout } = self.mode else {
-            return Ok(Verdict::Denied(
-                "it needs approval, and this server denies what needs approval (approvals: deny)",
-            ));
+        let timeout = match self.mode {
+            ApprovalMode::Ask { timeout } => timeout,
+            ApprovalMode::Auto { timeout } if self.watches.has_approver() => timeout,
+            ApprovalMode::Auto { .. } => {
+                return Ok(Verdict::Denied(
+                    "it needs approval, and nobody watches who could give it (approvals: auto)",
+                ));
+            }
+            ApprovalMode::Deny => {
+                return Ok(Verdict::Denied(
+                    "it needs approval, and this server denies what needs approval (approvals: deny)",
+                ));
+            }
         };
         let (asked, mut ended) = self.put(agent, question, recheck, announce).await?;
         let given_up = tokio::select! {
@@ -175,16 +190,23 @@ impl Approvals {
         let (this, agent, announce) = (self.clone(), agent.clone(), announce.clone());
         let put = async move {
             this.store.put_approval(record.clone()).await?;
+            let above = this.kin.ancestors(&record.agent).await.unwrap_or_default();
+            let lineage: Vec<_> = above.into_iter().map(|it| it.id).collect();
             let id = record.id.clone();
             let waiting = Waiting {
                 agent,
                 record: record.clone(),
+                lineage: lineage.clone(),
                 grant: question.grant,
                 recheck,
                 deciding: false,
                 ended: sender,
             };
             lock(&this.waiting).insert(id.clone(), waiting);
+            this.watches.tell(&record.agent, None, || Event::ApprovalRequested {
+                record: Box::new(record.clone()),
+                lineage,
+            });
             announce(&record);
             // If nobody takes it, the question goes with it.
             Ok::<_, StoreError>(Asked { approvals: this, id })
@@ -378,9 +400,15 @@ impl Approvals {
 
     fn end(&self, id: &str, status: ApprovalStatus) -> Option<ApprovalRecord> {
         let found = lock(&self.waiting).remove(id)?;
+        let record = ApprovalRecord { status, ..found.record() };
+        let Waiting { lineage, ended, .. } = found;
+        self.watches.tell(&record.agent, None, || Event::ApprovalDecided {
+            record: Box::new(record.clone()),
+            lineage,
+        });
         // The turn may have ended in between; the decision stands all the same.
-        found.ended.send_replace(Some(status));
-        Some(ApprovalRecord { status, ..found.record() })
+        ended.send_replace(Some(status));
+        Some(record)
     }
 
     /// Notes the end of a question that nobody waits for any more. Tried until it is written down: it would be shown as

@@ -131,6 +131,11 @@ impl Directory {
         Some(agent.clone())
     }
 
+    /// The agent of that name, if it is live here. Nobody wants it by this.
+    pub fn agent(&self, id: &AgentId) -> Option<Agent> {
+        Some(self.read().entries.get(id)?.agent.clone())
+    }
+
     /// How the agent of that name is, if it is live here. Nobody wants it by this.
     pub fn peek(&self, id: &AgentId) -> Option<Arc<Snapshot>> {
         Some(self.read().entries.get(id)?.agent.snapshot())
@@ -292,8 +297,8 @@ impl Directory {
     }
 
     /// Takes out the agents whose leases are lost, those with a fence up to this one. They are in the store, and whoever
-    /// touches them finds out where they live now.
-    pub fn lose(&self, void_through: Fence) {
+    /// touches them finds out where they live now. Returns their names.
+    pub fn lose(&self, void_through: Fence) -> Vec<AgentId> {
         let _changed = Changed(&self.version);
         let mut live = self.write();
         let lost = live.entries.iter().filter(|(_, it)| it.agent.is_held_through(void_through));
@@ -301,6 +306,7 @@ impl Directory {
         for entry in lost.iter().filter_map(|id| live.take(id)) {
             entry.agent.end(Gone::Lost);
         }
+        lost
     }
 
     /// The agents that have been idle for so long.

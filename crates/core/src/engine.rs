@@ -43,6 +43,8 @@ use crate::tokens::TokenCounter;
 use crate::tool::{Colleagues, Toolbox};
 use crate::turn::{Slots, TurnLimits, Turns};
 use crate::waits::Waits;
+use crate::watch::Watches;
+use crate::watching::Watching;
 
 pub struct Engine {
     pub store: Arc<dyn Store>,
@@ -74,6 +76,8 @@ pub struct Engine {
     pub checks: Checks,
     pub compactor: Arc<Compactor>,
     pub turns: Arc<Turns>,
+    /// Those who are told what happens.
+    pub watching: Watching,
     /// What holds commands within their agent's permissions, in words.
     pub sandbox: String,
     /// What each command may take, in words.
@@ -161,6 +165,7 @@ impl Engine {
             parts;
         let toolbox = Arc::new(toolbox);
         let directory = Arc::new(Directory::new(settings.tree));
+        let watches = Arc::<Watches>::default();
         let network = settings.network;
         let kin = Arc::new(Kin {
             directory: directory.clone(),
@@ -180,6 +185,7 @@ impl Engine {
                 store: store.clone(),
                 logs: logs.clone(),
                 version: directory.version().clone(),
+                watches: watches.clone(),
                 gone: Arc::new(move |id, number| {
                     if let Some(directory) = lost.upgrade() {
                         directory.forget(id, number);
@@ -212,12 +218,14 @@ impl Engine {
             briefing.clone(),
             settings.compaction,
             observer.clone(),
+            watches.clone(),
         ));
         let approvals = Arc::new(Approvals {
             store: store.clone(),
             kin: kin.clone(),
             mode: settings.approvals,
             waiting: Mutex::default(),
+            watches: watches.clone(),
         });
         let memories =
             Arc::new(Memories { store: store.clone(), kin: kin.clone(), meaning: OnceLock::new() });
@@ -251,6 +259,7 @@ impl Engine {
                 max_calls_per_step: settings.max_calls_per_step,
             },
             observer,
+            watches: watches.clone(),
         });
         let planner_model = settings.tasks.planner.clone();
         let executor = Arc::new(Executor {
@@ -289,7 +298,10 @@ impl Engine {
             store: store.clone(),
             logs,
         });
+        let watching =
+            Watching { lifecycle: agents.clone(), approvals: approvals.clone(), watches };
         Arc::new(Self {
+            watching,
             permits: Permits { kin, lifecycle: agents.clone() },
             context: ContextKeeper { store: store.clone() },
             answers: Answers { store: store.clone() },

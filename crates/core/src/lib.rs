@@ -52,6 +52,8 @@ pub mod turn;
 pub mod usage;
 pub mod visible;
 mod waits;
+pub mod watch;
+pub mod watching;
 pub mod words;
 
 pub use agent::Agent;

@@ -21,6 +21,7 @@ use crate::store::{
     AgentRecord, Copied, Progress, SessionPage, SessionQuery, SessionRecord, Store, StoreError,
     Window,
 };
+use crate::watch::Event;
 
 pub struct Sessions {
     pub(crate) lifecycle: Arc<Lifecycle>,
@@ -268,6 +269,8 @@ impl Sessions {
                 if renamed.is_ok() {
                     let children = self.lifecycle.directory.rename(&old, &new);
                     self.logs.renamed(&from, &to);
+                    let renamed = || Event::AgentRenamed { to: to.clone() };
+                    self.lifecycle.hooks.watches.tell(&from, None, renamed);
                     follow(&children, &to).await;
                 }
                 renamed.map(drop)
@@ -347,7 +350,9 @@ impl Sessions {
         let (this, requester) = (self.clone(), requester.clone());
         let load = async move {
             let _room = room;
-            this.load_claimed(&requester, session, to, preset, model).await
+            let agent = this.load_claimed(&requester, session, to, preset, model).await?;
+            this.lifecycle.tell_created(&agent).await;
+            Ok(agent)
         };
         detached(load).await
     }

@@ -6,6 +6,7 @@ mod keys;
 mod output;
 mod sessions;
 mod settings;
+mod watch;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -96,6 +97,7 @@ async fn execute<W: Write>(
         RpcCommand::Sessions(args) => return sessions::run(server, args, output).await,
         RpcCommand::Settings(command) => settings::run(server, command).await?,
         RpcCommand::Approvals(args) => approvals::run(server, args).await?,
+        RpcCommand::Watch(args) => return watch::run(server, args, output).await,
         RpcCommand::Keys(args) => keys::run(server, args).await?,
         RpcCommand::Cancel { id, request_id } => cancel(server, agent(id), &request_id).await?,
         RpcCommand::Destroy { id } => return destroy(server, id, output).await,

@@ -110,7 +110,7 @@ pub async fn serve(
     tracing::info!("stopping");
     stop.cancel();
     let ending = async {
-        wired.engine.turns.stop(config.server.shutdown_grace).await;
+        end_turns(&wired, config.server.shutdown_grace).await;
         let connections = async {
             let _ = http.await;
             for other in others {
@@ -158,7 +158,7 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
         () = wired.engine.stop_requested().cancelled() => config.server.shutdown_grace,
     };
     stop.cancel();
-    wired.engine.turns.stop(grace).await;
+    end_turns(&wired, grace).await;
     let answered = async {
         let _ = parent.answered.await;
         for other in others {
@@ -168,6 +168,14 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     let _ = tokio::time::timeout(CONNECTIONS_GRACE, answered).await;
     close(&wired, Some(&agent_logs.files)).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets turns come to their end, and then those who watch.
+async fn end_turns(wired: &Wired, grace: Duration) {
+    let watches = wired.engine.watching.watches();
+    watches.stopping(grace);
+    wired.engine.turns.stop(grace).await;
+    watches.close().await;
 }
 
 async fn wire(

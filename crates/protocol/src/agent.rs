@@ -163,6 +163,12 @@ pub struct AgentEntry {
     /// `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
     /// not in memory).
     pub status: String,
+    /// The turn that runs: a name for `cancel`.
+    #[serde(default)]
+    pub running_request_id: Option<RequestId>,
+    /// How many turns wait.
+    #[serde(default)]
+    pub queued: u64,
     /// What its model calls used.
     pub usage: UsageTotals,
 }

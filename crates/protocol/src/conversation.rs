@@ -8,6 +8,7 @@ use crate::method;
 use crate::params::{Bounded, NoParams};
 use crate::turn::RequestId;
 use crate::usage::Usage;
+use crate::watch::TurnEntry;
 
 method! {
     /// Counts the tokens of the agent's context.
@@ -55,6 +56,8 @@ pub struct GetContextResult {
     /// The turn that was cut off last and can be resumed, while no other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted_turn: Option<InterruptedTurn>,
+    /// The turn that runs, if one does, and those that wait, in their order.
+    pub turns: Vec<TurnEntry>,
 }
 
 /// A turn that did not reach its end.

@@ -27,6 +27,7 @@ pub mod stream;
 pub mod task;
 pub mod turn;
 pub mod usage;
+pub mod watch;
 
 pub use api::{AgentScopedApi, Api, CallError, Target};
 pub use envelope::{Id, Incoming, Request};

@@ -37,6 +37,8 @@ pub enum Kind {
     Read,
     Control,
     Turn,
+    /// A read that stays open, and tells what happens until its caller leaves.
+    Watch,
 }
 
 impl Scope {
@@ -54,6 +56,7 @@ impl Kind {
             Self::Read => "read",
             Self::Control => "control",
             Self::Turn => "turn",
+            Self::Watch => "watch",
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) enum Name {}
 /// The same, where `.` alone asks for a name that is made up.
 pub(crate) enum NewName {}
 
+/// The index of a message, or -1, for each of at most 1,000 agents.
+pub(crate) enum Cursors {}
+
 /// The name of what is saved: no temporary one.
 pub(crate) enum SavedName {}
 
@@ -106,6 +109,25 @@ impl JsonSchema for Name {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({"type": "string", "pattern": NAME_PATTERN, "not": double_dot()})
+    }
+}
+
+impl JsonSchema for Cursors {
+    fn schema_name() -> Cow<'static, str> {
+        "Cursors".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "propertyNames": {"pattern": NAME_PATTERN, "not": double_dot()},
+            "maxProperties": 1000,
+            "additionalProperties": {"type": "integer", "minimum": -1, "maximum": i64::MAX - 1},
+        })
     }
 }
 

@@ -267,7 +267,8 @@ impl Dispatcher {
         let reading = tokio::sync::Mutex::new(());
         let answers = batch.into_iter().map(async |element| {
             let id = element.as_ref().ok().and_then(|request| request.id.clone());
-            let reads = element.as_ref().is_ok_and(|request| self.reads(&request.method));
+            let kind = element.as_ref().ok().and_then(|request| self.kind(&request.method));
+            let reads = kind == Some(Kind::Read);
             let _alone = if reads { Some(reading.lock().await) } else { None };
             if id.is_some()
                 && let Err(error) = room.check()
@@ -275,6 +276,14 @@ impl Dispatcher {
                 let method = element.as_ref().map_or("", |request| &*request.method);
                 self.log(method, id.as_ref(), Instant::now(), Some(error.code));
                 return Some(error_body(id.as_ref(), &error));
+            }
+            if kind == Some(Kind::Watch) {
+                let method = element.as_ref().map_or("", |request| &*request.method);
+                let rule =
+                    format!("{method} cannot stand in a batch: it would hold up its answers");
+                let error = RpcError::invalid_request(rule);
+                self.log(method, id.as_ref(), Instant::now(), Some(error.code));
+                return id.is_some().then(|| error_body(id.as_ref(), &error));
             }
             let caller = match reads {
                 true => &Caller { answer_bytes_max: room.left(), ..caller.clone() },
@@ -287,8 +296,8 @@ impl Dispatcher {
         room.reply(bodies.into_iter().flatten().collect())
     }
 
-    fn reads(&self, method: &str) -> bool {
-        self.table.entries.get(method).is_some_and(|entry| entry.info.kind == Kind::Read)
+    fn kind(&self, method: &str) -> Option<Kind> {
+        self.table.entries.get(method).map(|entry| entry.info.kind)
     }
 
     async fn handle_one(

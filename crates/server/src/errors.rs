@@ -18,6 +18,7 @@ use nexus_core::shared_context::ContextError;
 use nexus_core::spending::SpendingError;
 use nexus_core::store::{ContextRefusal, Holder, StoreError};
 use nexus_core::turn::TurnError;
+use nexus_core::watching::WatchError;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::BLANK;
 use serde_json::{Value, json};
@@ -55,6 +56,19 @@ impl WireError for AccessError {
             Self::Denied(denied) => denied.to_rpc(),
             Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for WatchError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Access(error) => error.to_rpc(),
+            Self::TooMany(too_many) => RpcError::unavailable(
+                "There are too many watches",
+                sentence(too_many),
+                &["End watches that are not needed: hang up, or call unwatch."],
+            ),
         }
     }
 }

@@ -6,6 +6,7 @@ use nexus_protocol::stream::{
     STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,
 };
+use nexus_protocol::watch::{WATCH_EVENT, WatchEvent};
 use nexus_protocol::{Scope, schema};
 use schemars::Schema;
 use serde_json::{Map, Value, json};
@@ -37,11 +38,12 @@ pub fn document(methods: &[MethodInfo]) -> Value {
         defs.insert(format!("{name}.result"), result);
         defs.insert(format!("{name}.response"), response);
     }
-    let notifications: [(&str, Made); 4] = [
+    let notifications: [(&str, Made); 5] = [
         (STREAM_START, schema::of::<StreamStart>),
         (STREAM_DATA, schema::of::<StreamData>),
         (STREAM_EVENT, schema::of::<StreamEvent>),
         (STREAM_END, schema::of::<StreamEnd>),
+        (WATCH_EVENT, schema::of::<WatchEvent>),
     ];
     for (name, params) in notifications {
         let params = own(params, &mut defs);

@@ -23,6 +23,7 @@ mod rpc_server;
 pub mod signing;
 mod stream;
 pub mod transport;
+mod watch;
 
 pub use direct::DirectAgentApi;
 pub use dispatcher::{Caller, Dispatcher, Reply, Signer, Target};

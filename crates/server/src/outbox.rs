@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,9 @@ pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// Text that leaves in one message. Small enough that a slow line still takes one within `STALL_MAX`.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
+/// Whoever goes by the reader's pace puts in more when no more than this waits.
+const ROOM_BYTES: usize = 64 * 1024;
+
 /// What is taken at once, for the same reason.
 const PORTION_BYTES_MAX: usize = 64 * 1024;
 
@@ -37,7 +41,11 @@ pub struct Peer {
 impl Peer {
     /// What waits for the peer is a part of `load`.
     pub(crate) fn new(load: Load) -> Self {
-        let outbox = Outbox { queue: Mutex::new(Queue::new(load)), filled: AtomicBool::new(false) };
+        let outbox = Outbox {
+            queue: Mutex::new(Queue::new(load)),
+            filled: AtomicBool::new(false),
+            taken: Notify::new(),
+        };
         Self { outbox, closed: CancellationToken::new() }
     }
 }
@@ -47,6 +55,8 @@ pub struct Outbox {
     queue: Mutex<Queue>,
     /// Whether something waits, where it can be asked without the lock: every small call asks.
     filled: AtomicBool,
+    /// Something was taken.
+    taken: Notify,
 }
 
 struct Queue {
@@ -114,6 +124,24 @@ impl Lane {
             number
         };
         Self { peer, number, encode: Arc::new(encode), overrun: CancellationToken::new() }
+    }
+
+    /// A further lane, for messages alone.
+    pub fn of_messages(peer: Arc<Peer>) -> Self {
+        Self::open(peer, |_, _| Vec::new())
+    }
+
+    /// Waits until the reader has taken most of what this lane put in.
+    pub async fn room(&self) {
+        loop {
+            let taken = self.peer.outbox.taken.notified();
+            let held =
+                self.peer.outbox.lock().lanes.get(&self.number).map_or(0, |it| it.held_bytes);
+            if held < ROOM_BYTES {
+                return;
+            }
+            taken.await;
+        }
     }
 
     /// Adds to the text that waits. False when the reader is too slow.
@@ -242,6 +270,10 @@ impl Outbox {
         let waits = !queue.items.is_empty();
         queue.stalled_since = waits.then(Instant::now);
         self.filled.store(waits, Ordering::Release);
+        drop(queue);
+        if !items.is_empty() {
+            self.taken.notify_waiters();
+        }
         items
     }
 

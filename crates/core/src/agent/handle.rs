@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::task::{Command, Effect, Enqueue, Said, Task, Write, Writing};
-use super::{AgentSettings, Snapshot};
+use super::{AgentSettings, Live, LiveTurn, Snapshot};
 use crate::account::Account;
 use crate::brief::Brief;
 use crate::lock;
@@ -23,6 +23,7 @@ use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
 use crate::store::{Append, ApprovalStatus, Fence, Lease, Progress, Settlement, Store, StoreError};
 use crate::usage::Bill;
+use crate::watch::{Asked, Watches};
 
 /// Commands that may wait for the task. It never waits for anything while it takes them, so this is room for a burst;
 /// whoever finds it full waits for a moment.
@@ -60,6 +61,17 @@ pub(super) struct Shown {
     asked: AtomicBool,
 }
 
+/// An agent as of one moment, which all that is told of it comes before or after.
+pub struct Seen {
+    pub snapshot: Arc<Snapshot>,
+    /// What its turns have come to, in the order of the snapshot's.
+    pub turns: Vec<LiveTurn>,
+    pub(crate) moment: u64,
+}
+
+/// What is shown of what a turn said, where it said more: the end of it.
+pub(super) const SEEN_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
 /// Why an agent is not in this process any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
@@ -89,6 +101,7 @@ pub(crate) struct Hooks {
     pub store: Arc<dyn Store>,
     pub logs: Arc<dyn AgentLogs>,
     pub version: Arc<AtomicU64>,
+    pub watches: Arc<Watches>,
     /// Told when an agent turns out not to be this process's any more.
     pub gone: Arc<OnGone>,
 }
@@ -103,6 +116,15 @@ pub(crate) trait Work: Send {
 
     /// Ends what was never begun.
     fn skip(self: Box<Self>, why: Skipped);
+}
+
+/// Work that is to wait for its turn, and what is shown of it.
+pub(crate) struct Order {
+    pub id: TurnId,
+    pub asked: Arc<Asked>,
+    pub live: Arc<Live>,
+    pub cancel: CancellationToken,
+    pub work: Box<dyn Work>,
 }
 
 pub(crate) type Finish = Box<dyn FnOnce() + Send>;
@@ -208,16 +230,21 @@ impl Agent {
         self.look().turns.iter().map(|card| card.cancel.cancel()).count()
     }
 
+    /// The agent as those who begin to watch it are told; `None` when it is gone.
+    pub(crate) async fn see(&self) -> Option<Seen> {
+        let (reply, answer) = oneshot::channel();
+        self.command(Command::See(reply)).await;
+        self.answer(answer).await
+    }
+
     /// Queues work behind what the agent does already, unless as much as `queued_max` waits.
     pub(crate) async fn enqueue(
         &self,
-        id: TurnId,
-        cancel: CancellationToken,
-        work: Box<dyn Work>,
+        order: Order,
         queued_max: usize,
     ) -> Result<(), EnqueueError> {
         let (reply, answer) = oneshot::channel();
-        let enqueue = Enqueue { id, cancel, work, queued_max, reply };
+        let enqueue = Enqueue { order, queued_max, reply };
         self.command(Command::Enqueue(Box::new(enqueue))).await;
         self.answer(answer).await.unwrap_or_else(|| Err(self.gone_error().into()))
     }

@@ -4,11 +4,13 @@
 //! swapped after each commit. So there is no await at which an agent is half changed, and no lock to hold.
 
 mod handle;
+mod live;
 mod snapshot;
 mod task;
 
-pub use handle::{Agent, EnqueueError};
-pub(crate) use handle::{Entry, Finish, Gone, Hooks, Renamed, Skipped, Work};
+pub use handle::{Agent, EnqueueError, Seen};
+pub(crate) use handle::{Entry, Finish, Gone, Hooks, Order, Renamed, Skipped, Work};
+pub use live::{Live, LiveTurn};
 pub use snapshot::{Snapshot, TurnCard};
 
 pub use crate::store::AgentSettings;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::AgentSettings;
+use super::{AgentSettings, Live};
 use crate::account::Account;
 use crate::brief::Brief;
 use crate::conversation::{Conversation, Unfinished};
@@ -17,6 +17,7 @@ use crate::prompt::PromptPlace;
 use crate::provider::{Asker, Urgency};
 use crate::store::{AgentRecord, Lease, Progress};
 use crate::usage::Bill;
+use crate::watch::Asked;
 
 /// Everything a read method, a list or the gate asks of an agent, of one moment. Never changed: the next one takes its
 /// place. Making one costs the same however long the conversation is.
@@ -55,6 +56,8 @@ pub struct Snapshot {
 pub struct TurnCard {
     pub id: TurnId,
     pub running: bool,
+    pub asked: Arc<Asked>,
+    pub live: Arc<Live>,
     pub(crate) cancel: CancellationToken,
     /// Says whose the provider traffic inside it is, so it has to learn a new name.
     pub(super) span: tracing::Span,

@@ -12,31 +12,33 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::handle::{EnqueueError, Finish, Gone, Hooks, Renamed, Shown, Skipped, Work};
+use super::handle::{
+    EnqueueError, Finish, Gone, Hooks, Order, Renamed, SEEN_TEXT_BYTES_MAX, Seen, Shown, Skipped,
+    Work,
+};
 use super::{AgentSettings, Snapshot, TurnCard};
 use crate::account::MemoryShare;
 use crate::brief::Brief;
 use crate::logs::turn_span;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
+use crate::observe::TurnEnd;
 use crate::store::{Progress, Store, StoreError};
 use crate::usage::Bill;
+use crate::watch::{Ended, Event};
 
 pub(super) enum Command {
     Enqueue(Box<Enqueue>),
     Write(Write),
     FollowParent(AgentId, oneshot::Sender<()>),
     Cancel(TurnId, oneshot::Sender<bool>),
+    See(oneshot::Sender<Seen>),
 }
 
-/// Work that is to wait for its turn.
 pub(super) struct Enqueue {
-    pub id: TurnId,
-    pub cancel: CancellationToken,
-    pub work: Box<dyn Work>,
+    pub order: Order,
     pub queued_max: usize,
     pub reply: oneshot::Sender<Result<(), EnqueueError>>,
 }
@@ -167,6 +169,7 @@ impl Task {
             Command::Write(write) => self.pending.push_back(write),
             Command::Enqueue(enqueue) => self.enqueue(*enqueue),
             Command::Cancel(turn, reply) => drop(reply.send(self.now.cancel(&turn))),
+            Command::See(reply) => drop(reply.send(self.seen())),
             Command::FollowParent(parent, reply) => {
                 self.now.parent = Some(parent);
                 self.publish();
@@ -176,7 +179,8 @@ impl Task {
     }
 
     fn enqueue(&mut self, enqueue: Enqueue) {
-        let Enqueue { id, cancel, work, queued_max, reply } = enqueue;
+        let Enqueue { order, queued_max, reply } = enqueue;
+        let Order { id, asked, live, cancel, work } = order;
         let refused = match self.shown.gone() {
             Some(gone) => Some(EnqueueError::Gone(gone.error())),
             None if self.now.turns.iter().any(|card| card.id == id) => {
@@ -193,7 +197,10 @@ impl Task {
             self.cancelled.push(cancel.clone().cancelled_owned().boxed());
         }
         let span = turn_span(&self.now.id);
-        self.queue.push_back(Queued { card: TurnCard { id, running: false, cancel, span }, work });
+        let card = TurnCard { id, running: false, asked, live, cancel, span };
+        let position = self.now.turns.len();
+        self.tell(Some(&card.id), || Event::TurnQueued { asked: card.asked.clone(), position });
+        self.queue.push_back(Queued { card, work });
         self.show_turns();
         // A caller that is gone has queued it all the same.
         let _ = reply.send(Ok(()));
@@ -202,6 +209,7 @@ impl Task {
     fn begin_turn(&mut self) {
         if let Some(gone) = self.shown.gone() {
             for queued in std::mem::take(&mut self.queue) {
+                self.tell_end(&queued.card, TurnEnd::Cancelled);
                 queued.work.skip(Skipped::Gone(gone.error()));
             }
             return;
@@ -214,6 +222,11 @@ impl Task {
             self.cancelled.clear();
         }
         card.running = true;
+        card.live.begin();
+        self.tell(Some(&card.id), || Event::TurnStarted {
+            asked: card.asked.clone(),
+            model: self.now.settings.model.clone(),
+        });
         let work = AssertUnwindSafe(async move { work.run().await }).catch_unwind();
         let work = work.map(Result::ok).instrument(card.span.clone()).boxed();
         self.running = Some(Running { card, work });
@@ -221,9 +234,17 @@ impl Task {
     }
 
     fn turn_ended(&mut self, finish: Option<Finish>) {
-        self.running = None;
+        let ended = self.running.take();
         self.shown.touch();
         self.show_turns();
+        if let Some(Running { card, .. }) = ended {
+            let end = match &finish {
+                None => TurnEnd::Failed,
+                Some(_) if card.cancel.is_cancelled() => TurnEnd::Cancelled,
+                Some(_) => TurnEnd::Done,
+            };
+            self.tell_end(&card, end);
+        }
         if let Some(finish) = finish {
             finish();
         }
@@ -237,6 +258,7 @@ impl Task {
         self.queue = kept;
         self.show_turns();
         for queued in skipped {
+            self.tell_end(&queued.card, TurnEnd::Cancelled);
             queued.work.skip(match self.shown.gone() {
                 Some(gone) => Skipped::Gone(gone.error()),
                 None => Skipped::Cancelled,
@@ -266,8 +288,14 @@ impl Task {
         let Some((_, reply)) = self.writing.take() else { return };
         let answer = match written {
             Ok(effect) => {
+                let events = self.events_of(&effect);
+                let id = self.now.id.clone();
                 self.apply(effect);
-                Ok(self.publish())
+                let now = self.publish();
+                for event in events {
+                    self.hooks.watches.tell(&id, None, || event);
+                }
+                Ok(now)
             }
             Err(error) => {
                 self.heed(&error);
@@ -335,7 +363,61 @@ impl Task {
             _ => return,
         };
         self.shown.go(gone);
+        self.tell(None, || match gone {
+            Gone::Ended => Event::AgentEnded,
+            _ => Event::AgentElsewhere,
+        });
         (self.hooks.gone)(&self.now.id, self.shown.number());
+    }
+
+    /// What those who watch are told of a write.
+    fn events_of(&self, effect: &Effect) -> Vec<Event> {
+        if !self.hooks.watches.is_watched() {
+            return Vec::new();
+        }
+        match effect {
+            Effect::None => Vec::new(),
+            Effect::Said(said) => {
+                let numbered = said.messages.iter().zip(self.now.conversation.len()..);
+                let message = |(message, index): (&SharedMessage, u64)| Event::Message {
+                    index,
+                    message: message.clone(),
+                };
+                numbered.map(message).collect()
+            }
+            Effect::Set(settings) => {
+                let record =
+                    crate::store::AgentRecord { settings: settings.clone(), ..self.now.record() };
+                vec![Event::AgentChanged { record: Box::new(record) }]
+            }
+            Effect::Named(renamed, _) => vec![Event::AgentRenamed { to: renamed.id.clone() }],
+            Effect::Left => vec![Event::AgentLeftMemory],
+        }
+    }
+
+    fn tell(&self, turn: Option<&TurnId>, event: impl FnOnce() -> Event) {
+        self.hooks.watches.tell(&self.now.id, turn, event);
+    }
+
+    /// Tells that a turn is over, and how unless it has said so itself.
+    fn tell_end(&self, card: &TurnCard, otherwise: TurnEnd) {
+        self.tell(Some(&card.id), || {
+            let (ended, began) = card.live.take_end();
+            Event::TurnEnded {
+                ended: ended.unwrap_or_else(|| Ended::empty(otherwise)),
+                message_count: self.now.conversation.len(),
+                lasted: began.map(|began| began.elapsed()).unwrap_or_default(),
+            }
+        });
+    }
+
+    fn seen(&self) -> Seen {
+        let live = |card: &TurnCard| card.live.look(SEEN_TEXT_BYTES_MAX);
+        Seen {
+            snapshot: Arc::new(self.now.clone()),
+            turns: self.now.turns.iter().map(live).collect(),
+            moment: self.hooks.watches.moment(),
+        }
     }
 
     fn publish(&mut self) -> Arc<Snapshot> {

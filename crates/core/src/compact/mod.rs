@@ -25,6 +25,7 @@ use crate::provider::{Model, ModelError, Models};
 use crate::store::StoreError;
 use crate::tokens::TokenCounter;
 use crate::usage::{Bill, Usage};
+use crate::watch::{Event, Watches};
 use digest::digest;
 use ledger::Ledger;
 use plan::{Bounds, Outline, Plan, Unfit};
@@ -38,6 +39,7 @@ pub struct Compactor {
     briefing: Arc<Briefing>,
     settings: CompactionSettings,
     observer: Arc<dyn Observer>,
+    watches: Arc<Watches>,
 }
 
 #[derive(Clone, Debug)]
@@ -124,8 +126,10 @@ impl Compactor {
         briefing: Arc<Briefing>,
         settings: CompactionSettings,
         observer: Arc<dyn Observer>,
+        watches: Arc<Watches>,
     ) -> Self {
-        Self { models, scales: Arc::new(Scales::new(counter)), briefing, settings, observer }
+        let scales = Arc::new(Scales::new(counter));
+        Self { models, scales, briefing, settings, observer, watches }
     }
 
     pub async fn count(&self, agent: &Snapshot) -> Result<TokenCount, StoreError> {
@@ -352,7 +356,13 @@ impl Compactor {
         let messages = vec![summary_message(text, plan.notes.clone(), meta)];
         let progress = task.agent.look().progress;
         let entry = Entry { messages, progress, ..Entry::default() };
-        Ok(Shortened::Done(task.agent.append(entry).await?))
+        let now = task.agent.append(entry).await?;
+        if self.watches.is_watched() {
+            let shown = Shown::of(&now.conversation, task.next);
+            let after = self.scales.weigh(shown, task.model, task.brief).await;
+            self.watches.tell(&now.id, None, || Event::Compacted { before: task.before, after });
+        }
+        Ok(Shortened::Done(now))
     }
 
     async fn plans(&self, task: &Task<'_>) -> Result<Vec<Plan>, CompactError> {

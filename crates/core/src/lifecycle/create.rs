@@ -141,7 +141,12 @@ impl Lifecycle {
         let draft = self.draft(spec, parent.as_ref()).await?;
         let room = self.room(requester, parent.as_ref().map(Agent::id).as_ref()).await?;
         let this = self.clone();
-        detached(async move { this.make(name, draft, parent, room).await }).await
+        detached(async move {
+            let made = this.clone().make(name, draft, parent, room).await?;
+            this.tell_created(&made).await;
+            Ok(made)
+        })
+        .await
     }
 
     /// An agent makes children of its own only; the administrator may put a child under any agent.

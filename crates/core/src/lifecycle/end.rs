@@ -10,6 +10,7 @@ use crate::detached;
 use crate::directory::Claim;
 use crate::name::AgentId;
 use crate::store::StoreError;
+use crate::watch::Event;
 
 impl Lifecycle {
     /// Ends an agent and its descendants for good; their turns are cancelled, and over when this returns. Returns who
@@ -74,9 +75,12 @@ impl Lifecycle {
         drop(claim);
         let known: HashSet<_> = ended.iter().collect();
         let beneath = removed.iter().map(|(id, _)| id).filter(|id| !known.contains(id));
-        let all = ended.iter().chain(beneath).cloned().collect();
+        let all: Vec<_> = ended.iter().chain(beneath).cloned().collect();
         for (_, agent) in &removed {
             agent.over().await;
+        }
+        for id in &all {
+            self.hooks.watches.tell(id, None, || Event::AgentEnded);
         }
         all
     }

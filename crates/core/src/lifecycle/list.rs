@@ -7,7 +7,7 @@ use super::{AccessError, Lifecycle};
 use crate::agent::Snapshot;
 use crate::authority::Requester;
 use crate::kin::Ancestor;
-use crate::name::AgentId;
+use crate::name::{AgentId, TurnId};
 use crate::store::{AgentQuery, AgentRecord, ListedAgent, StoreError};
 
 /// Agents that are read from the store at once.
@@ -18,6 +18,17 @@ pub struct Card {
     pub record: AgentRecord,
     pub status: Status,
     pub child_count: u64,
+    /// The turn that runs.
+    pub running: Option<TurnId>,
+    /// How many wait behind it.
+    pub queued: usize,
+}
+
+impl Card {
+    /// Of an agent that was made just now.
+    pub fn fresh(record: AgentRecord) -> Self {
+        Self { record, status: Status::Idle, child_count: 0, running: None, queued: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +120,7 @@ impl Lifecycle {
         let child_count = child_count + self.directory.temporary_children(&record.id);
         match self.directory.peek(&record.id) {
             Some(agent) => Card { child_count, ..self.live_card(&agent) },
-            None => Card { record, status: Status::Stored, child_count },
+            None => Card { status: Status::Stored, child_count, ..Card::fresh(record) },
         }
     }
 
@@ -159,14 +170,16 @@ impl Lifecycle {
     }
 
     /// An agent that is live here, with its children that are not stored.
-    fn live_card(&self, agent: &Snapshot) -> Card {
+    pub(crate) fn live_card(&self, agent: &Snapshot) -> Card {
         let status = match agent.turns.is_empty() {
             true => Status::Idle,
             false if agent.waits_for_provider.load(Ordering::Relaxed) => Status::WaitingProvider,
             false => Status::Running,
         };
         let child_count = self.directory.temporary_children(&agent.id);
-        Card { record: agent.record(), status, child_count }
+        let running = agent.turns.iter().find(|card| card.running).map(|card| card.id.clone());
+        let queued = agent.turns.iter().filter(|card| !card.running).count();
+        Card { record: agent.record(), status, child_count, running, queued }
     }
 
     /// Whether there is an agent and every one was told to shut down.

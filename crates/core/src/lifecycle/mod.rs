@@ -30,6 +30,7 @@ use crate::permission::Preset;
 use crate::provider::Models;
 use crate::spending::Spending;
 use crate::store::{AgentRecord, Lease, Store, StoreError, StoredAgent};
+use crate::watch::Event;
 
 pub(crate) use create::check_tools;
 pub use create::{AgentSpec, CreateError};
@@ -196,7 +197,10 @@ impl Lifecycle {
             let unknown = || AccessError::Unknown(id.clone());
             claim.follow();
             let stored = this.store.acquire(&id).await?.ok_or_else(unknown)?;
-            this.settle_in(&claim, stored, None).await.ok_or_else(unknown)
+            let agent = this.settle_in(&claim, stored, None).await.ok_or_else(unknown)?;
+            let record = || Event::AgentChanged { record: Box::new(agent.look().record()) };
+            this.hooks.watches.tell(&id, None, record);
+            Ok(agent)
         })
         .await
     }
@@ -239,6 +243,20 @@ impl Lifecycle {
         Agent::start(Snapshot::new(record, conversation, lease), account, self.hooks.clone())
     }
 
+    /// Tells those who watch that there is a further agent.
+    pub(crate) async fn tell_created(&self, agent: &Agent) {
+        let watches = &self.hooks.watches;
+        if !watches.is_watched() {
+            return;
+        }
+        let id = agent.id();
+        // While the store cannot say who is above it, those who watch them are not told.
+        let above = self.kin.ancestors(&id).await.unwrap_or_default();
+        let lineage = above.into_iter().map(|it| it.id).collect();
+        let record = Box::new(agent.look().record());
+        watches.tell(&id, None, || Event::AgentCreated { record, lineage });
+    }
+
     /// The account of the tree that an agent belongs to, or is the root of.
     pub(crate) async fn account(
         &self,
@@ -262,7 +280,9 @@ impl Lifecycle {
     pub(crate) fn release_lost(&self) {
         let void_through = self.store.void_through();
         if void_through.0 > self.released.load(Ordering::Acquire) {
-            self.directory.lose(void_through);
+            for lost in self.directory.lose(void_through) {
+                self.hooks.watches.tell(&lost, None, || Event::AgentElsewhere);
+            }
             self.released.fetch_max(void_through.0, Ordering::AcqRel);
         }
     }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::{Exceeded, MemoryShare};
-use crate::agent::{Agent, EnqueueError, Finish, Skipped, Work};
+use crate::agent::{Agent, EnqueueError, Finish, Live, Order, Skipped, Work};
 use crate::authority::AskedBy;
 use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
@@ -32,6 +32,7 @@ use crate::name::{AgentId, TurnId};
 use crate::observe::Observer;
 use crate::provider::{ModelError, Models, ProviderError};
 use crate::store::StoreError;
+use crate::watch::{Asked, Watches};
 use run::Opening;
 use slots::Refused;
 pub use slots::{Admission, Slots};
@@ -39,6 +40,9 @@ use standing::Standing;
 
 /// How often turns are cancelled while a stop waits for them: one may have been on its way when the others were.
 const CANCEL_AGAIN: Duration = Duration::from_millis(100);
+
+/// The source of what waits in line to shorten a conversation.
+const COMPACT: &str = "compact";
 
 /// Starts turns, and what waits in line with them.
 pub struct Turns {
@@ -53,6 +57,7 @@ pub struct Turns {
     pub(crate) slots: Slots,
     pub(crate) limits: TurnLimits,
     pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) watches: Arc<Watches>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -201,15 +206,25 @@ impl Turns {
         let place = Place { nested: input.nested, asked_by: input.asked_by };
         let mut waiting = MemoryShare::new(agent.account().clone());
         waiting.set(input.content.memory_bytes());
+        let asked = Arc::new(Asked {
+            content: Arc::new(std::mem::take(&mut input.content)),
+            source: input.source.take(),
+            source_agent: input.source_agent.take(),
+            resumed: input.resume,
+        });
+        let live = Arc::<Live>::default();
+        let shown = (asked.clone(), live.clone());
         let turn = |cancel| Opening {
             turns: self.clone(),
             agent: agent.clone(),
             id: id.clone(),
             cancel,
+            asked,
+            live,
             input,
             waiting,
         };
-        let (cancel, outcome) = self.enqueue(agent, &id, place, turn).await?;
+        let (cancel, outcome) = self.enqueue(agent, &id, place, shown, turn).await?;
         Ok(TurnHandle { id, cancel, outcome })
     }
 
@@ -223,8 +238,10 @@ impl Turns {
         let id = TurnId::random();
         let (compactor, own) = (self.compactor.clone(), agent.clone());
         let summary = |cancel| Summary { compactor, agent: own, force, cancel };
-        let (_, outcome) =
-            self.enqueue(agent, &id, Place { nested: false, asked_by }, summary).await?;
+        let asked = Arc::new(Asked { source: Some(COMPACT.into()), ..Asked::default() });
+        let place = Place { nested: false, asked_by };
+        let shown = (asked, Arc::default());
+        let (_, outcome) = self.enqueue(agent, &id, place, shown, summary).await?;
         outcome.await.unwrap_or(Err(TurnError::Panicked))
     }
 
@@ -233,6 +250,7 @@ impl Turns {
         agent: &Agent,
         id: &TurnId,
         place: Place,
+        (asked, live): (Arc<Asked>, Arc<Live>),
         job: impl FnOnce(CancellationToken) -> J,
     ) -> Result<(CancellationToken, oneshot::Receiver<Result<J::Outcome, TurnError>>), TurnError>
     {
@@ -243,9 +261,11 @@ impl Turns {
         let waits =
             Waits { job: job(cancel.clone()), cancel: cancel.clone(), nested, admission, answer };
         let queued_max = slots::queued_max(asked_by);
-        let queued = agent.enqueue(id.clone(), cancel.clone(), Box::new(waits), queued_max).await;
+        let (id, work) = (id.clone(), Box::new(waits));
+        let order = Order { id: id.clone(), asked, live, cancel: cancel.clone(), work };
+        let queued = agent.enqueue(order, queued_max).await;
         queued.map_err(|error| match error {
-            EnqueueError::Duplicate => TurnError::Duplicate(id.clone()),
+            EnqueueError::Duplicate => TurnError::Duplicate(id),
             EnqueueError::Full => TurnError::Overloaded,
             EnqueueError::Gone(error) => TurnError::Store(error),
         })?;

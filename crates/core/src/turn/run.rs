@@ -10,16 +10,16 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::said::Said;
+use super::said::{Said, Watched};
 use super::step::{End, Step};
 use super::talk::{Talk, Wishes};
 use super::{Job, Standing, TurnError, TurnInput, Turns};
 use crate::account::MemoryShare;
-use crate::agent::{Agent, Entry, Gone, Snapshot};
+use crate::agent::{Agent, Entry, Gone, Live, Snapshot};
 use crate::approval::Announce;
 use crate::brief::Brief;
 use crate::conversation::INTERRUPTED_CALL;
-use crate::events::{TurnEvent, TurnOutcome};
+use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::gate::{Refusal, ToolOutcome};
 use crate::list::List;
@@ -32,6 +32,7 @@ use crate::observe::{EndedToolCall, RunningTurn, ToolEnd, TurnEnd};
 use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
 use crate::usage::Bill;
+use crate::watch::{Asked, Ended, Event};
 
 /// Announcements of one step that may wait for the turn to pass them on. A turn that is this far behind has a sink that
 /// takes no more; whoever watches finds the approvals in their list.
@@ -54,6 +55,9 @@ pub(super) struct Turn {
     pub agent: Agent,
     pub id: TurnId,
     pub cancel: CancellationToken,
+    pub asked: Arc<Asked>,
+    /// Where others see what it says.
+    pub live: Arc<Live>,
     /// Its place among those that run.
     pub standing: Arc<Standing>,
     /// Told of the files that its tools change.
@@ -66,6 +70,8 @@ pub(super) struct Opening {
     pub agent: Agent,
     pub id: TurnId,
     pub cancel: CancellationToken,
+    pub asked: Arc<Asked>,
+    pub live: Arc<Live>,
     pub input: TurnInput,
     /// What is said counts as memory also while it waits.
     pub waiting: MemoryShare,
@@ -75,11 +81,11 @@ impl Job for Opening {
     type Outcome = TurnOutcome;
 
     async fn run(self, standing: Arc<Standing>) -> Result<TurnOutcome, TurnError> {
-        let Self { turns, agent, id, cancel, mut input, waiting } = self;
+        let Self { turns, agent, id, cancel, asked, live, mut input, waiting } = self;
         drop(waiting);
         let footprint = input.footprint.take();
         let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), id.clone());
-        let turn = Turn { turns, agent, id, cancel, standing, footprint };
+        let turn = Turn { turns, agent, id, cancel, asked, live, standing, footprint };
         let ended = match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -93,6 +99,16 @@ impl Job for Opening {
             Ok(_) => TurnEnd::Done,
             Err(_) => TurnEnd::Failed,
         };
+        turn.live.end(match &ended {
+            Ok(outcome) => Ended {
+                stop: Some(outcome.stop.reason),
+                bill: outcome.bill,
+                ..Ended::empty(running.end)
+            },
+            Err(error) => {
+                Ended { error: Some(Arc::new(error.clone())), ..Ended::empty(running.end) }
+            }
+        });
         ended
     }
 
@@ -107,7 +123,7 @@ impl Turn {
         let now = self.agent.snapshot();
         let model = self.turns.models.resolve(now.settings.model.as_deref())?;
         let shown = now.settings.reasoning.unwrap_or(model.reasoning).is_shown();
-        let mut said = Said::new(input.sink.take(), shown);
+        let mut said = Said::new(self.live.clone(), self.watched(), input.sink.take(), shown);
         if now.progress.should_shutdown {
             self.agent.mark(false).await?;
         }
@@ -117,14 +133,14 @@ impl Turn {
             urgency: if said.is_watched() { Urgency::Watched } else { Urgency::Usual },
         };
         let mut epoch = self.turns.briefing.epoch(&now, &model).await?;
-        let recalled = match input.resume {
+        let recalled = match self.asked.resumed {
             true => None,
-            false => self.recall(&input.content).await,
+            false => self.recall(&self.asked.content).await,
         };
-        let mut asked = self.asked(&input, epoch.news, recalled.clone());
+        let mut asked = self.asked(epoch.news, recalled.clone());
         if self.make_room(&model, &epoch.brief, asked.as_ref()).await? {
             epoch = self.turns.briefing.epoch(&self.agent.snapshot(), &model).await?;
-            asked = self.asked(&input, epoch.news, recalled);
+            asked = self.asked(epoch.news, recalled);
         }
         let (mut unwritten, context) = self.opening(asked)?;
         let now = self.agent.snapshot();
@@ -157,9 +173,9 @@ impl Turn {
             let calls: Vec<ToolCall> = step.calls().cloned().collect();
             calls.iter().for_each(|call| said.call(call));
             if !step.bill.usage.is_empty() {
-                said.tell(TurnEvent::Usage(step.bill.usage));
+                said.usage(step.bill.usage);
             }
-            self.write_answer(said.step_text(), &step, &talk, goes_on, progress).await?;
+            self.write_answer(&said.step_text(), &step, &talk, goes_on, progress).await?;
             let outcome = |said: &mut Said, stop: Stop| TurnOutcome {
                 content: said.take_text(),
                 cancelled: stop.reason == StopReason::Cancelled,
@@ -299,16 +315,11 @@ impl Turn {
     }
 
     /// What the user says, and what the model is told along with it. `None` when a turn goes on that was cut off.
-    fn asked(
-        &self,
-        input: &TurnInput,
-        news: Option<String>,
-        recalled: Option<String>,
-    ) -> Option<SharedMessage> {
-        if input.resume {
+    fn asked(&self, news: Option<String>, recalled: Option<String>) -> Option<SharedMessage> {
+        let Asked { source, source_agent, content, resumed } = &*self.asked;
+        if *resumed {
             return None;
         }
-        let TurnInput { source, source_agent, content, .. } = input;
         let (source, source_agent) = (source.clone(), source_agent.clone());
         let meta = Meta { source, source_agent, ..self.meta() };
         let time = Timestamp::now().strftime("Current time: %Y-%m-%d %H:%M UTC").to_string();
@@ -423,6 +434,7 @@ impl Turn {
                 let gate = &self.turns.gate;
                 let footprint = self.footprint.as_ref();
                 let began = Instant::now();
+                self.watched().tell(|| Event::ToolStarted { id: call.id.clone() });
                 let outcome = gate.call(&self.agent, &call, cancel, announce, footprint).await;
                 (call, began, outcome)
             }
@@ -454,7 +466,7 @@ impl Turn {
             }
             tokio::select! {
                 biased;
-                Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
+                Some(approval) = announced.recv() => said.asks(&approval),
                 written = &mut writing, if !writing.is_terminated() => drop(written?),
                 Some((call, began, outcome)) = results.next(), if running > 0 => {
                     ended.push(self.result(&call, began, outcome, said));
@@ -472,13 +484,15 @@ impl Turn {
         outcome: ToolOutcome,
         said: &mut Said,
     ) -> SharedMessage {
+        let lasted = began.elapsed();
+        said.result(&call.id, &outcome, lasted);
         let ToolOutcome { content, attachments, refused_by, failed } = outcome;
         self.turns.observer.tool_call_ended(&EndedToolCall {
             tool: self.turns.gate.toolbox.get(&call.name).map(|_| &*call.name),
             agent: &self.agent.id(),
             turn: &self.id,
             began,
-            lasted: began.elapsed(),
+            lasted,
             end: match refused_by {
                 Some(rule) => ToolEnd::Refused(rule),
                 None if failed && self.cancel.is_cancelled() => ToolEnd::Cancelled,
@@ -486,7 +500,6 @@ impl Turn {
                 None => ToolEnd::Done,
             },
         });
-        said.tell(TurnEvent::ToolResult { id: &call.id, content: &content, refused_by });
         let meta = Meta { failed, ..self.meta() };
         let result = Message::tool_result(&call.id, content, meta);
         Arc::new(result.with_attachments(attachments))
@@ -515,6 +528,16 @@ impl Turn {
             Ok(now) => Ok(Some(now)),
             Err(StoreError::Ended) if self.cancel.is_cancelled() => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The way to those who watch the agent.
+    fn watched(&self) -> Watched {
+        let agent = self.agent.clone();
+        Watched {
+            watches: self.turns.watches.clone(),
+            agent: Box::new(move || agent.id()),
+            turn: self.id.clone(),
         }
     }
 

@@ -1,18 +1,31 @@
 //! What a turn has said so far, and who listens.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::TurnError;
+use crate::agent::Live;
 use crate::events::{EventSink, TurnEvent};
+use crate::gate::ToolOutcome;
 use crate::message::ToolCall;
-use crate::provider::ProviderError;
+use crate::name::{AgentId, TurnId};
+use crate::provider::{ProviderError, Waiting};
+use crate::store::ApprovalRecord;
+use crate::usage::Usage;
+use crate::watch::{Event, Piece, Watches};
 
 /// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has
 /// many, and all of them are kept until it ends.
 const TURN_BYTES_MAX: usize = 32 << 20;
 
+/// Between the words of two steps.
+const STEPS_PARTED: &str = "\n\n";
+
 /// The text of the turn so far, and who listens. The pieces told to the sink, joined, are the text.
 pub(super) struct Said {
-    text: String,
-    step_start: usize,
+    /// Where the text is, and where others look at it.
+    live: Arc<Live>,
+    watched: Watched,
     /// The step goes on in the middle of the one before it.
     joins: bool,
     /// Bytes of the tool calls.
@@ -23,26 +36,52 @@ pub(super) struct Said {
     sink: Option<Box<dyn EventSink>>,
 }
 
-impl Said {
-    pub fn new(sink: Option<Box<dyn EventSink>>, thoughts_shown: bool) -> Self {
-        Self {
-            text: String::new(),
-            step_start: 0,
-            joins: false,
-            calls_bytes: 0,
-            thinking: false,
-            thoughts_shown,
-            sink,
+/// The way from a turn to those who watch its agent.
+pub(super) struct Watched {
+    pub watches: Arc<Watches>,
+    /// The name its agent has now.
+    pub agent: Box<dyn Fn() -> AgentId + Send + Sync>,
+    pub turn: TurnId,
+}
+
+impl Watched {
+    pub fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.watches.is_watched() {
+            self.watches.tell(&(self.agent)(), Some(&self.turn), event);
         }
     }
 
+    fn tell_piece(
+        &self,
+        kind: fn(Piece) -> Event,
+        (step, offset, end): (u32, u64, u64),
+        text: &str,
+    ) {
+        if self.watches.wants_deltas() {
+            self.tell(|| kind(Piece { step, offset, end, text: text.into() }));
+        }
+    }
+}
+
+impl Said {
+    pub fn new(
+        live: Arc<Live>,
+        watched: Watched,
+        sink: Option<Box<dyn EventSink>>,
+        thoughts_shown: bool,
+    ) -> Self {
+        let (joins, thinking) = (false, false);
+        Self { live, watched, joins, calls_bytes: 0, thinking, thoughts_shown, sink }
+    }
+
+    /// Whether somebody waits for the words.
     pub fn is_watched(&self) -> bool {
         self.sink.is_some()
     }
 
     /// Whether the turn may go on.
     pub fn check(&self) -> Result<(), TurnError> {
-        if self.text.len() + self.calls_bytes <= TURN_BYTES_MAX {
+        if self.live.lengths().0 + self.calls_bytes <= TURN_BYTES_MAX {
             return Ok(());
         }
         let reason =
@@ -52,37 +91,86 @@ impl Said {
 
     pub fn call(&mut self, call: &ToolCall) {
         self.calls_bytes += call.text_bytes();
+        self.live.call(call);
+        self.watched.tell(|| Event::ToolCall(call.clone()));
         self.tell(TurnEvent::ToolCall(call));
     }
 
+    /// What came of a call.
+    pub fn result(&mut self, id: &str, outcome: &ToolOutcome, lasted: Duration) {
+        let ToolOutcome { content, refused_by, failed, .. } = outcome;
+        let (failed, refused_by) = (*failed, *refused_by);
+        self.live.call_ended(id);
+        self.watched.tell(|| Event::ToolResult {
+            id: id.into(),
+            content: content.clone(),
+            failed,
+            lasted,
+            refused_by,
+        });
+        self.tell(TurnEvent::ToolResult { id, content, refused_by });
+    }
+
+    pub fn usage(&mut self, usage: Usage) {
+        self.watched.tell(|| Event::Usage(usage));
+        self.tell(TurnEvent::Usage(usage));
+    }
+
+    pub fn waiting(&mut self, waiting: &Waiting) {
+        self.watched.tell(|| Event::Waiting(waiting.clone()));
+        self.tell(TurnEvent::Waiting(waiting));
+    }
+
+    pub fn fallback(&mut self, from: &str, to: &str, reason: &str) {
+        self.watched.tell(|| Event::Fallback {
+            from: from.into(),
+            to: to.into(),
+            reason: reason.into(),
+        });
+        self.tell(TurnEvent::Fallback { from, to, reason });
+    }
+
+    pub fn asks(&mut self, approval: &ApprovalRecord) {
+        self.tell(TurnEvent::ApprovalRequested(approval));
+    }
+
     pub fn take_text(&mut self) -> String {
-        std::mem::take(&mut self.text)
+        self.live.take_text()
     }
 
     /// What comes now is another step, or the rest of the last one.
     pub fn begin_step(&mut self, joins: bool) {
-        self.step_start = self.text.len();
+        self.live.begin_step();
         self.joins = joins;
     }
 
-    pub fn step_text(&self) -> &str {
-        &self.text[self.step_start..]
+    pub fn step_text(&self) -> String {
+        self.live.step_text()
+    }
+
+    /// Bytes of what was said in this step.
+    pub fn step_bytes(&self) -> usize {
+        self.live.lengths().1
     }
 
     pub fn say(&mut self, piece: &str) {
         // The words of two steps would run together without a break between them.
-        if self.step_start > 0 && self.step_start == self.text.len() && !self.joins {
-            self.text.push_str("\n\n");
-            self.step_start = self.text.len();
-            self.tell(TurnEvent::Text("\n\n"));
+        let (text_bytes, step_bytes) = self.live.lengths();
+        if text_bytes > 0 && step_bytes == 0 && !self.joins {
+            self.live.part(STEPS_PARTED);
+            self.joins = true;
+            self.tell(TurnEvent::Text(STEPS_PARTED));
         }
-        self.text.push_str(piece);
+        let place = self.live.say(piece);
+        self.watched.tell_piece(Event::Delta, place, piece);
         self.tell(TurnEvent::Text(piece));
     }
 
     pub fn think(&mut self, piece: &str) {
         if self.thoughts_shown {
             self.thinking = true;
+            let place = self.live.think(piece);
+            self.watched.tell_piece(Event::Reasoning, place, piece);
             self.tell(TurnEvent::Reasoning(piece));
         }
     }
@@ -95,7 +183,7 @@ impl Said {
         }
     }
 
-    pub fn tell(&mut self, event: TurnEvent<'_>) {
+    fn tell(&mut self, event: TurnEvent<'_>) {
         if let Some(sink) = &mut self.sink
             && !sink.event(event)
         {
@@ -110,9 +198,18 @@ mod tests {
 
     use super::*;
 
+    fn said() -> Said {
+        let watched = Watched {
+            watches: Arc::default(),
+            agent: Box::new(AgentId::default_agent),
+            turn: TurnId::random(),
+        };
+        Said::new(Arc::default(), watched, None, true)
+    }
+
     #[test]
     fn what_a_turn_may_say_just_under_and_just_over() {
-        let mut said = Said::new(None, true);
+        let mut said = said();
         said.call(&ToolCall::new("c", "tool", json!([1])));
         said.say(&"x".repeat(TURN_BYTES_MAX - "tool[1]".len()));
         assert!(said.check().is_ok());
@@ -123,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_cut_answer_follows_without_a_blank_line() {
-        let mut said = Said::new(None, true);
+        let mut said = said();
         for (piece, joins) in [("one", false), ("two", false), ("rest", true)] {
             said.begin_step(joins);
             said.say(piece);

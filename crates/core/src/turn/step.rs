@@ -10,7 +10,6 @@ use super::TurnError;
 use super::run::Turn;
 use super::said::Said;
 use super::talk::Talk;
-use crate::events::TurnEvent;
 use crate::listing::Lesson;
 use crate::message::{Part, Stop, StopReason};
 use crate::observe::{CallEnd, RunningCall};
@@ -101,7 +100,7 @@ impl Turn {
                 Some(waiting) = told.recv() => {
                     self.standing.leave();
                     waits.0.store(true, Ordering::Relaxed);
-                    said.tell(TurnEvent::Waiting(&waiting));
+                    said.waiting(&waiting);
                 }
             }
         }
@@ -134,7 +133,7 @@ impl Turn {
                 }
             };
             match verdict {
-                Verdict::Keep => return attempt.kept(lost + bill, said.step_text()),
+                Verdict::Keep => return attempt.kept(lost + bill, &said.step_text()),
                 Verdict::Again => {
                     lost += Bill { usage: bill.usage.thrown_away(), ..bill };
                     opened = self.open(talk, said).await;
@@ -185,7 +184,7 @@ impl Turn {
         let ended = !matches!(attempt.end, AttemptEnd::Done);
         let usage = &mut attempt.answer.usage;
         if attempt.opened && ended {
-            let written = said.step_text().len() as u64 / BYTES_PER_TOKEN;
+            let written = said.step_bytes() as u64 / BYTES_PER_TOKEN;
             if usage.input == 0 {
                 let bytes = talk.brief.bytes()
                     + talk.call.messages.iter().map(|it| it.text_bytes()).sum::<usize>();
@@ -209,7 +208,7 @@ impl Turn {
     ) -> Result<Verdict, TurnError> {
         match &attempt.end {
             AttemptEnd::Cancelled => Ok(Verdict::Keep),
-            AttemptEnd::Failed(_) if !said.step_text().is_empty() => Ok(Verdict::Keep),
+            AttemptEnd::Failed(_) if said.step_bytes() > 0 => Ok(Verdict::Keep),
             AttemptEnd::Failed(error) => {
                 let error = error.clone();
                 self.after_failure(talk, error, attempt.opened, said).await
@@ -274,7 +273,7 @@ impl Turn {
             let reason = "the provider has read less than half of the conversation";
             tracing::warn!(model = talk.model.alias, reason, "the conversation was cut in silence");
             let read = u32::try_from(answer.usage.input).unwrap_or(u32::MAX);
-            if !said.step_text().is_empty() {
+            if said.step_bytes() > 0 {
                 talk.full = Some(read);
             } else if self.compact(talk, read).await? {
                 talk.overflows = 1;
@@ -317,7 +316,7 @@ impl Turn {
             reason
                 if reason.is_refused()
                     && talk.model.fallback_on_refusal
-                    && said.step_text().is_empty()
+                    && said.step_bytes() == 0
                     && self.fall_back(talk, reason.name(), said) =>
             {
                 return Ok(Verdict::Again);
@@ -345,7 +344,7 @@ impl Turn {
                 _ => None,
             })
             .collect();
-        if let Some(rest) = whole.strip_prefix(said.step_text())
+        if let Some(rest) = whole.strip_prefix(&said.step_text())
             && !rest.is_empty()
         {
             said.say(rest);
@@ -359,7 +358,7 @@ impl Turn {
         };
         tracing::warn!(from, to = talk.model.alias, reason, "another model takes over");
         let to = talk.model.alias.clone();
-        said.tell(TurnEvent::Fallback { from: &from, to: &to, reason });
+        said.fallback(&from, &to, reason);
         true
     }
 }

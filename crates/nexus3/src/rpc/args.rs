@@ -10,6 +10,7 @@ use nexus_protocol::once::IdempotencyKey;
 use super::approvals::ApprovalsArgs;
 use super::sessions::SessionsArgs;
 use super::settings::SettingsCommand;
+use super::watch::WatchArgs;
 use crate::key::KeyArgs;
 
 /// Longest time limit: a day. Far beyond any turn, and far from where milliseconds overflow.
@@ -76,6 +77,8 @@ pub enum RpcCommand {
     Settings(SettingsCommand),
     /// Lists what waits for somebody's leave, allows it and denies it.
     Approvals(ApprovalsArgs),
+    /// Prints what happens to agents as it happens, a line of JSON each.
+    Watch(WatchArgs),
     /// Makes, lists and ends the keys by which callers sign; as nexus3 key, through the server.
     Keys(KeyArgs),
     /// Cancels a turn that runs or waits; the turn's own call answers with what had been generated.

@@ -9,6 +9,7 @@ use nexus_client::token::{self, Environment};
 use nexus_core::visible;
 use nexus_protocol::RpcError;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::args::ServerArgs;
 use crate::output::{failed, for_screen};
@@ -41,6 +42,11 @@ impl<W: Write> Output<W> {
             false => format!("{value}\n"),
         };
         self.write(&visible::json(&text))
+    }
+
+    /// One line, to whoever reads.
+    pub fn line(&mut self, value: &RawValue) -> anyhow::Result<()> {
+        self.write(&visible::json(&format!("{value}\n")))
     }
 
     /// Writes what an agent says, at once.

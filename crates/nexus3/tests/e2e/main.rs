@@ -54,4 +54,5 @@ mod tools;
 mod trees;
 mod turns;
 mod unix;
+mod watch;
 mod wires;

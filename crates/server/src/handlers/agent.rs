@@ -125,8 +125,8 @@ async fn entries(cx: &Cx, query: ListQuery) -> Result<(Shared<Vec<AgentEntry>>, 
     Ok((Shared::new(entries), page.more))
 }
 
-fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
-    let Card { record, status, child_count } = card;
+pub fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
+    let Card { record, status, child_count, running, queued } = card;
     AgentEntry {
         is_temp: record.id.is_temp(),
         agent_id: record.id.to_string(),
@@ -148,6 +148,8 @@ fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
             Status::Stored => "stored",
         }
         .into(),
+        running_request_id: running.as_ref().map(request_id),
+        queued: queued as u64,
         usage: super::usage::totals(&record.bill),
     }
 }

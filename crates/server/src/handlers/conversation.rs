@@ -20,12 +20,16 @@ use super::usage::{cost_usd, usage_entry};
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
+use crate::watch::turn_entry;
 
 /// Messages on a page when the caller names no number.
 const PAGE_MESSAGES: u32 = 200;
 
 /// What the messages of a page may be in JSON. A page always holds one, whatever its size.
 const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// What is shown of what a turn has said.
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 pub fn register(table: &mut Table) {
     table.on::<GetContext, _, _>(context);
@@ -48,6 +52,11 @@ async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
             request_id: request_id(&unfinished.turn),
             unknown_tool_calls: unfinished.open_calls,
         }),
+        turns: now
+            .turns
+            .iter()
+            .map(|card| turn_entry(card, card.live.look(TEXT_BYTES_MAX)))
+            .collect(),
     })
 }
 
@@ -153,6 +162,20 @@ fn json_bytes(value: &impl Serialize) -> usize {
     count.0
 }
 
+/// A message without what the model thought.
+pub fn message_entry(index: u64, message: &Message) -> MessageEntry {
+    entry(index, message, false)
+}
+
+pub fn tool_call_entry(call: &ToolCall) -> ToolCallEntry {
+    ToolCallEntry {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        cut: call.cut.is_some(),
+    }
+}
+
 fn entry(index: u64, message: &Message, thoughts: bool) -> MessageEntry {
     let role = match message.role {
         Role::User => "user",
@@ -161,12 +184,6 @@ fn entry(index: u64, message: &Message, thoughts: bool) -> MessageEntry {
         Role::Summary => "system",
     };
     let meta = &message.meta;
-    let call = |call: &ToolCall| ToolCallEntry {
-        id: call.id.clone(),
-        name: call.name.clone(),
-        arguments: call.arguments.clone(),
-        cut: call.cut.is_some(),
-    };
     let thoughts: Vec<_> = message.thoughts().filter(|_| thoughts).collect();
     MessageEntry {
         index,
@@ -174,7 +191,7 @@ fn entry(index: u64, message: &Message, thoughts: bool) -> MessageEntry {
         content: message.text().into_owned(),
         context: told(message),
         reasoning: (!thoughts.is_empty()).then(|| thoughts.join("\n\n")),
-        tool_calls: message.calls().map(call).collect(),
+        tool_calls: message.calls().map(tool_call_entry).collect(),
         tool_call_id: message.tool_call_id.clone(),
         attachments: message.attachments().map(attachment_entry).collect(),
         meta: Some(MessageMeta {

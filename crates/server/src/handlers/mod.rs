@@ -17,6 +17,7 @@ mod shared_context;
 mod task;
 mod turn;
 pub mod usage;
+mod watch;
 
 use nexus_core::{AgentId, TurnId};
 use nexus_protocol::RpcError;
@@ -24,7 +25,9 @@ use nexus_protocol::params::{BLANK, is_blank};
 use nexus_protocol::turn::RequestId;
 
 use crate::dispatcher::Table;
+pub use agent::entry as agent_entry;
 pub use code::result as check_result;
+pub use conversation::{message_entry, tool_call_entry};
 pub use key::key_entry;
 pub use model::entry as model_entry;
 pub use permission::entry as approval_entry;
@@ -45,6 +48,7 @@ pub fn register(table: &mut Table) {
     shared_context::register(table);
     turn::register(table);
     usage::register(table);
+    watch::register(table);
 }
 
 /// A name in the parameter `parameter`.
@@ -65,7 +69,7 @@ fn turn_id(id: RequestId) -> Result<TurnId, RpcError> {
     }
 }
 
-fn request_id(id: &TurnId) -> RequestId {
+pub fn request_id(id: &TurnId) -> RequestId {
     match id {
         TurnId::Number(number) => RequestId::Number(*number),
         TurnId::Text(text) => RequestId::Text(text.to_string()),

@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::DropGuard;
 
 use super::places::Busy;
@@ -20,7 +22,15 @@ pub struct Events {
     /// Tells the call that its peer is gone when hyper drops this body.
     _closed: DropGuard,
     _busy: Busy,
+    /// When to say that somebody is still there.
+    pulse: Pin<Box<Sleep>>,
 }
+
+/// A stream says something at least this often, so that nobody in between takes it for dead.
+const PULSE: Duration = Duration::from_secs(15);
+
+/// A comment, which readers pass over.
+const ALIVE: &[u8] = b": alive\n\n";
 
 /// How far the call is.
 pub enum Phase {
@@ -32,7 +42,12 @@ pub enum Phase {
 
 impl Events {
     pub fn new(peer: Arc<Peer>, phase: Phase, closed: DropGuard, busy: Busy) -> Self {
-        Self { peer, phase, _closed: closed, _busy: busy }
+        let pulse = Box::pin(tokio::time::sleep(PULSE));
+        Self { peer, phase, _closed: closed, _busy: busy, pulse }
+    }
+
+    fn beat(&mut self) {
+        self.pulse.as_mut().reset(Instant::now() + PULSE);
     }
 
     /// The frame of what is waiting, if anything is.
@@ -60,14 +75,19 @@ impl Body for Events {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         loop {
             if let Poll::Ready(frame) = self.poll_notifications(cx) {
+                self.beat();
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
             match &mut self.phase {
                 // Look at the queue once more: the call may have filled it just before it ended.
-                Phase::Running(worker) => {
-                    let reply = finished(ready!(Pin::new(worker).poll(cx)));
-                    self.phase = Phase::Replied(reply);
-                }
+                Phase::Running(worker) => match Pin::new(worker).poll(cx) {
+                    Poll::Ready(joined) => self.phase = Phase::Replied(finished(joined)),
+                    Poll::Pending => {
+                        ready!(self.pulse.as_mut().poll(cx));
+                        self.beat();
+                        return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(ALIVE)))));
+                    }
+                },
                 Phase::Replied(reply) => {
                     let (body, load) = (reply.body.take(), reply.load.take());
                     self.phase = Phase::Ended;

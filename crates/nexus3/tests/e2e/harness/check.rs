@@ -31,7 +31,8 @@ fn notification(value: &Value) {
     assert_eq!(value["jsonrpc"], "2.0");
     let method = value["method"].as_str().unwrap();
     assert!(
-        ["stream_start", "stream_data", "stream_event", "stream_end"].contains(&method),
+        ["stream_start", "stream_data", "stream_event", "stream_end", "watch_event"]
+            .contains(&method),
         "{value}"
     );
     assert!(value["params"].is_object(), "{value}");

@@ -17,6 +17,7 @@ use nexus_protocol::shared_context::*;
 use nexus_protocol::task::ExecuteTask;
 use nexus_protocol::turn::*;
 use nexus_protocol::usage::GetUsage;
+use nexus_protocol::watch::{Unwatch, Watch};
 use nexus_protocol::{Api as _, CallError, Incoming, Method, RpcError, Scope, Target};
 use nexus_protocol::{envelope, params};
 use nexus_server::DirectAgentApi;
@@ -101,6 +102,8 @@ async fn by_name(
         Send,
         Cancel,
         ResumeTurn,
+        Watch,
+        Unwatch,
     )
 }
 

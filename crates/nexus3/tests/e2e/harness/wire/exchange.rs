@@ -124,6 +124,9 @@ async fn event(connection: &mut Http, unread: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(end) = unread.windows(2).position(|two| two == b"\n\n") {
             let event: Vec<_> = unread.drain(..end + 2).collect();
+            if event.starts_with(b":") {
+                continue;
+            }
             let data = event[..end].strip_prefix(b"data: ").expect("an event of data only");
             return Some(str::from_utf8(data).expect("an event is UTF-8").into());
         }

@@ -26,7 +26,7 @@ pub struct Pipes {
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<String, UnboundedSender<String>>,
-    /// The streams that have begun, by their ids.
+    /// The streams and watches that have begun, by their ids.
     streams: HashMap<String, UnboundedSender<String>>,
     /// What nobody waited for.
     strays: Vec<String>,
@@ -74,9 +74,12 @@ async fn read(mut output: BufReader<ChildStdout>, waiting: Arc<Mutex<Waiting>>) 
 impl Waiting {
     fn deliver(&mut self, line: String) {
         let message: Value = serde_json::from_str(&line).expect("a line is JSON");
-        let stream_id = message["params"]["stream_id"].as_str().unwrap_or_default();
+        let params = &message["params"];
+        let stream_id = params["stream_id"].as_str().or(params["watch_id"].as_str());
+        let stream_id = stream_id.unwrap_or_default();
+        let begins = message["method"] == "stream_start" || params["sequence"] == 1;
         let receiver = match message["method"].as_str() {
-            Some("stream_start") => {
+            Some("stream_start" | "watch_event") if begins => {
                 let call = self.calls.get(&task(&line)).cloned();
                 self.streams.extend(call.clone().map(|call| (stream_id.into(), call)));
                 call
@@ -100,7 +103,7 @@ impl Waiting {
     }
 }
 
-/// The id of the request that opened a stream, to the letter.
+/// The id of the request that opened a stream or a watch, to the letter.
 fn task(stream_start: &str) -> String {
     #[derive(Deserialize)]
     struct Start<'a> {

@@ -1,0 +1,202 @@
+//! What happens to agents, as those who watch are told.
+
+use std::error::Error;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::message::{Content, SharedMessage, StopReason, ToolCall};
+use crate::name::{AgentId, TurnId};
+use crate::observe::TurnEnd;
+use crate::provider::Waiting;
+use crate::store::{AgentRecord, ApprovalRecord};
+use crate::usage::{Bill, Usage};
+
+/// Something that happened. Made once, however many watch.
+#[derive(Clone, Debug)]
+pub struct Happening {
+    /// `None` for what concerns the server as a whole.
+    pub agent: Option<AgentId>,
+    pub turn: Option<TurnId>,
+    pub at: Timestamp,
+    pub event: Event,
+    /// As it travels: made by the first who sends it, for all the others.
+    pub encoded: OnceLock<Box<[u8]>>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    TurnQueued {
+        asked: Arc<Asked>,
+        /// How many wait before it, the one that runs included.
+        position: usize,
+    },
+    TurnStarted {
+        asked: Arc<Asked>,
+        /// As the agent's settings name it.
+        model: Option<String>,
+    },
+    Delta(Piece),
+    Reasoning(Piece),
+    /// Written down, and in the store where there is one.
+    Message {
+        index: u64,
+        message: SharedMessage,
+    },
+    ToolCall(ToolCall),
+    /// It was let through, or is asked about.
+    ToolStarted {
+        id: String,
+    },
+    ToolResult {
+        id: String,
+        content: String,
+        failed: bool,
+        lasted: Duration,
+        refused_by: Option<&'static str>,
+    },
+    ApprovalRequested {
+        record: Box<ApprovalRecord>,
+        /// The agents above, nearest first: their turns may wait for it.
+        lineage: Vec<AgentId>,
+    },
+    ApprovalDecided {
+        record: Box<ApprovalRecord>,
+        lineage: Vec<AgentId>,
+    },
+    Waiting(Waiting),
+    Fallback {
+        from: String,
+        to: String,
+        reason: String,
+    },
+    /// What one step used.
+    Usage(Usage),
+    TurnEnded {
+        ended: Ended,
+        message_count: u64,
+        lasted: Duration,
+    },
+    Compacted {
+        before: u64,
+        after: u64,
+    },
+    AgentCreated {
+        record: Box<AgentRecord>,
+        lineage: Vec<AgentId>,
+    },
+    AgentEnded,
+    AgentRenamed {
+        to: AgentId,
+    },
+    /// Its settings.
+    AgentChanged {
+        record: Box<AgentRecord>,
+    },
+    /// Another process has it by now.
+    AgentElsewhere,
+    AgentLeftMemory,
+    /// Who watches, by the names they gave.
+    Watchers(Vec<String>),
+    ServerStopping {
+        grace: Duration,
+    },
+}
+
+/// A piece of what a model says or thinks.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// From 1.
+    pub step: u32,
+    /// Where it begins in the text of its step, in characters.
+    pub offset: u64,
+    /// Where it ends.
+    pub end: u64,
+    pub text: String,
+}
+
+/// What a turn was asked.
+#[derive(Debug, Default)]
+pub struct Asked {
+    pub content: Arc<Content>,
+    pub source: Option<String>,
+    pub source_agent: Option<AgentId>,
+    /// It goes on with one that was cut off.
+    pub resumed: bool,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub end: TurnEnd,
+    /// Why the last model call stopped, where the turn did not fail.
+    pub stop: Option<StopReason>,
+    pub error: Option<Arc<dyn Error + Send + Sync>>,
+    pub bill: Bill,
+}
+
+impl Ended {
+    /// Of a turn that came to nothing.
+    pub fn empty(end: TurnEnd) -> Self {
+        Self { end, stop: None, error: None, bill: Bill::default() }
+    }
+}
+
+impl Event {
+    /// Whether it is a piece of something that a message holds in the end.
+    pub(super) fn is_delta(&self) -> bool {
+        matches!(self, Self::Delta(_) | Self::Reasoning(_))
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        const FRAME: usize = 256;
+        let text = match self {
+            Self::TurnQueued { asked, .. } | Self::TurnStarted { asked, .. } => {
+                asked.content.memory_bytes()
+            }
+            Self::Delta(piece) | Self::Reasoning(piece) => piece.text.len(),
+            Self::Message { message, .. } => message.text_bytes(),
+            Self::ToolCall(call) => call.text_bytes(),
+            Self::ToolResult { content, .. } => content.len(),
+            Self::ApprovalRequested { record, .. } | Self::ApprovalDecided { record, .. } => {
+                record.reason.len() + record.arguments.to_string().len()
+            }
+            Self::Fallback { reason, .. } => reason.len(),
+            Self::Watchers(names) => names.iter().map(String::len).sum(),
+            _ => 0,
+        };
+        FRAME + text
+    }
+}
+
+impl Happening {
+    /// Adds `next` to this where both are pieces of the same text, one behind the other. Gives back what does not fit.
+    pub(super) fn join(&mut self, next: Happening) -> Result<(), Happening> {
+        if !self.is_followed_by(&next) {
+            return Err(next);
+        }
+        if let (
+            Event::Delta(piece) | Event::Reasoning(piece),
+            Event::Delta(more) | Event::Reasoning(more),
+        ) = (&mut self.event, &next.event)
+        {
+            piece.text.push_str(&more.text);
+            piece.end = more.end;
+            self.encoded = OnceLock::new();
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_followed_by(&self, next: &Happening) -> bool {
+        let follows = match (&self.event, &next.event) {
+            (Event::Delta(piece), Event::Delta(more))
+            | (Event::Reasoning(piece), Event::Reasoning(more)) => {
+                piece.step == more.step && piece.end == more.offset
+            }
+            _ => false,
+        };
+        follows && self.turn == next.turn && self.agent == next.agent
+    }
+}
