@@ -1,6 +1,7 @@
 //! What happens inside, told to whoever counts or traces it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::model::ModelInfo;
@@ -25,10 +26,53 @@ pub trait Observer: Send + Sync {
 /// Nobody looks.
 impl Observer for () {}
 
+/// Both look.
+impl<A: Observer, B: Observer> Observer for (Arc<A>, Arc<B>) {
+    fn turn_ended(&self, turn: &EndedTurn<'_>) {
+        self.0.turn_ended(turn);
+        self.1.turn_ended(turn);
+    }
+
+    fn model_call_ended(&self, call: &EndedModelCall<'_>) {
+        self.0.model_call_ended(call);
+        self.1.model_call_ended(call);
+    }
+
+    fn model_call_retried(&self, model: &ModelInfo, why: &'static str) {
+        self.0.model_call_retried(model, why);
+        self.1.model_call_retried(model, why);
+    }
+
+    fn tool_call_ended(&self, call: &EndedToolCall<'_>) {
+        self.0.tool_call_ended(call);
+        self.1.tool_call_ended(call);
+    }
+
+    fn commit_ended(&self, commit: &EndedCommit) {
+        self.0.commit_ended(commit);
+        self.1.commit_ended(commit);
+    }
+}
+
+/// One run of a turn. Callers choose the names of turns, and choose them again; what belongs to one run is told by its
+/// number, which no other run in this process has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRun {
+    pub id: TurnId,
+    pub number: u64,
+}
+
+impl TurnRun {
+    pub(crate) fn begin(id: TurnId) -> Self {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        Self { id, number: RUNS.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
 /// A turn that ran, from its first slot on.
 pub struct EndedTurn<'a> {
     pub agent: &'a AgentId,
-    pub turn: &'a TurnId,
+    pub turn: &'a TurnRun,
     pub began: Instant,
     pub lasted: Duration,
     pub end: TurnEnd,
@@ -48,7 +92,7 @@ pub struct EndedModelCall<'a> {
     pub model: &'a ModelInfo,
     pub agent: &'a AgentId,
     /// `None` for housekeeping, such as a summary.
-    pub turn: Option<&'a TurnId>,
+    pub turn: Option<&'a TurnRun>,
     pub began: Instant,
     pub lasted: Duration,
     /// Until something was said or thought, waits for the provider included.
@@ -71,7 +115,7 @@ pub struct EndedToolCall<'a> {
     /// `None` for one that there is not: what models make up has no end.
     pub tool: Option<&'a str>,
     pub agent: &'a AgentId,
-    pub turn: &'a TurnId,
+    pub turn: &'a TurnRun,
     pub began: Instant,
     pub lasted: Duration,
     pub end: ToolEnd,
@@ -97,13 +141,13 @@ pub struct EndedCommit {
 pub(crate) struct RunningTurn {
     observer: Arc<dyn Observer>,
     agent: AgentId,
-    turn: TurnId,
+    turn: TurnRun,
     began: Instant,
     pub end: TurnEnd,
 }
 
 impl RunningTurn {
-    pub fn begin(observer: Arc<dyn Observer>, agent: AgentId, turn: TurnId) -> Self {
+    pub fn begin(observer: Arc<dyn Observer>, agent: AgentId, turn: TurnRun) -> Self {
         Self { observer, agent, turn, began: Instant::now(), end: TurnEnd::Failed }
     }
 }
@@ -125,7 +169,7 @@ pub(crate) struct RunningCall {
     observer: Arc<dyn Observer>,
     model: Arc<ModelInfo>,
     agent: AgentId,
-    turn: Option<TurnId>,
+    turn: Option<TurnRun>,
     began: Instant,
     first_token: Option<Duration>,
     pub end: CallEnd,
@@ -137,7 +181,7 @@ impl RunningCall {
         observer: Arc<dyn Observer>,
         model: Arc<ModelInfo>,
         agent: AgentId,
-        turn: Option<TurnId>,
+        turn: Option<TurnRun>,
     ) -> Self {
         let (began, end, bill) = (Instant::now(), CallEnd::Cancelled, Bill::default());
         Self { observer, model, agent, turn, began, first_token: None, end, bill }

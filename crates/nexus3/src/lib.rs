@@ -27,6 +27,7 @@ pub mod session_file;
 mod signals;
 mod sockets;
 mod streamed;
+mod traces;
 pub mod wiring;
 
 use std::ffi::OsString;

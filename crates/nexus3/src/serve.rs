@@ -235,9 +235,10 @@ fn serve_metrics(
     Ok(Some(tokio::spawn(server.run(stop.clone()))))
 }
 
-/// Everything on disk, then the logs.
+/// Everything on disk, then the traces and the logs.
 pub async fn close(wired: &Wired, agent_logs: Option<&AgentLogFiles>) -> anyhow::Result<()> {
     let closed = wired.engine.close().await;
+    wired.traces.close().await;
     if let Some(logs) = agent_logs.cloned() {
         let _ = tokio::task::spawn_blocking(move || logs.flush()).await;
     }

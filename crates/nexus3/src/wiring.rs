@@ -37,6 +37,7 @@ use nexus_tools::sandbox::{self, Launcher, Limits};
 use crate::begun;
 pub use crate::home::home;
 use crate::meanings::Meanings;
+use crate::traces::Traces;
 
 pub fn cwd() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone")
@@ -55,6 +56,7 @@ pub struct Wired {
     pub agent_tokens: AgentTokens,
     /// Of the built-in model.
     pub weights: Weights,
+    pub(crate) traces: Traces,
     catalog: Arc<ModelCatalog>,
     home: PathBuf,
 }
@@ -109,6 +111,7 @@ pub async fn wire_on(
     let weights = Weights::of_built_in(home)?;
     let figures = Arc::new(Figures::default());
     store.observe(figures.clone());
+    let traces = Traces::start(&figures);
     let store = Arc::new(store);
     let remembered = Remembered::load(store.clone()).await?;
     let catalog = catalog_with(&weights, home, config)?.with_learned(remembered.clone());
@@ -130,7 +133,7 @@ pub async fn wire_on(
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         checker: Arc::new(Workers::new(launcher.program().to_owned())),
         toolbox: toolbox(&protected, config, launcher),
-        observer: figures.clone(),
+        observer: traces.observer(figures.clone()),
     };
     let strength = sandbox::strength();
     let settings = Settings {
@@ -174,7 +177,8 @@ pub async fn wire_on(
         .with_figures(figures)
         .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
-    Ok(Wired { engine, dispatcher, agent_tokens, weights, catalog, home: home.to_path_buf() })
+    let home = home.to_path_buf();
+    Ok(Wired { engine, dispatcher, agent_tokens, weights, traces, catalog, home })
 }
 
 /// The limits of the configuration, which may name methods that there are.

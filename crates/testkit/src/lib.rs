@@ -23,16 +23,19 @@
 //! ([`ScriptedModel::billing`]) and take only so many requests at a time ([`ScriptedModel::at_once`]). [`vendors`] has
 //! the vendors' own clients, by which it is believed.
 //!
-//! [`store`] has a store in memory for tests of what uses one, and the contract that every store keeps.
+//! [`receiver`] takes what is sent for OpenTelemetry. [`tls`] has a certificate for servers of tests. [`store`] has a
+//! store in memory for tests of what uses one, and the contract that every store keeps.
 
 mod billing;
 mod counter;
 mod prompt;
+pub mod receiver;
 mod reply;
 mod sending;
 mod server;
 pub mod store;
 mod strict;
+pub mod tls;
 mod traffic;
 pub mod vendors;
 mod wire;

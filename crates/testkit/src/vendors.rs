@@ -7,8 +7,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 
+use crate::receiver::Received;
 use crate::wire::Wire;
 
 /// What a vendor's types say of request bodies.
@@ -38,20 +41,41 @@ impl Finding {
 /// Holds each body against the vendor's own types of a request for a stream.
 pub fn validate(wire: Wire, bodies: &[Value]) -> Checked {
     let Some(python) = python() else { return Checked::Skipped };
-    let lines: String = bodies.iter().map(|body| format!("{body}\n")).collect();
     let mut command = script(&python, "validate.py");
-    command.arg(wire.name()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(wire.name());
+    let findings: Vec<Finding> =
+        answers(command, bodies).iter().map(|line| finding(line)).collect();
+    Checked::Found(findings)
+}
+
+/// What the definitions of OpenTelemetry's protocol read in each request: `resource`, `scope` and `spans`. `None` where
+/// they are not installed.
+pub fn read_spans(requests: &[Received]) -> Option<Vec<Value>> {
+    let lines: Vec<Value> = (requests.iter())
+        .map(|it| json!({"type": it.headers["content-type"], "body": STANDARD.encode(&it.body)}))
+        .collect();
+    let read = answers(script(&python()?, "otlp.py"), &lines);
+    let parse = |line: &String| {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    Some(read.iter().map(parse).collect())
+}
+
+/// The line that a script prints for each line that it is given.
+fn answers(mut command: Command, lines: &[Value]) -> Vec<String> {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdin = child.stdin.take();
     // A thread of its own: the answers fill their pipe while the bodies are still being written.
-    let writing = std::thread::spawn(move || stdin.map(|mut to| to.write_all(lines.as_bytes())));
+    let writing = std::thread::spawn(move || stdin.map(|mut to| to.write_all(text.as_bytes())));
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?} failed");
     assert!(matches!(writing.join(), Ok(Some(Ok(())))), "{command:?} did not read to the end");
-    let findings: Vec<Finding> =
-        String::from_utf8_lossy(&output.stdout).lines().map(finding).collect();
-    assert_eq!(findings.len(), bodies.len(), "{command:?} says nothing of some bodies");
-    Checked::Found(findings)
+    let said =
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(said.len(), lines.len(), "{command:?} says nothing of some lines");
+    said
 }
 
 /// Panics unless each body is what the vendor's types allow, but for keys that `is_allowed` takes by their place.

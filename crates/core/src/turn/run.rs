@@ -28,7 +28,7 @@ use crate::message::{
     Content, Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall,
 };
 use crate::name::TurnId;
-use crate::observe::{EndedToolCall, RunningTurn, ToolEnd, TurnEnd};
+use crate::observe::{EndedToolCall, RunningTurn, ToolEnd, TurnEnd, TurnRun};
 use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
 use crate::usage::Bill;
@@ -53,7 +53,7 @@ const GO_ON: &str =
 pub(super) struct Turn {
     pub turns: Arc<Turns>,
     pub agent: Agent,
-    pub id: TurnId,
+    pub run: TurnRun,
     pub cancel: CancellationToken,
     pub asked: Arc<Asked>,
     /// Where others see what it says.
@@ -84,8 +84,9 @@ impl Job for Opening {
         let Self { turns, agent, id, cancel, asked, live, mut input, waiting } = self;
         drop(waiting);
         let footprint = input.footprint.take();
-        let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), id.clone());
-        let turn = Turn { turns, agent, id, cancel, asked, live, standing, footprint };
+        let run = TurnRun::begin(id);
+        let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), run.clone());
+        let turn = Turn { turns, agent, run, cancel, asked, live, standing, footprint };
         let ended = match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -354,8 +355,8 @@ impl Turn {
             let context = now.conversation.context_with(&asked);
             return Ok((vec![asked], context));
         }
-        let unfinished = now.conversation.unfinished().filter(|it| it.turn == self.id);
-        let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.id.clone()))?;
+        let unfinished = now.conversation.unfinished().filter(|it| it.turn == self.run.id);
+        let unfinished = unfinished.ok_or_else(|| TurnError::NotResumable(self.run.id.clone()))?;
         // Never run again: the model is told that it is not known what became of them.
         let meta = Meta { interrupted: true, failed: true, ..self.meta() };
         let result = |id| Arc::new(Message::tool_result(id, INTERRUPTED_CALL, meta.clone()));
@@ -490,7 +491,7 @@ impl Turn {
         self.turns.observer.tool_call_ended(&EndedToolCall {
             tool: self.turns.gate.toolbox.get(&call.name).map(|_| &*call.name),
             agent: &self.agent.id(),
-            turn: &self.id,
+            turn: &self.run,
             began,
             lasted,
             end: match refused_by {
@@ -537,7 +538,7 @@ impl Turn {
         Watched {
             watches: self.turns.watches.clone(),
             agent: Box::new(move || agent.id()),
-            turn: self.id.clone(),
+            turn: self.run.id.clone(),
         }
     }
 
@@ -546,7 +547,7 @@ impl Turn {
     }
 
     fn meta(&self) -> Meta {
-        Meta { at: crate::now(), turn: Some(self.id.clone()), ..Meta::default() }
+        Meta { at: crate::now(), turn: Some(self.run.id.clone()), ..Meta::default() }
     }
 }
 

@@ -83,7 +83,7 @@ impl Turn {
         call.asker.waiting = Some(Arc::new(move |waiting| drop(tell.try_send(waiting))));
         let observer = self.turns.observer.clone();
         call.asker.observer = Some(observer.clone());
-        let (agent, turn) = (self.agent.id(), Some(self.id.clone()));
+        let (agent, turn) = (self.agent.id(), Some(self.run.clone()));
         let running = RunningCall::begin(observer, talk.model.info.clone(), agent, turn);
         let waits = Waits(self.agent.snapshot().waits_for_provider.clone());
         let opening = self.cancel.run_until_cancelled(talk.model.provider.stream(call));

@@ -1,13 +1,9 @@
 //! How a provider is reached: plainly or not, through proxies, past redirects, and whom it has to be.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
-use nexus_testkit::ScriptedModel;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use nexus_testkit::{ScriptedModel, tls};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -75,22 +71,9 @@ async fn serve(
     stream.shutdown().await.unwrap();
 }
 
-fn tls_file(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/tls")).join(name)
-}
-
 /// A server whose certificate an authority of these tests has signed.
 async fn secure_server() -> Server {
-    let certificate = CertificateDer::from_pem_file(tls_file("server.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(tls_file("server.key.pem")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    Server::start(ANSWER, Some(TlsAcceptor::from(Arc::new(config)))).await
+    Server::start(ANSWER, Some(tls::acceptor())).await
 }
 
 async fn answer(settings: &ProviderSettings) -> Result<String, String> {
@@ -122,7 +105,7 @@ async fn a_certificate_that_nobody_vouches_for_is_not_taken_and_not_tried_again(
     assert!(failure.contains("ca_file names further certificates to trust"), "{failure}");
     assert_eq!(*server.connections.lock().unwrap(), 1);
 
-    let trusting = ProviderSettings { ca_file: Some(tls_file("authority.pem")), ..strict };
+    let trusting = ProviderSettings { ca_file: Some(tls::authority()), ..strict };
     assert_eq!(answer(&trusting).await.as_deref(), Ok("Hi"));
     assert_eq!(server.heads().len(), 1);
 }

@@ -51,6 +51,8 @@ mod stdio;
 mod stream;
 mod support;
 mod tools;
+#[cfg(feature = "traces")]
+mod traces;
 mod trees;
 mod turns;
 mod unix;

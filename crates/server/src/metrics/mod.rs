@@ -75,6 +75,7 @@ names! {
     COMMIT_DURATION = Histogram "nexus_store_commit_duration_seconds" [] "How long the store took to bring a group of writes to disk";
     COMMIT_WRITES = Counter "nexus_store_writes_total" [] "Writes that the store was given";
     COMMIT_FAILURES = Counter "nexus_store_commit_failures_total" [] "Groups of writes that did not come to disk";
+    SPANS_DROPPED = Counter "nexus_spans_dropped_total" [] "Spans for OpenTelemetry that were not taken by their receiver";
     SANDBOX = Gauge "nexus_sandbox_sufficient" ["strength"] "1 where the kernel can hold commands within an agent's permissions, else 0; the label says what it has";
 }
 
@@ -133,6 +134,7 @@ pub struct Figures {
     commits: Histogram,
     writes: AtomicU64,
     commit_failures: AtomicU64,
+    spans_dropped: AtomicU64,
     turns: Histogram,
     inside: Mutex<Inside>,
 }
@@ -188,6 +190,7 @@ impl Default for Figures {
             commits: Histogram::new(COMMITS),
             writes: AtomicU64::new(0),
             commit_failures: AtomicU64::new(0),
+            spans_dropped: AtomicU64::new(0),
             turns: Histogram::new(WORK),
             inside: Mutex::default(),
         }
@@ -201,6 +204,11 @@ impl Figures {
         if let Some(bytes) = sent_bytes {
             self.sent.note(bytes as u64);
         }
+    }
+
+    /// Spans that were to be sent will not be.
+    pub fn spans_dropped(&self, spans: u64) {
+        self.spans_dropped.fetch_add(spans, Ordering::Relaxed);
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
@@ -332,6 +340,7 @@ impl Sheet {
         self.value(COMMIT_WRITES, &[], figures.writes.load(Ordering::Relaxed) as f64);
         let failures = figures.commit_failures.load(Ordering::Relaxed);
         self.value(COMMIT_FAILURES, &[], failures as f64);
+        self.value(SPANS_DROPPED, &[], figures.spans_dropped.load(Ordering::Relaxed) as f64);
         self.spread(TURN_DURATION, &[], figures.turns.spread());
         let inside = figures.inside();
         for (outcome, count) in &inside.turns {
