@@ -523,3 +523,86 @@ impl Drop for Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ApprovalRecord, ApprovalStatus};
+
+    fn told(agent: &str, event: Event) -> Happening {
+        let agent = Some(AgentId::parse(agent).unwrap());
+        Happening { agent, turn: None, at: crate::now(), event, encoded: OnceLock::new() }
+    }
+
+    fn ids(names: &[&str]) -> HashSet<AgentId> {
+        names.iter().map(|name| AgentId::parse(name).unwrap()).collect()
+    }
+
+    fn filter(seen: &[&str], families: &[&str]) -> Filter {
+        let scope = Scope::Some { seen: ids(seen), families: ids(families) };
+        Filter { scope, deltas: false, own: None }
+    }
+
+    fn asked(lineage: &[&str]) -> Event {
+        let record = Box::new(ApprovalRecord {
+            id: "x".into(),
+            agent: AgentId::default_agent(),
+            tool: "exec".into(),
+            arguments: serde_json::json!({}),
+            reason: String::new(),
+            created_at: crate::now(),
+            status: ApprovalStatus::Pending,
+        });
+        let lineage = lineage.iter().map(|name| AgentId::parse(name).unwrap()).collect();
+        Event::ApprovalRequested { record, lineage }
+    }
+
+    #[test]
+    fn what_an_agent_asks_is_told_to_who_watches_one_above_it() {
+        let mut filter = filter(&["p"], &[]);
+        assert!(matches!(filter.pass(&told("c", asked(&["m", "p"]))), Pass::Yes));
+        assert!(matches!(filter.pass(&told("c", asked(&["m"]))), Pass::No));
+        assert!(matches!(filter.pass(&told("c", Event::AgentEnded)), Pass::No));
+    }
+
+    #[test]
+    fn a_name_is_followed_and_the_last_that_goes_ends_it() {
+        let mut filter = filter(&["a", "b"], &["a"]);
+        let renamed = || Event::AgentRenamed { to: AgentId::parse("c").unwrap() };
+        assert!(matches!(filter.pass(&told("a", renamed())), Pass::Yes));
+        assert!(matches!(filter.pass(&told("a", Event::AgentLeftMemory)), Pass::No));
+        assert!(matches!(filter.pass(&told("c", Event::AgentLeftMemory)), Pass::Yes));
+        assert!(matches!(filter.pass(&told("b", Event::AgentEnded)), Pass::Yes));
+        assert!(matches!(filter.pass(&told("c", Event::AgentEnded)), Pass::Last));
+    }
+
+    #[test]
+    fn what_an_agents_token_opened_ends_with_its_name() {
+        let mut filter =
+            Filter { own: Some(AgentId::parse("a").unwrap()), ..filter(&["a", "p"], &["a"]) };
+        let renamed = Event::AgentRenamed { to: AgentId::parse("c").unwrap() };
+        assert!(matches!(filter.pass(&told("a", renamed)), Pass::Last));
+        let watchers = Happening { agent: None, ..told("a", Event::Watchers(Vec::new())) };
+        assert!(matches!(filter.pass(&watchers), Pass::No));
+    }
+
+    /// Whoever looks in between has all that was told before, and nothing of what is told then.
+    #[test]
+    fn what_is_told_after_a_look_is_not_joined_to_what_was_told_before() {
+        let watches = Watches::default();
+        watches.open.store(1, Ordering::Relaxed);
+        let agent = AgentId::default_agent();
+        let say = |offset: u64| {
+            let piece = Piece { step: 1, offset, end: offset + 1, text: "x".into() };
+            watches.tell(&agent, None, || Event::Delta(piece));
+        };
+        say(0);
+        say(1);
+        assert_eq!(watches.moment(), 2);
+        say(2);
+        say(3);
+        let numbers: Vec<_> =
+            lock(&watches.inbox).items.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [2, 4]);
+    }
+}

@@ -276,6 +276,8 @@ impl Observer for Seen {
 /// What the model does in one call.
 pub enum Script {
     Say(&'static str),
+    /// The same letter by letter, and others have their turn between them.
+    Spell(&'static str),
     Call(Vec<(&'static str, Value)>),
     /// Ends as this says.
     Answer(Answer),
@@ -354,6 +356,16 @@ impl Provider for ScriptedProvider {
         };
         Ok(match script {
             Script::Say(said) => whole(answer([Part::text(said)], StopReason::EndTurn)),
+            Script::Spell(said) => {
+                let letters = said.chars().map(|letter| ProviderEvent::Text(letter.into()));
+                let done = answer([Part::text(said)], StopReason::EndTurn);
+                let events = letters.chain([ProviderEvent::Done(Box::new(done))]);
+                let paced = |event| async move {
+                    tokio::task::yield_now().await;
+                    Ok(event)
+                };
+                stream::iter(events.collect::<Vec<_>>()).then(paced).boxed()
+            }
             Script::Answer(said) => whole(said),
             Script::Refuse(error) => return Err(error),
             Script::Call(calls) => {

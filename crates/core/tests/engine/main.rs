@@ -22,3 +22,4 @@ mod plans;
 mod queue;
 mod torn;
 mod turns;
+mod watch;

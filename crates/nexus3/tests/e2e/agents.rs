@@ -221,8 +221,8 @@ async fn a_list_has_exactly_its_members(wire: &Wire) {
         moment.as_str().unwrap().parse::<jiff::Timestamp>().expect("ISO 8601");
     }
     let expected = [
-        r#"{"agent_id":"p","is_temp":false,"created_at":null,"message_count":0,"should_shutdown":false,"parent_agent_id":null,"child_count":1,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"TRUSTED","cwd":"/","write_paths":["/"],"status":"idle","usage":{"tokens":0,"cost_usd":0.0,"cost_unknown_calls":0}}"#,
-        r#"{"agent_id":".c","is_temp":true,"created_at":null,"message_count":2,"should_shutdown":false,"parent_agent_id":"p","child_count":0,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"SANDBOXED","cwd":"/","write_paths":[],"status":"idle","usage":{"tokens":15,"cost_usd":null,"cost_unknown_calls":1}}"#,
+        r#"{"agent_id":"p","is_temp":false,"created_at":null,"message_count":0,"should_shutdown":false,"parent_agent_id":null,"child_count":1,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"TRUSTED","cwd":"/","write_paths":["/"],"status":"idle","running_request_id":null,"queued":0,"usage":{"tokens":0,"cost_usd":0.0,"cost_unknown_calls":0}}"#,
+        r#"{"agent_id":".c","is_temp":true,"created_at":null,"message_count":2,"should_shutdown":false,"parent_agent_id":"p","child_count":0,"halted_at_iteration_limit":false,"model":"scripted","last_action_at":null,"permission_level":"SANDBOXED","cwd":"/","write_paths":[],"status":"idle","running_request_id":null,"queued":0,"usage":{"tokens":15,"cost_usd":null,"cost_unknown_calls":1}}"#,
     ];
     assert_eq!(agents.iter().map(Value::to_string).collect::<Vec<_>>(), expected);
 

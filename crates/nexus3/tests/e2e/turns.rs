@@ -369,7 +369,7 @@ async fn the_loop_ends_at_its_limit(wire: &Wire) {
     let mut context = wire.ok("get_context", json!({})).await;
     assert_eq!(context["interrupted_turn"]["request_id"], answer["request_id"]);
     context.as_object_mut().unwrap().remove("interrupted_turn");
-    let expected = json!({"message_count": 7, "system_prompt": true, "halted_at_iteration_limit": true, "last_iteration_count": 3, "max_tool_iterations": 3});
+    let expected = json!({"message_count": 7, "system_prompt": true, "halted_at_iteration_limit": true, "last_iteration_count": 3, "max_tool_iterations": 3, "turns": []});
     assert_eq!(context, expected);
 
     wire.model().set_default(Reply::text("Done."));
