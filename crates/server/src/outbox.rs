@@ -512,6 +512,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_goes_by_the_readers_pace_waits_for_room() {
+        let peer = peer();
+        let lane = Lane::of_messages(peer.clone());
+        assert!(lane.put(vec![b'x'; ROOM_BYTES - 1]));
+        assert!(lane.room().now_or_never().is_some(), "just under");
+        assert!(lane.put(b"x".into()));
+        let mut room = std::pin::pin!(lane.room());
+        assert!(room.as_mut().now_or_never().is_none(), "just over");
+        taken(&peer);
+        room.await;
+    }
+
+    #[tokio::test]
     async fn a_reader_that_waits_is_woken() {
         let peer = peer();
         let lane = lane(&peer, "");

@@ -144,9 +144,19 @@ impl Ended {
 }
 
 impl Event {
-    /// Whether it is a piece of something that a message holds in the end.
-    pub(super) fn is_delta(&self) -> bool {
-        matches!(self, Self::Delta(_) | Self::Reasoning(_))
+    /// A piece of something that a message holds in the end.
+    pub(super) fn piece(&self) -> Option<&Piece> {
+        match self {
+            Self::Delta(piece) | Self::Reasoning(piece) => Some(piece),
+            _ => None,
+        }
+    }
+
+    fn piece_mut(&mut self) -> Option<&mut Piece> {
+        match self {
+            Self::Delta(piece) | Self::Reasoning(piece) => Some(piece),
+            _ => None,
+        }
     }
 
     /// About how much memory it takes.
@@ -172,21 +182,17 @@ impl Event {
 }
 
 impl Happening {
-    /// Adds `next` to this where both are pieces of the same text, one behind the other. Gives back what does not fit.
-    pub(super) fn join(&mut self, next: Happening) -> Result<(), Happening> {
-        if !self.is_followed_by(&next) {
-            return Err(next);
-        }
-        if let (
-            Event::Delta(piece) | Event::Reasoning(piece),
-            Event::Delta(more) | Event::Reasoning(more),
-        ) = (&mut self.event, &next.event)
+    /// Adds `next` to this where both are pieces of the same text, one behind the other. Whether they are.
+    pub(super) fn join(&mut self, next: &Happening) -> bool {
+        let follows = self.is_followed_by(next);
+        if let (true, Some(piece), Some(more)) =
+            (follows, self.event.piece_mut(), next.event.piece())
         {
             piece.text.push_str(&more.text);
             piece.end = more.end;
             self.encoded = OnceLock::new();
         }
-        Ok(())
+        follows
     }
 
     pub(super) fn is_followed_by(&self, next: &Happening) -> bool {

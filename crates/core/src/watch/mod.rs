@@ -298,20 +298,14 @@ impl Watches {
 impl Inbox {
     fn put(&mut self, told: Happening) {
         let sealed = std::mem::take(&mut self.sealed);
-        let told = match self.items.back_mut() {
-            Some((number, last)) if !sealed => {
-                let bytes = told.event.bytes();
-                match last.join(told) {
-                    Ok(()) => {
-                        *number = self.last;
-                        self.bytes += bytes;
-                        return;
-                    }
-                    Err(told) => told,
-                }
-            }
-            _ => told,
-        };
+        if let Some((number, last)) = self.items.back_mut()
+            && !sealed
+            && last.join(&told)
+        {
+            *number = self.last;
+            self.bytes += told.event.bytes();
+            return;
+        }
         self.bytes += told.event.bytes();
         if self.bytes > INBOX_BYTES_MAX {
             self.items.clear();
@@ -391,7 +385,7 @@ impl Filter {
             let shown = self.own.is_none() || !matches!(told.event, Event::Watchers(_));
             return if shown { Pass::Yes } else { Pass::No };
         };
-        if !self.deltas && told.event.is_delta() {
+        if !self.deltas && told.event.piece().is_some() {
             return Pass::No;
         }
         let own = self.own.as_ref() == Some(agent);

@@ -114,11 +114,10 @@ impl State {
         {
             let before = last.event.bytes();
             let last = Arc::make_mut(last);
-            if last.join((**happening).clone()).is_ok() {
-                *of_last = number;
-                self.bytes += last.event.bytes() - before;
-                return;
-            }
+            last.join(happening);
+            *of_last = number;
+            self.bytes += last.event.bytes() - before;
+            return;
         }
         self.bytes += bytes;
         self.items.push_back((number, happening.clone()));

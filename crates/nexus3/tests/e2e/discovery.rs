@@ -12,7 +12,7 @@ async fn the_version_says_what_to_expect(wire: &Wire) {
         "name": "nexus3",
         "version": env!("CARGO_PKG_VERSION"),
         "protocol": "1",
-        "features": ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema"],
+        "features": ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema", "signed-requests", "watch"],
         "default_model": "scripted",
         "default_provider": "scripted",
     });

@@ -14,8 +14,15 @@ use crate::errors::wire;
 use crate::openrpc;
 
 /// What a client may rely on beside the methods themselves.
-const FEATURES: [&str; 5] =
-    ["batch", "streaming", "durable-agents", "agent-tokens", "response-schema"];
+const FEATURES: [&str; 7] = [
+    "batch",
+    "streaming",
+    "durable-agents",
+    "agent-tokens",
+    "response-schema",
+    "signed-requests",
+    "watch",
+];
 
 pub fn register(table: &mut Table) {
     table.on::<ShutdownServer, _, _>(shutdown);

@@ -102,3 +102,37 @@ impl Body for Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use nexus_core::Requester;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::freight::Freight;
+    use crate::transport::places::Places;
+
+    /// The clock of these tests stands unless somebody waits for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_says_that_somebody_is_there() {
+        let freight = Arc::<Freight>::default();
+        let peer = Arc::new(Peer::new(freight.load(&Requester::Administrator)));
+        let lane = crate::outbox::Lane::of_messages(peer.clone());
+        let closed = peer.closed.clone().drop_guard();
+        let worker = tokio::spawn(std::future::pending::<Reply>());
+        let place = Places::new(1).take(&CancellationToken::new()).unwrap();
+        let busy = Arc::new(place).busy();
+        let mut events = Events::new(peer, Phase::Running(worker), closed, busy);
+        let mut next = async || events.frame().await.unwrap().unwrap().into_data().unwrap();
+        let start = Instant::now();
+        assert_eq!(next().await, ALIVE);
+        assert_eq!(start.elapsed(), PULSE);
+        tokio::time::sleep(PULSE / 2).await;
+        assert!(lane.put(b"{}".into()));
+        assert_eq!(&*next().await, b"data: {}\n\n");
+        // From what was said last.
+        assert_eq!(next().await, ALIVE);
+        assert_eq!(start.elapsed(), PULSE + PULSE / 2 + PULSE);
+    }
+}
