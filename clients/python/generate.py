@@ -2,11 +2,13 @@
 
     nexus3 schema | python generate.py nexus3
 
-The argument is the directory of the package; `types.py`, `_methods.py` and `_methods_sync.py` in it are written anew."""
+The argument is the directory of the package; `types.py`, `_methods.py` and `_methods_sync.py` in it are written anew. The
+types of what a watch tells are those of docs/nexus3.schema.json, since OpenRPC has no notifications."""
 
 from __future__ import annotations
 
 import json
+import keyword
 import re
 import sys
 import textwrap
@@ -18,9 +20,13 @@ WIDTH = 112
 
 # Optional parameters that may be given by their place: the first is what the method is about, the second is where the
 # first Python client had it.
-BY_PLACE = {"create_agent": "agent_id", "send": "request_id"}
+BY_PLACE = {"create_agent": "agent_id", "send": "request_id", "watch": "agents"}
 # Said by the method's own name: `send` and `send_stream`.
 STREAM = "stream"
+# The kind of method whose notifications are what it is called for.
+WATCH = "watch"
+
+NOTIFICATIONS = Path(__file__).resolve().parents[2] / "docs" / "nexus3.schema.json"
 
 Schema = Dict[str, Any]
 
@@ -70,6 +76,10 @@ def wrapped(text: str, indent: str, prefix: str = "") -> str:
 
 def typed_dict(name: str, schema: Schema) -> str:
     members = schema.get("properties", {})
+    if any(keyword.iskeyword(member) for member in members):
+        # Such a name stands in no class. Nor do optional members beside it, of which there are none.
+        pairs = ", ".join(f'"{member}": {type_of(members[member])}' for member in members)
+        return f'{wrapped(one_line(schema), "", "# ")}{name} = TypedDict("{name}", {{{pairs}}})\n'
     required = [member for member in members if member in schema.get("required", [])]
     optional = [member for member in members if member not in required]
     doc = wrapped(f'"""{one_line(schema)}"""', "    ") if one_line(schema) else ""
@@ -98,8 +108,32 @@ def result_type(method: Schema) -> Tuple[str, Schema]:
     return type_of(schema), {}
 
 
+def watch_types(known: Dict[str, Schema]) -> Dict[str, Schema]:
+    """The notification `watch_event`, each of its events, and what they hold that has no type yet."""
+    defs: Dict[str, Schema] = json.loads(NOTIFICATIONS.read_text(encoding="utf-8"))["$defs"]
+    found: Dict[str, Schema] = {"WatchEvent": defs["watch_event"]["properties"]["params"]}
+    events = []
+    for branch in defs["WatchedEvent"]["oneOf"]:
+        # An event that is a type of its own has that type's members beside its name.
+        base = defs[branch["$ref"].rsplit("/", 1)[1]] if "$ref" in branch else {}
+        event = {name: value for name, value in branch.items() if name != "$ref"}
+        event["properties"] = {**branch["properties"], **base.get("properties", {})}
+        event["required"] = [*branch["required"], *base.get("required", [])]
+        name = "Watched" + "".join(word.capitalize() for word in branch["properties"]["type"]["const"].split("_"))
+        found[name] = event
+        events.append({"$ref": f"#/$defs/{name}"})
+    found["WatchedEvent"] = {"oneOf": events, "description": defs["WatchedEvent"]["description"]}
+    while True:
+        named = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(found)))
+        missing = sorted(named - set(found) - set(known))
+        if not missing:
+            return found
+        found.update({name: defs[name] for name in missing})
+
+
 def types_module(document: Schema) -> str:
     named: Dict[str, Schema] = dict(document["components"]["schemas"])
+    named.update(watch_types(named))
     for method in document["methods"]:
         name, schema = result_type(method)
         if schema:
@@ -111,7 +145,10 @@ def types_module(document: Schema) -> str:
             dicts.append(typed_dict(name, named[name]))
     waiting = {name: schema for name, schema in named.items() if schema.get("type") != "object"}
     for name, schema in sorted(waiting.items(), key=lambda item: ("$ref" in json.dumps(item[1]), item[0])):
-        aliases += f"\n{wrapped(one_line(schema), '', '# ')}{name} = {type_of(schema)}"
+        line = f"{name} = {type_of(schema)}"
+        if len(line) > WIDTH:
+            line = line.replace("[", "[\n    ", 1).replace(", ", ",\n    ")[:-1] + ",\n]"
+        aliases += f"\n{wrapped(one_line(schema), '', '# ')}{line}"
     imports = "from typing import Any, Dict, List, Literal, Optional, TypedDict, Union\n"
     head = HEADER.format(title="The types of parameters and results.")
     return head + imports + "\n\n" + "\n\n".join(dicts) + "\n" + aliases + "\n"
@@ -133,7 +170,10 @@ def method_source(method: Schema, stream: bool) -> str:
     passed = {param["name"]: param["name"] for param in params}
     doc = documentation(method, params, stream)
     python = python_name(name) + ("_stream" if stream else "")
-    if stream:
+    if method["x-kind"] == WATCH:
+        body = call("return self._watch(", passed)
+        returns, start = "Watch", "    def"
+    elif stream:
         if "options" in passed:
             passed["options"] = '{**(options or {}), "stream": True}'
         else:
@@ -198,6 +238,8 @@ def methods_module(document: Schema) -> str:
         source = f'class {name}:\n    """{doc}"""\n\n'
         source += "    async def _call(self, method: str, params: Dict[str, Any]) -> Any:\n        raise NotImplementedError\n\n"
         source += "    def _stream(self, method: str, params: Dict[str, Any]) -> Stream[Any]:\n        raise NotImplementedError\n"
+        if any(method["x-kind"] == WATCH for method in found):
+            source += "\n    def _watch(self, params: Dict[str, Any]) -> Watch:\n        raise NotImplementedError\n"
         for method in found:
             source += "\n" + method_source(method, stream=False)
             if streams(method, document):
@@ -206,7 +248,7 @@ def methods_module(document: Schema) -> str:
     body = "\n\n".join(classes)
     names = list(document["components"]["schemas"]) + [result_type(method)[0] for method in document["methods"]]
     used = sorted(set(re.findall(r"\w+", body)).intersection(names) - {"Any"})
-    imports = "from typing import Any, Dict, List, Optional\n\nfrom ._stream import Stream\n"
+    imports = "from typing import Any, Dict, List, Optional\n\nfrom ._stream import Stream, Watch\n"
     imports += "from .types import (\n" + "".join(f"    {name},\n" for name in used) + ")\n\n\n"
     return HEADER.format(title="The methods of the interface, each with its types.") + imports + body
 

@@ -6,12 +6,13 @@ import os
 from typing import Any, Dict, Generic, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
 from . import _signing
-from ._core import Core, Streaming
+from ._core import Core, OpenCall, Streaming, Watching
 from ._http import HttpTransport
 from ._io import IO
 from ._socket import SocketTransport, default_path
 from ._stdio import StdioTransport
 from .errors import ClientError
+from .types import WatchResult
 
 URL_DEFAULT = "http://127.0.0.1:8765"
 TIMEOUT_DEFAULT_SECONDS = 60.0
@@ -66,8 +67,8 @@ class Client:
         env: Optional[Mapping[str, str]] = None,
         signing_key: Optional[str] = None,
     ) -> C:
-        """To a server of its own, which is started with the first call and ends with the client. Here only streams of
-        `send` are cancelled by breaking out; there is no connection to hang up.
+        """To a server of its own, which is started with the first call and ends with the client. Of streams, only
+        those of `send` are cancelled by breaking out here; there is no connection to hang up.
 
         env: Variables beside those of this process."""
         client, io = cls.__new__(cls), cls._IO()
@@ -75,16 +76,36 @@ class Client:
         return client
 
 
-class BaseStream(Generic[R]):
+class BaseAnswer(Generic[R]):
+    """The answer to a call that is told of what happens before."""
+
+    def __init__(self, opened: OpenCall, name: str) -> None:
+        self._opened = opened
+        self._name = name
+
+    def _answer(self) -> R:
+        if self._opened.result is None:
+            raise ClientError(f"the {self._name} was ended before its answer")
+        return cast(R, self._opened.result)
+
+
+class BaseStream(BaseAnswer[R]):
     def __init__(self, core: Core, method: str, params: Dict[str, Any], agent_id: Optional[str] = None) -> None:
         self._streaming = Streaming(core, method, params, agent_id)
+        super().__init__(self._streaming, "stream")
 
     @property
     def request_id(self) -> Union[int, str, None]:
         """The turn's name for `cancel`."""
         return cast(Union[int, str, None], self._streaming.call.params.get("request_id"))
 
-    def _answer(self) -> R:
-        if self._streaming.result is None:
-            raise ClientError("the stream was ended before its answer")
-        return cast(R, self._streaming.result)
+
+class BaseWatch(BaseAnswer[WatchResult]):
+    def __init__(self, core: Core, params: Dict[str, Any]) -> None:
+        self._watching = Watching(core, params)
+        super().__init__(self._watching, "watch")
+
+    @property
+    def watch_id(self) -> Optional[str]:
+        """Its name for `unwatch`, once the first event was told."""
+        return self._watching.watch_id

@@ -55,14 +55,11 @@ class Core:
         return result_of(message, call.id)
 
 
-class Streaming:
-    """A streamed call. It begins when its first event is asked for; the deadline is for each wait, since a turn that
-    goes on may take as long as it likes."""
+class OpenCall:
+    """A call that is told of what happens before its answer. It begins when its first event is asked for; the deadline
+    is for each wait."""
 
     def __init__(self, core: Core, method: str, params: Mapping[str, Any], agent_id: Optional[str]) -> None:
-        if method == "send" and params.get("request_id") is None and params.get("idempotency_key") is None:
-            # So that it can be cancelled. A call with a key has to be the same each time it is made.
-            params = {**params, "request_id": f"req_{os.urandom(8).hex()}"}
         self.core = core
         self.call = core.prepare(method, params, agent_id, stream=True)
         self.result: Any = None
@@ -70,18 +67,21 @@ class Streaming:
         self._exchange: Optional[Exchange] = None
         self._deadline = Deadline(core.timeout)
         self._tries = Tries(self.call.keyed, self._deadline)
-        self._chars_given = 0
-        self._chars_known = 0
 
     async def next(self) -> Optional[Dict[str, Any]]:
-        """The next event; None at the end, when `result` is there."""
+        """The next event; None at the end, when `result` is there, and once it was let go of."""
         while not self.done:
             try:
                 event = await self._read()
             except ClientError as error:
-                self.abandon()
-                wait = self._tries.wait_after(error)  # or it is over
-                self.done = False
+                self._hang_up()
+                if self.done:  # another let go of it, which is what ended the reading
+                    return None
+                try:
+                    wait = self._tries.wait_after(error)
+                except ClientError:
+                    self.done = True
+                    raise
                 await self.core.io.sleep(wait)
                 continue
             if event is not None:
@@ -90,45 +90,92 @@ class Streaming:
 
     async def _read(self) -> Optional[Dict[str, Any]]:
         try:
-            if self._exchange is None:
+            exchange = self._exchange
+            if exchange is None:
                 self._deadline.restart()
-                self._exchange = await self.core.transport.begin(self.call, self._deadline)
-                # One that is made again is told its text from the beginning.
-                self._chars_known = self._chars_given
+                exchange = self._exchange = await self.core.transport.begin(self.call, self._deadline)
+                if self.done:  # another let go of it meanwhile
+                    self._hang_up()
+                    return None
+                self._begun()
             self._deadline.restart()
-            message = await self._exchange.next()
+            message = await exchange.next()
         except OutOfTime:
             raise out_of_time(self.call, self._deadline) from None
         if "method" in message:
-            return self._event(message)
-        await self._exchange.finish()
+            params = message.get("params")
+            if not isinstance(params, dict):
+                raise AnswerError("not an answer: a stream's notification has no parameters")
+            return self._event(message["method"], params)
+        await exchange.finish()
         self._exchange = None
         self.result = result_of(message, self.call.id)
         self.done = True
         return None
 
-    def _event(self, message: Message) -> Optional[Dict[str, Any]]:
-        params = message.get("params")
-        if not isinstance(params, dict):
-            raise AnswerError("not an answer: a stream's notification has no parameters")
-        if message["method"] == "stream_data":
+    def _begun(self) -> None:
+        """It was sent, for the first time or again."""
+
+    def _event(self, method: str, params: Message) -> Optional[Dict[str, Any]]:
+        """What a notification tells, if anything."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Hangs up, unless it is over."""
+        self.done = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abandon()
+
+
+class Streaming(OpenCall):
+    """A streamed call. A turn that goes on may take as long as it likes."""
+
+    def __init__(self, core: Core, method: str, params: Mapping[str, Any], agent_id: Optional[str]) -> None:
+        if method == "send" and params.get("request_id") is None and params.get("idempotency_key") is None:
+            # So that it can be cancelled. A call with a key has to be the same each time it is made.
+            params = {**params, "request_id": f"req_{os.urandom(8).hex()}"}
+        super().__init__(core, method, params, agent_id)
+        self._chars_given = 0
+        self._chars_known = 0
+
+    def _begun(self) -> None:
+        # One that is made again is told its text from the beginning.
+        self._chars_known = self._chars_given
+
+    def _event(self, method: str, params: Message) -> Optional[Dict[str, Any]]:
+        if method == "stream_data":
             chunk = str(params.get("chunk", ""))
             text = chunk[self._chars_known :]
             self._chars_known = max(0, self._chars_known - len(chunk))
             self._chars_given += len(text)
             return {"type": "text", "text": text} if text else None
         event = params.get("event")
-        return event if message["method"] == "stream_event" and isinstance(event, dict) else None
+        return event if method == "stream_event" and isinstance(event, dict) else None
 
     async def cancel(self) -> Any:
         return await self.core.call("cancel", {"request_id": self.call.params.get("request_id")}, self.call.agent_id)
 
-    def abandon(self) -> None:
-        """Hangs up, unless it is over."""
-        exchange, self._exchange = self._exchange, None
-        self.done = True
-        if exchange is not None:
-            exchange.abandon()
+
+class Watching(OpenCall):
+    """A watch. How things stand is told at once, or it fails as any call does; then it may be quiet for ever, and is not
+    begun anew: who watches again says what he has."""
+
+    def __init__(self, core: Core, params: Mapping[str, Any]) -> None:
+        super().__init__(core, "watch", params, None)
+        self.watch_id: Optional[str] = None
+
+    def _event(self, method: str, params: Message) -> Optional[Dict[str, Any]]:
+        if method != "watch_event" or not isinstance(params.get("event"), dict):
+            return None
+        if self.watch_id is None:
+            self.watch_id = str(params.get("watch_id"))
+            self._deadline.seconds = None
+            self._tries.end()
+        return params
 
 
 def out_of_time(call: Call, deadline: Deadline) -> CallTimeout:

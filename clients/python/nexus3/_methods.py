@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-from ._stream import Stream
+from ._stream import Stream, Watch
 from .types import (
     ApprovalDecision,
     CancelPlanResult,
@@ -74,7 +74,6 @@ from .types import (
     ValidateCodeOptions,
     ValidateCodeResult,
     VersionResult,
-    WatchResult,
 )
 
 
@@ -85,6 +84,9 @@ class ServerMethods:
         raise NotImplementedError
 
     def _stream(self, method: str, params: Dict[str, Any]) -> Stream[Any]:
+        raise NotImplementedError
+
+    def _watch(self, params: Dict[str, Any]) -> Watch:
         raise NotImplementedError
 
     async def cancel_plan(self, plan_id: str) -> CancelPlanResult:
@@ -674,16 +676,16 @@ class ServerMethods:
         })
         return result
 
-    async def watch(
+    def watch(
         self,
-        *,
         agents: Optional[List[str]] = None,
+        *,
         descendants: Optional[bool] = None,
         deltas: Optional[bool] = None,
         after: Optional[Dict[str, int]] = None,
         approver: Optional[bool] = None,
         name: Optional[str] = None,
-    ) -> WatchResult:
+    ) -> Watch:
         """Tells all that happens to agents, by notifications `watch_event`: first how things stand
         (`snapshot`), then each event as it comes. The call stays open until the caller hangs up, which ends the
         watch and nothing else, or until `unwatch`; its answer comes last. Over HTTP it needs `Accept:
@@ -697,7 +699,7 @@ class ServerMethods:
         approver: This client shows approvals to a person, which is the administrator's to say; false when
         absent. While one is there, a server with `approvals: auto` asks.
         name: What other watchers see, as `pts/3`; at most 64 characters."""
-        result: WatchResult = await self._call("watch", {
+        return self._watch({
             "agents": agents,
             "descendants": descendants,
             "deltas": deltas,
@@ -705,7 +707,6 @@ class ServerMethods:
             "approver": approver,
             "name": name,
         })
-        return result
 
 
 class AgentMethods:

@@ -59,6 +59,10 @@ class Tries:
             return wait
         raise error
 
+    def end(self) -> None:
+        """There is no further one."""
+        self._made = TRIES_MAX
+
 
 def has_not_run(error: ClientError) -> bool:
     """The server says of an unavailable resource when it may be there again (a full queue), and does not where trying

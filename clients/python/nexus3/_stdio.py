@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from typing import Any, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._io import IO, Connection, Mailbox
-from ._reader import Reader
+from ._reader import ANSWER_BYTES_MAX, Reader
 from ._retry import Deadline
 from ._rpc import Call, Message, read_message, request_bytes
 from ._transport import Exchange, lost
@@ -16,6 +16,8 @@ from .errors import AnswerError, ClientError
 
 # The server's own limit.
 LINE_BYTES_MAX = 1 << 20
+# What of one call waits for its reader.
+UNREAD_BYTES_MAX = ANSWER_BYTES_MAX
 # For a child that was told to end, before it is killed.
 END_TIMEOUT_SECONDS = 10.0
 
@@ -79,17 +81,19 @@ class Child:
         self._name = name
         self._process = process
         self._connection = connection
-        # Who waits for messages, by the id of the call and by the name of its stream.
-        self._calls: Dict[int, Mailbox[Any]] = {}
-        self._streams: Dict[str, Mailbox[Any]] = {}
+        # Who waits for messages, by the id of the call and by the name of its stream or watch.
+        self._calls: Dict[int, Inbox] = {}
+        self._streams: Dict[str, Inbox] = {}
+        # Watches that were let go of before their names were known.
+        self._left: Dict[int, Call] = {}
         self._over: Mailbox[None] = io.mailbox()
         self.ended = False
 
     def begin(self, call: Call, line: bytes, deadline: Deadline) -> Exchange:
-        mailbox: Mailbox[Any] = self._io.mailbox()
+        inbox = Inbox(self._io)
         assert call.id is not None
-        self._calls[call.id] = mailbox
-        exchange = Lines(self, call, mailbox, deadline)
+        self._calls[call.id] = inbox
+        exchange = Lines(self, call, inbox, deadline)
         try:
             self._connection.write(line, deadline)
         except OSError as error:
@@ -99,33 +103,50 @@ class Child:
             exchange.forget()
             raise
         if self.ended:  # and nobody may have seen that this call waits
-            mailbox.put(lost(None))
+            inbox.fail(lost(None))
         return exchange
 
-    def forget(self, call_id: int, mailbox: Mailbox[Any]) -> None:
+    def forget(self, call_id: int, inbox: Inbox) -> List[str]:
+        """Nobody waits for it any more. Returns the names that it had."""
         self._calls.pop(call_id, None)
-        for name in [name for name, waiting in list(self._streams.items()) if waiting is mailbox]:
+        names = [name for name, waiting in list(self._streams.items()) if waiting is inbox]
+        for name in names:
             self._streams.pop(name, None)
+        return names
 
     def cancel(self, call: Call) -> None:
-        """Lets the child know, without waiting for it."""
-        params = {"request_id": call.params["request_id"]}
-        cancel = Call(None, "cancel", params, call.agent_id, key=call.key)
-        self._io.spawn(self._tell(request_bytes(cancel.addressed()) + b"\n"))
+        self._let_know("cancel", {"request_id": call.params["request_id"]}, call)
+
+    def leave(self, call: Call, inbox: Inbox) -> None:
+        """Ends a watch, as soon as its name is known."""
+        assert call.id is not None
+        self._left[call.id] = call
+        for watch_id in self.forget(call.id, inbox):
+            self._unwatch(watch_id, call.id)
+
+    def _unwatch(self, watch_id: str, call_id: int) -> None:
+        call = self._left.pop(call_id, None)
+        if call is not None:
+            self._let_know("unwatch", {"watch_id": watch_id}, call)
+
+    def _let_know(self, method: str, params: Dict[str, Any], of: Call) -> None:
+        """Tells the child, without waiting for it."""
+        call = Call(None, method, params, of.agent_id, key=of.key)
+        self._io.spawn(self._tell(request_bytes(call.addressed()) + b"\n"))
 
     async def _tell(self, line: bytes) -> None:
         try:
             self._connection.write(line, Deadline(None))
         except OSError:
-            pass  # it is gone, and so is the turn
+            pass  # it is gone, and so is what it was to end
 
     async def listen(self) -> None:
         """Hands every message to the call that it is for, up to the child's end."""
         try:
             error = await self._read()
             self.ended = True
-            for mailbox in list(self._calls.values()):
-                mailbox.put(error)
+            for inbox in list(self._calls.values()):
+                inbox.fail(error)
             self._connection.close()
             await self._io.aside(self._wait_or_kill)
         finally:
@@ -137,7 +158,8 @@ class Child:
         reader = Reader(self._connection.read, Deadline(None))
         try:
             while True:
-                self._deliver(read_message(await reader.line()))
+                line = await reader.line()
+                self._deliver(read_message(line), len(line))
         except AnswerError as garbage:
             return garbage
         except (OSError, EOFError):
@@ -145,20 +167,30 @@ class Child:
             await self._io.aside(self._wait_or_kill)
             return lost(ChildProcessError(f"{self._name} ended with {self._process.returncode}"))
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message, size: int) -> None:
         params = message.get("params")
         if "method" not in message:
-            mailbox = self._calls.get(message.get("id") or 0)
+            call_id = message.get("id") or 0
+            self._left.pop(call_id, None)
+            inbox = self._calls.get(call_id)
         elif not isinstance(params, dict):
             return
-        elif message["method"] == "stream_start":
-            mailbox = self._calls.get(params.get("task_id") or 0)
-            if mailbox is not None:
-                self._streams[params["stream_id"]] = mailbox
         else:
-            mailbox = self._streams.get(params.get("stream_id") or "")
-        if mailbox is not None:
-            mailbox.put(message)
+            name = str(params.get("stream_id") or params.get("watch_id") or "")
+            # The first notification of a stream or a watch says which call it is for.
+            if isinstance(params.get("task_id"), int):
+                self._named(name, params["task_id"])
+            inbox = self._streams.get(name)
+        if inbox is not None:
+            inbox.put(message, size)
+
+    def _named(self, name: str, call_id: int) -> None:
+        inbox = self._calls.get(call_id)
+        if inbox is not None:
+            self._streams[name] = inbox
+        if call_id not in self._calls:  # another thread may have let go of it just now
+            self._streams.pop(name, None)
+            self._unwatch(name, call_id)
 
     async def end(self) -> None:
         """The end of its input ends it."""
@@ -175,31 +207,62 @@ class Child:
             self._process.wait()
 
 
+class Inbox:
+    """What waits to be read of one call. One thread may put while another takes, so each counts for itself."""
+
+    def __init__(self, io: IO) -> None:
+        self._mailbox: Mailbox[Tuple[Union[Message, ClientError], int]] = io.mailbox()
+        self._put_bytes = 0
+        self._taken_bytes = 0
+        self._full = False
+
+    def put(self, message: Message, size: int) -> None:
+        """What nobody reads does not fill the memory: the rest is dropped, and the reader told so."""
+        if self._full:
+            return
+        if self._put_bytes - self._taken_bytes > UNREAD_BYTES_MAX:
+            self._full = True
+            self.fail(ClientError(f"nobody read what was told: over {UNREAD_BYTES_MAX} bytes wait"))
+            return
+        self._put_bytes += size
+        self._mailbox.put((message, size))
+
+    def fail(self, error: ClientError) -> None:
+        self._mailbox.put((error, 0))
+
+    async def get(self, deadline: Deadline) -> Message:
+        message, size = await self._mailbox.get(deadline)
+        self._taken_bytes += size
+        if isinstance(message, ClientError):
+            raise message
+        return message
+
+
 class Lines:
-    def __init__(self, child: Child, call: Call, mailbox: Mailbox[Any], deadline: Deadline) -> None:
+    def __init__(self, child: Child, call: Call, inbox: Inbox, deadline: Deadline) -> None:
         self._child = child
         self._call = call
-        self._mailbox = mailbox
+        self._inbox = inbox
         self._deadline = deadline
 
     async def next(self) -> Message:
-        message = await self._mailbox.get(self._deadline)
-        if isinstance(message, ClientError):
-            raise message
-        result: Message = message
-        return result
+        return await self._inbox.get(self._deadline)
 
     async def finish(self) -> None:
         self.forget()
 
     def abandon(self) -> None:
-        """There is no connection to hang up, so that a streamed turn is cancelled by its name."""
-        self.forget()
+        """There is no connection to hang up, so that a streamed turn is cancelled by its name, and a watch ended by its."""
         call = self._call
-        if call.stream and call.params.get("request_id") is not None and not call.keyed:
-            self._child.cancel(call)
+        if call.method == "watch" and call.stream:
+            self._child.leave(call, self._inbox)
+        else:
+            self.forget()
+            if call.stream and call.params.get("request_id") is not None and not call.keyed:
+                self._child.cancel(call)
+        self._inbox.fail(lost(None))  # for whoever waits for it still
 
     def forget(self) -> None:
         assert self._call.id is not None
-        self._child.forget(self._call.id, self._mailbox)
+        self._child.forget(self._call.id, self._inbox)
 

@@ -1,20 +1,44 @@
-"""The answer to a call as it is made, for threads that wait."""
+"""The answer to a call as it is made, and what happens to agents as it happens, for threads that wait."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, Optional, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, TypeVar, cast
 
-from ._base import BaseStream
+from ._base import BaseAnswer, BaseStream, BaseWatch
 from ._io import run
 
 if TYPE_CHECKING:
     from .events import Event
-    from .types import CancelResult
+    from .types import CancelResult, WatchEvent, WatchResult
 
 R = TypeVar("R")
+A = TypeVar("A", bound="Answer[Any]")
 
 
-class Stream(BaseStream[R]):
+class Answer(BaseAnswer[R]):
+    def result(self) -> R:
+        """Waits for the end and returns the answer."""
+        while self._next() is not None:
+            pass
+        return self._answer()
+
+    def close(self) -> None:
+        self._opened.abandon()
+
+    def _next(self) -> Optional[Dict[str, Any]]:
+        return run(self._opened.next())
+
+    def __enter__(self: A) -> A:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._opened.abandon()
+
+
+class Stream(Answer[R], BaseStream[R]):
     """As `nexus3.client.Stream`. Iterated by one thread; `cancel` may be called by another."""
 
     def __iter__(self) -> Iterator[str]:
@@ -22,7 +46,7 @@ class Stream(BaseStream[R]):
 
     def __next__(self) -> str:
         while True:
-            event = self._next()
+            event = cast("Optional[Event]", self._next())
             if event is None:
                 raise StopIteration
             if event["type"] == "text":
@@ -30,29 +54,21 @@ class Stream(BaseStream[R]):
 
     def events(self) -> Iterator[Event]:
         """The text, and what happens between its pieces."""
-        return iter(self._next, None)
-
-    def result(self) -> R:
-        """Waits for the end and returns the answer, which has all of the text."""
-        while self._next() is not None:
-            pass
-        return self._answer()
+        return cast("Iterator[Event]", iter(self._next, None))
 
     def cancel(self) -> CancelResult:
         """Cancels the turn; the stream then ends with what there is."""
         return cast("CancelResult", run(self._streaming.cancel()))
 
-    def close(self) -> None:
-        self._streaming.abandon()
 
-    def _next(self) -> Optional[Event]:
-        return cast("Optional[Event]", run(self._streaming.next()))
+class Watch(Answer["WatchResult"], BaseWatch):
+    """As `nexus3.client.Watch`. Iterated by one thread; `close`, which ends the iteration, may be called by another."""
 
-    def __enter__(self) -> Stream[R]:
+    def __iter__(self) -> Iterator[WatchEvent]:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self._streaming.abandon()
+    def __next__(self) -> WatchEvent:
+        event = self._next()
+        if event is None:
+            raise StopIteration
+        return cast("WatchEvent", event)

@@ -9,7 +9,7 @@ from ._base import Client
 from ._detection import Detection
 from ._io import AsyncIO
 from ._methods import AgentMethods, ServerMethods
-from ._stream import Stream
+from ._stream import Stream, Watch
 from .errors import AnswerError, CallTimeout, ClientError, ConnectError, ConnectionLost, NexusError, RpcError
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "NexusError",
     "RpcError",
     "Stream",
+    "Watch",
     "detect_server",
     "wait_for_server",
 ]
@@ -58,6 +59,9 @@ class NexusClient(Client, ServerMethods, AgentMethods):
 
     def _stream(self, method: str, params: Dict[str, Any]) -> Stream[Any]:
         return Stream(self._core, method, params)
+
+    def _watch(self, params: Dict[str, Any]) -> Watch:
+        return Watch(self._core, params)
 
 
 class Agent(AgentMethods):

@@ -1033,6 +1033,16 @@ class TurnEntry(_TurnEntryRequired, total=False):
     open_calls: List[ToolCallEntry]
 
 
+class _TurnFailureRequired(TypedDict):
+    code: int
+    message: str
+
+
+class TurnFailure(_TurnFailureRequired, total=False):
+    """Why a turn failed, as the call that began it was told."""
+    data: Any
+
+
 class UnwatchResult(TypedDict):
     # False when there is no such watch, or not for this caller.
     ended: bool
@@ -1131,6 +1141,25 @@ class VersionResult(_VersionResultRequired, total=False):
     default_provider: Optional[str]
 
 
+class _WatchEventRequired(TypedDict):
+    watch_id: str
+    # From 1, without gaps.
+    sequence: int
+    # ISO 8601.
+    at: str
+    event: WatchedEvent
+
+
+class WatchEvent(_WatchEventRequired, total=False):
+    """What `watch_event` tells."""
+    # In the first: the id of the request that opened the watch, to the letter; null for a notification.
+    task_id: Any
+    # Absent for what concerns the server as a whole.
+    agent_id: Optional[str]
+    # The turn it belongs to.
+    request_id: Optional[RequestId]
+
+
 class WatchResult(TypedDict):
     watch_id: str
     # Why it ended: `unwatched`, `gap` (the reader was too slow, and has missed something: watch again with
@@ -1138,6 +1167,269 @@ class WatchResult(TypedDict):
     reason: str
     # How many notifications were sent.
     events: int
+
+
+class _WatchedAgentRequired(TypedDict):
+    agent_id: str
+    is_temp: bool
+    # ISO 8601.
+    created_at: str
+    message_count: int
+    should_shutdown: bool
+    child_count: int
+    halted_at_iteration_limit: bool
+    # Upper case: `SANDBOXED`, `TRUSTED`.
+    permission_level: str
+    cwd: str
+    # `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on
+    # disk, not in memory).
+    status: str
+    # What its model calls used.
+    usage: UsageTotals
+    # The turn that runs, if one does, and those that wait, in their order.
+    turns: List[TurnEntry]
+
+
+class WatchedAgent(_WatchedAgentRequired, total=False):
+    parent_agent_id: Optional[str]
+    # Null when no provider is configured.
+    model: Optional[str]
+    # ISO 8601; null before the first turn.
+    last_action_at: Optional[str]
+    # Null when it may write anywhere.
+    write_paths: Optional[List[str]]
+    # The turn that runs: a name for `cancel`.
+    running_request_id: Optional[RequestId]
+    # How many turns wait.
+    queued: int
+
+
+class _WatchedAgentChangedRequired(TypedDict):
+    type: Literal["agent_changed"]
+
+
+class WatchedAgentChanged(_WatchedAgentChangedRequired, total=False):
+    """Its settings, or where it is."""
+    # `elsewhere` when another process has it; nothing more is told of it here then.
+    status: Optional[str]
+    model: Optional[str]
+    # Upper case, as in `list_agents`.
+    permission_level: Optional[str]
+    cwd: Optional[str]
+
+
+class WatchedAgentCreated(TypedDict):
+    type: Literal["agent_created"]
+    agent: AgentEntry
+
+
+class WatchedAgentEnded(TypedDict):
+    type: Literal["agent_ended"]
+
+
+class WatchedAgentLeftMemory(TypedDict):
+    """It lies on disk alone; the next call takes it up again."""
+    type: Literal["agent_left_memory"]
+
+
+class WatchedAgentRenamed(TypedDict):
+    type: Literal["agent_renamed"]
+    # Its new name; the event has the old one.
+    to: str
+
+
+class WatchedApprovalDecided(TypedDict):
+    type: Literal["approval_decided"]
+    approval: ApprovalEntry
+
+
+class WatchedApprovalRequested(TypedDict):
+    """Also told to those who watch an ancestor of the agent that asks."""
+    type: Literal["approval_requested"]
+    approval: ApprovalEntry
+
+
+class WatchedCompacted(TypedDict):
+    """The older part of the conversation was summarised."""
+    type: Literal["compacted"]
+    tokens_before: int
+    tokens_after: int
+
+
+class WatchedDelta(TypedDict):
+    """A piece of the answer."""
+    type: Literal["delta"]
+    # Which model call of the turn says it, from 1.
+    step: int
+    # Where it begins in the text of the step, in characters (code points).
+    offset: int
+    text: str
+
+
+# Another model takes over for the rest of the turn.
+WatchedFallback = TypedDict("WatchedFallback", {"type": Literal["fallback"], "from": str, "to": str, "reason": str})
+
+
+class WatchedGap(TypedDict):
+    """The reader was too slow, and has missed something. The last event of its watch: watch again with
+    `after`."""
+    type: Literal["gap"]
+
+
+class WatchedMessage(TypedDict):
+    """A message that was written down."""
+    type: Literal["message"]
+    index: int
+    message: MessageEntry
+
+
+class WatchedReasoning(TypedDict):
+    """A piece of what the model thinks. It is no part of the answer."""
+    type: Literal["reasoning"]
+    # Which model call of the turn says it, from 1.
+    step: int
+    # Where it begins in the text of the step, in characters (code points).
+    offset: int
+    text: str
+
+
+class WatchedServerStopping(TypedDict):
+    type: Literal["server_stopping"]
+    # What turns that run are given to end.
+    grace_ms: int
+
+
+class _WatchedSnapshotRequired(TypedDict):
+    type: Literal["snapshot"]
+    agents: List[WatchedAgent]
+    # What waits for leave.
+    approvals: List[ApprovalEntry]
+    # The names that watchers gave.
+    watchers: List[str]
+
+
+class WatchedSnapshot(_WatchedSnapshotRequired, total=False):
+    """How things stand. What follows joins it without a gap, and repeats nothing."""
+    # A further `snapshot` with the rest follows: one has 500 agents at most.
+    more: bool
+
+
+class _WatchedToolCallRequired(TypedDict):
+    type: Literal["tool_call"]
+    id: str
+    name: str
+    arguments: Any
+
+
+class WatchedToolCall(_WatchedToolCallRequired, total=False):
+    # True when the answer ended in the middle of it; it was not run.
+    cut: bool
+
+
+class _WatchedToolResultRequired(TypedDict):
+    type: Literal["tool_result"]
+    id: str
+    content: str
+    failed: bool
+    duration_ms: int
+
+
+class WatchedToolResult(_WatchedToolResultRequired, total=False):
+    # The rule that refused the call, as `explain_permission` names it.
+    refused_by: Optional[str]
+
+
+class WatchedToolStarted(TypedDict):
+    """The call is judged, and run if it may be."""
+    type: Literal["tool_started"]
+    id: str
+
+
+class _WatchedTurnEndedRequired(TypedDict):
+    type: Literal["turn_ended"]
+    # `done`, `cancelled`, `failed`, `halted` (at the limit of its iterations) or `truncated` (its answer was
+    # cut).
+    status: str
+    message_count: int
+    duration_ms: int
+    usage: Usage
+
+
+class WatchedTurnEnded(_WatchedTurnEndedRequired, total=False):
+    # Why it failed.
+    error: Optional[TurnFailure]
+    # Null where the price is not known.
+    cost_usd: Optional[float]
+
+
+class _WatchedTurnQueuedRequired(TypedDict):
+    type: Literal["turn_queued"]
+    # What was said; empty where a turn goes on, and for `compact`.
+    content: str
+    # How many turns are before it.
+    position: int
+
+
+class WatchedTurnQueued(_WatchedTurnQueuedRequired, total=False):
+    """What a turn was asked, and by whom."""
+    source: Optional[str]
+    source_agent_id: Optional[str]
+
+
+class _WatchedTurnStartedRequired(TypedDict):
+    type: Literal["turn_started"]
+    # What was said; empty where a turn goes on, and for `compact`.
+    content: str
+
+
+class WatchedTurnStarted(_WatchedTurnStartedRequired, total=False):
+    """What a turn was asked, and by whom."""
+    source: Optional[str]
+    source_agent_id: Optional[str]
+    # It goes on with one that was cut off.
+    resumed: bool
+    # Null when no provider is configured.
+    model: Optional[str]
+
+
+class _WatchedUsageRequired(TypedDict):
+    type: Literal["usage"]
+    # Everything the model read, from a cache or not.
+    input: int
+    # The part of `input` that came from the provider's cache.
+    cache_read: int
+    # The part of `input` that was written to it.
+    cache_write: int
+    # Everything the model wrote, thoughts included.
+    output: int
+    # The part of `output` that was thought.
+    reasoning: int
+
+
+class WatchedUsage(_WatchedUsageRequired, total=False):
+    """What one model call used."""
+    # Tokens of answers that were thrown away, beside the others.
+    discarded: Optional[int]
+    # True when some of it is the server's own estimate.
+    estimated: bool
+
+
+class _WatchedWaitingRequired(TypedDict):
+    type: Literal["waiting"]
+    # `rate_limit`, `overloaded` or `full`.
+    reason: str
+
+
+class WatchedWaiting(_WatchedWaitingRequired, total=False):
+    """The model's provider lets the turn wait."""
+    # Where it is known.
+    wait_ms: Optional[int]
+
+
+class WatchedWatchers(TypedDict):
+    """The names that watchers gave, told to the administrator."""
+    type: Literal["watchers"]
+    watchers: List[str]
 
 
 ApprovalDecision = Literal["allow_once", "allow_session", "deny"]
@@ -1157,3 +1449,30 @@ UsageBy = Literal["agent", "model", "day"]
 Content = Union[str, List[ContentPart]]
 # What is asked of a model's thinking: whether it thinks, or how.
 ReasoningChoice = Union[bool, ReasoningDetails]
+# Clients ignore types that they do not know.
+WatchedEvent = Union[
+    WatchedSnapshot,
+    WatchedTurnQueued,
+    WatchedTurnStarted,
+    WatchedDelta,
+    WatchedReasoning,
+    WatchedMessage,
+    WatchedToolCall,
+    WatchedToolStarted,
+    WatchedToolResult,
+    WatchedApprovalRequested,
+    WatchedApprovalDecided,
+    WatchedWaiting,
+    WatchedFallback,
+    WatchedUsage,
+    WatchedTurnEnded,
+    WatchedCompacted,
+    WatchedAgentCreated,
+    WatchedAgentEnded,
+    WatchedAgentRenamed,
+    WatchedAgentChanged,
+    WatchedAgentLeftMemory,
+    WatchedWatchers,
+    WatchedServerStopping,
+    WatchedGap,
+]

@@ -27,7 +27,7 @@ class Waiting:
         attribute = getattr(self._inner, name)
         if name == "agent":
             return lambda agent_id: Waiting(attribute(agent_id))
-        if name.endswith("_stream"):
+        if name.endswith("_stream") or name == "watch":
             return lambda *args, **kwargs: WaitingStream(attribute(*args, **kwargs))
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -68,6 +68,10 @@ class WaitingStream:
     @property
     def request_id(self) -> Any:
         return self._inner.request_id
+
+    @property
+    def watch_id(self) -> Any:
+        return self._inner.watch_id
 
     async def result(self) -> Any:
         return await aside(self._inner.result)

@@ -9,12 +9,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple, get_args, get_type_hints
 
 import pytest
 from conftest import BIN, ROOT
 
-from nexus3 import client, sync
+from nexus3 import client, sync, types
 
 PACKAGE = ROOT / "clients" / "python" / "nexus3"
 GENERATED = ("types.py", "_methods.py", "_methods_sync.py")
@@ -54,9 +54,20 @@ def test_every_method_can_be_called(document: str, monkeypatch: pytest.MonkeyPat
         for one, other, agent_id in targets:
             assert set(inspect.signature(getattr(one, name)).parameters) == known
             given = {param: f"<{param}>" for param in known}
+            if method["x-kind"] == "watch":
+                for watch in (one.watch(**given), other.watch(**given)):  # type: ignore[arg-type]
+                    assert (watch._opened.call.method, watch._opened.call.params) == (name, given)
+                continue
             asyncio.run(getattr(one, name)(**given))
             getattr(other, name)(**given)
             assert called[-2:] == [(method["name"], given, agent_id)] * 2
+
+
+def test_the_events_of_a_watch_are_those_of_the_schema() -> None:
+    defs = json.loads((ROOT / "docs" / "nexus3.schema.json").read_text())["$defs"]
+    told = [event["properties"]["type"]["const"] for event in defs["WatchedEvent"]["oneOf"]]
+    known = [get_args(get_type_hints(event)["type"])[0] for event in get_args(types.WatchedEvent)]
+    assert known == told and len(set(known)) == len(known)
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.name)
@@ -75,6 +86,6 @@ def test_the_two_clients_are_the_same() -> None:
         found = {name: getattr(kind, name) for name in names if callable(getattr(kind, name))}
         return {name.replace("aclose", "close"): list(inspect.signature(it).parameters) for name, it in found.items()}
 
-    for name in ("NexusClient", "Agent", "Stream"):
+    for name in ("NexusClient", "Agent", "Stream", "Watch"):
         assert face(getattr(client, name)) == face(getattr(sync, name))
     assert client.__all__ == sync.__all__

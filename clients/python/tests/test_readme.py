@@ -27,7 +27,7 @@ SAMPLES = [
 
 
 def test_there_are_samples() -> None:
-    assert (len(blocks(README, "python")), len(blocks(GUIDE, "python")), len(SAMPLES)) == (7, 2, 10)
+    assert (len(blocks(README, "python")), len(blocks(GUIDE, "python")), len(SAMPLES)) == (8, 2, 11)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

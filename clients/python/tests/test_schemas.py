@@ -176,6 +176,10 @@ class Maker:
                     yield {**plain, name: value}
             if not all_members:
                 yield {"a1": [{}]}
+            if isinstance(case.get("additionalProperties"), dict):
+                values = list(self.good(case["additionalProperties"]))
+                yield from ({**plain, "a1": value} for value in values)
+                yield {**plain, **{f"a{number}": values[0] for number in range(case.get("maxProperties", 2))}}
 
     def differing(self, schema: Any) -> Iterator[Tuple[Dict[str, Any], Dict[str, Any]]]:
         """The cases of an object, each with those of its members that the cases before it do not have in the same way."""
@@ -255,6 +259,11 @@ class Maker:
                 yield {other: value for other, value in plain.items() if other != name}
             if case.get("additionalProperties") is False:
                 yield {**plain, "no_such_member": 1}
+            if isinstance(case.get("additionalProperties"), dict):
+                value = self.first(case["additionalProperties"], "")
+                yield from ({**plain, "a1": bad} for bad in self.bad(case["additionalProperties"]))
+                yield from ({**plain, name: value} for name in ODD_TEXTS if "propertyNames" in case)
+                yield {**plain, **{f"a{number}": value for number in range(case.get("maxProperties", 2) + 1)}}
             for name, member in members.items():
                 for value in self.bad(member, name):
                     yield {**plain, name: value}
@@ -321,16 +330,25 @@ class Peer:
         return peer
 
     def exchange(self, request: Any, stream: bool = False) -> List[Dict[str, Any]]:
-        """All that is answered, the response last; nothing for a notification."""
+        """All that is answered, the response last; nothing for a notification. A watch is ended once it has begun."""
         headers = {**self.headers, **({"Accept": "text/event-stream"} if stream else {})}
         self.connection.request("POST", "/rpc", json.dumps(request).encode(), headers)
         answer = self.connection.getresponse()
-        body = answer.read().decode()
-        if answer.status == 202:
-            return []
-        events = answer.getheader("content-type", "").startswith("text/event-stream")
-        messages = [line[len("data: ") :] for line in body.splitlines() if line.startswith("data: ")] if events else [body]
-        return [json.loads(message) for message in messages]
+        if not answer.getheader("content-type", "").startswith("text/event-stream"):
+            body = answer.read()
+            return [] if answer.status == 202 else [json.loads(body)]
+        messages: List[Dict[str, Any]] = []
+        for line in answer:
+            if line.startswith(b"data: "):
+                messages.append(json.loads(line[len("data: ") :]))
+                if messages[-1].get("params", {}).get("event", {}).get("type") == "snapshot":
+                    self.unwatch(messages[-1]["params"]["watch_id"])
+        return messages
+
+    def unwatch(self, watch_id: str) -> None:
+        other = self.another()
+        other.call("unwatch", watch_id=watch_id)
+        other.connection.close()
 
     def call(self, method: str, **params: Any) -> Any:
         return self.exchange({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})[-1].get("result")
@@ -430,7 +448,7 @@ def agree(peer: Peer, method: str, made: Iterator[Any]) -> None:
             BEFORE[method](peer)
         text = json.dumps(instance)
         errors = list(request.iter_errors(instance))
-        messages = peer.exchange(instance, stream='"stream": true' in text)
+        messages = peer.exchange(instance, stream=method == "watch" or '"stream": true' in text)
         for notification in messages[:-1]:
             validator(notification["method"]).validate(notification)
         if messages:
