@@ -1,10 +1,11 @@
 /** The face: a client for the server's methods, and its agents. */
 import type { CallOptions } from "./caller.js";
 import { type HttpOptions } from "./http.js";
-import { AgentMethods, ServerMethods, type AgentTable, type ServerTable, type StreamingMethod } from "./methods.js";
+import { AgentMethods, ServerMethods, type AgentTable, type ServerTable, type StreamingMethod, type WatchParams } from "./methods.js";
 import { type Transport } from "./rpc.js";
 import { type StdioOptions } from "./stdio.js";
 import { Stream } from "./stream.js";
+import { Watch } from "./watch.js";
 export interface ClientOptions extends HttpOptions {
     /**
      * Milliseconds that a call may take, its retries included, or that a stream may be silent; 60,000 when absent, 0 for
@@ -40,6 +41,11 @@ export declare class NexusClient extends ServerMethods {
     call<M extends keyof Table | (string & {})>(method: M, params?: Params<Table, M>, options?: CallOptions): Promise<Result<Table, M>>;
     /** Calls a method by its name and gives its answer as it is made. */
     callStreaming<M extends StreamingMethod>(method: M, params: Params<Table, M>, options?: CallOptions): Stream<Result<Table, M>>;
+    /**
+     * Tells all that happens to agents: first how things stand (`snapshot`), then each event as it comes, until it is left.
+     * The time limit is for its first event; then it may be quiet for as long as it likes.
+     */
+    watch(params?: WatchParams, options?: CallOptions): Watch;
     /** Ends what is under way, and the connections. */
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;

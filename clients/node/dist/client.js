@@ -9,6 +9,7 @@ import { SigningKey } from "./signing.js";
 import { StdioTransport } from "./stdio.js";
 import { Stream } from "./stream.js";
 import { UnixTransport } from "./unix.js";
+import { Watch } from "./watch.js";
 const TIMEOUT_DEFAULT_MS = 60_000;
 /**
  * After so long without a call, the next one waits for a round of the event loop. A program that was busy has not heard
@@ -54,6 +55,43 @@ export class NexusClient extends ServerMethods {
     callStreaming(method, params, options) {
         return this.open(method, params, options);
     }
+    /**
+     * Tells all that happens to agents: first how things stand (`snapshot`), then each event as it comes, until it is left.
+     * The time limit is for its first event; then it may be quiet for as long as it likes.
+     */
+    watch(params = {}, options = {}) {
+        let limit;
+        let watchId;
+        let wasLeft = false;
+        const unwatch = () => {
+            // Where there is nothing to hang up it is ended by its name, once that is known.
+            if (!wasLeft || watchId === undefined || this.#transport.hangsUp || this.#closed)
+                return;
+            void this.unwatch({ watch_id: watchId }).catch(() => { });
+        };
+        const run = async (onMessage) => {
+            const take = (message) => {
+                const isFirst = watchId === undefined;
+                watchId ??= message.params?.watch_id;
+                limit?.quiet();
+                if (!wasLeft)
+                    onMessage(message);
+                else if (isFirst)
+                    unwatch();
+            };
+            const call = this.#start("watch", params, true, options, take);
+            limit = call.limit;
+            try {
+                return (await call.result);
+            }
+            catch (error) {
+                wasLeft = isLeft(error);
+                unwatch();
+                throw error;
+            }
+        };
+        return new Watch({ run, leave: (why) => limit?.end(why) });
+    }
     /** Ends what is under way, and the connections. */
     async close() {
         this.#closed = true;
@@ -79,15 +117,14 @@ export class NexusClient extends ServerMethods {
                 return await call.result;
             }
             catch (error) {
-                const wasLeft = error instanceof ClientError && ["aborted", "timeout"].includes(error.kind);
-                const runsOn = wasLeft && !this.#transport.hangsUp && !this.#closed && !call.again.keyed;
+                const runsOn = isLeft(error) && !this.#transport.hangsUp && !this.#closed && !call.again.keyed;
                 if (runsOn && request_id != null)
                     void cancel().catch(() => { });
                 throw error;
             }
         };
-        const source = { run, leave: (why) => limit?.end(why), cancel: request_id == null ? undefined : cancel };
-        return new Stream(source, request_id ?? undefined);
+        const source = { run, leave: (why) => limit?.end(why) };
+        return new Stream(source, request_id ?? undefined, request_id == null ? undefined : cancel);
     }
     #start(method, params, stream, options, onMessage) {
         if (this.#closed)
@@ -137,6 +174,10 @@ export class Agent extends AgentMethods {
     open(method, params, options) {
         return this.#open(method, { ...params, agent_id: this.id }, options);
     }
+}
+/** Whether a call ended because nobody waits for it any more. */
+function isLeft(error) {
+    return error instanceof ClientError && ["aborted", "timeout"].includes(error.kind);
 }
 /**
  * The parameters that ask for a stream. A turn without a name gets one, so that it can be cancelled; not beside an

@@ -10,3 +10,4 @@ export { StdioTransport, type StdioOptions } from "./stdio.js";
 export { Stream, type StreamEvent } from "./stream.js";
 export { findToken } from "./token.js";
 export { UnixTransport } from "./unix.js";
+export { Watch } from "./watch.js";

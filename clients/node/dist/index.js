@@ -7,3 +7,4 @@ export { StdioTransport } from "./stdio.js";
 export { Stream } from "./stream.js";
 export { findToken } from "./token.js";
 export { UnixTransport } from "./unix.js";
+export { Watch } from "./watch.js";

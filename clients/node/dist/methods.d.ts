@@ -596,6 +596,198 @@ export interface ValidateCodeOptions {
     /** Answers -32000 `TIMEOUT` when it takes longer; 30,000 when absent. */
     timeout_ms?: number | null;
 }
+/** What `watch_event` tells. */
+export interface WatchEvent {
+    watch_id: string;
+    /** From 1, without gaps. */
+    sequence: number;
+    /** In the first: the id of the request that opened the watch, to the letter; null for a notification. */
+    task_id?: unknown;
+    /** Absent for what concerns the server as a whole. */
+    agent_id?: string | null;
+    /** The turn it belongs to. */
+    request_id?: RequestId | null;
+    /** ISO 8601. */
+    at: string;
+    event: WatchedEvent;
+}
+/** Clients ignore types that they do not know. */
+export type WatchedEvent = 
+/** How things stand. What follows joins it without a gap, and repeats nothing. */
+{
+    "type": "snapshot";
+} & Snapshot
+/** What a turn was asked, and by whom. */
+ | {
+    "type": "turn_queued";
+    "content": string;
+    "source"?: string | null;
+    "source_agent_id"?: string | null;
+    "position": number;
+}
+/** What a turn was asked, and by whom. */
+ | {
+    "type": "turn_started";
+    "content": string;
+    "source"?: string | null;
+    "source_agent_id"?: string | null;
+    "resumed"?: boolean;
+    "model"?: string | null;
+}
+/** A piece of the answer. */
+ | {
+    "type": "delta";
+} & Piece
+/** A piece of what the model thinks. It is no part of the answer. */
+ | {
+    "type": "reasoning";
+} & Piece
+/** A message that was written down. */
+ | {
+    "type": "message";
+    "index": number;
+    "message": MessageEntry;
+} | {
+    "type": "tool_call";
+} & ToolCallEntry
+/** The call is judged, and run if it may be. */
+ | {
+    "type": "tool_started";
+    "id": string;
+} | {
+    "type": "tool_result";
+    "id": string;
+    "content": string;
+    "failed": boolean;
+    "duration_ms": number;
+    "refused_by"?: string | null;
+}
+/** Also told to those who watch an ancestor of the agent that asks. */
+ | {
+    "type": "approval_requested";
+    "approval": ApprovalEntry;
+} | {
+    "type": "approval_decided";
+    "approval": ApprovalEntry;
+}
+/** The model's provider lets the turn wait. */
+ | {
+    "type": "waiting";
+    "reason": string;
+    "wait_ms"?: number | null;
+}
+/** Another model takes over for the rest of the turn. */
+ | {
+    "type": "fallback";
+    "from": string;
+    "to": string;
+    "reason": string;
+}
+/** What one model call used. */
+ | {
+    "type": "usage";
+} & Usage | {
+    "type": "turn_ended";
+    "status": string;
+    "error"?: TurnFailure | null;
+    "message_count": number;
+    "duration_ms": number;
+    "usage": Usage;
+    "cost_usd"?: number | null;
+}
+/** The older part of the conversation was summarised. */
+ | {
+    "type": "compacted";
+    "tokens_before": number;
+    "tokens_after": number;
+} | {
+    "type": "agent_created";
+    "agent": AgentEntry;
+} | {
+    "type": "agent_ended";
+} | {
+    "type": "agent_renamed";
+    "to": string;
+}
+/** Its settings, or where it is. */
+ | {
+    "type": "agent_changed";
+    "status"?: string | null;
+    "model"?: string | null;
+    "permission_level"?: string | null;
+    "cwd"?: string | null;
+}
+/** It lies on disk alone; the next call takes it up again. */
+ | {
+    "type": "agent_left_memory";
+}
+/** The names that watchers gave, told to the administrator. */
+ | {
+    "type": "watchers";
+    "watchers": Array<string>;
+} | {
+    "type": "server_stopping";
+    "grace_ms": number;
+}
+/** The reader was too slow, and has missed something. The last event of its watch: watch again with `after`. */
+ | {
+    "type": "gap";
+};
+export interface Snapshot {
+    agents: Array<WatchedAgent>;
+    /** What waits for leave. */
+    approvals: Array<ApprovalEntry>;
+    /** The names that watchers gave. */
+    watchers: Array<string>;
+    /** A further `snapshot` with the rest follows: one has 500 agents at most. */
+    more?: boolean;
+}
+export interface Piece {
+    /** Which model call of the turn says it, from 1. */
+    step: number;
+    /** Where it begins in the text of the step, in characters (code points). */
+    offset: number;
+    text: string;
+}
+/** Why a turn failed, as the call that began it was told. */
+export interface TurnFailure {
+    code: number;
+    message: string;
+    data?: unknown;
+}
+export interface WatchedAgent {
+    agent_id: string;
+    is_temp: boolean;
+    /** ISO 8601. */
+    created_at: string;
+    message_count: number;
+    should_shutdown: boolean;
+    parent_agent_id?: string | null;
+    child_count: number;
+    halted_at_iteration_limit: boolean;
+    /** Null when no provider is configured. */
+    model?: string | null;
+    /** ISO 8601; null before the first turn. */
+    last_action_at?: string | null;
+    /** Upper case: `SANDBOXED`, `TRUSTED`. */
+    permission_level: string;
+    cwd: string;
+    /** Null when it may write anywhere. */
+    write_paths?: Array<string> | null;
+    /**
+     * `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
+     * not in memory).
+     */
+    status: string;
+    /** The turn that runs: a name for `cancel`. */
+    running_request_id?: RequestId | null;
+    /** How many turns wait. */
+    queued?: number;
+    /** What its model calls used. */
+    usage: UsageTotals;
+    /** The turn that runs, if one does, and those that wait, in their order. */
+    turns: Array<TurnEntry>;
+}
 export interface CancelParams {
     request_id: RequestId;
     /** At server scope: the agent that is called; `main` when absent. */
@@ -1715,11 +1907,4 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
      * call but a diagnostic of the rule `syntax`.
      */
     validateCode(params: ValidateCodeParams, options?: CallOptions): Promise<ValidateCodeResult>;
-    /**
-     * Tells all that happens to agents, by notifications `watch_event`: first how things stand (`snapshot`), then each
-     * event as it comes. The call stays open until the caller hangs up, which ends the watch and nothing else, or until
-     * `unwatch`; its answer comes last. Over HTTP it needs `Accept: text/event-stream`. On the Unix socket it has its
-     * connection for itself. It cannot stand in a batch.
-     */
-    watch(params?: WatchParams, options?: CallOptions): Promise<WatchResult>;
 }

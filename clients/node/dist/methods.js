@@ -287,13 +287,4 @@ export class ServerMethods extends AgentMethods {
     validateCode(params, options) {
         return this.invoke("validate_code", params, options);
     }
-    /**
-     * Tells all that happens to agents, by notifications `watch_event`: first how things stand (`snapshot`), then each
-     * event as it comes. The call stays open until the caller hangs up, which ends the watch and nothing else, or until
-     * `unwatch`; its answer comes last. Over HTTP it needs `Accept: text/event-stream`. On the Unix socket it has its
-     * connection for itself. It cannot stand in a batch.
-     */
-    watch(params, options) {
-        return this.invoke("watch", params, options);
-    }
 }

@@ -32,6 +32,8 @@ export declare class Limit implements Ending {
     left(): number;
     /** A message came: the silence begins anew. */
     heard(): void;
+    /** From now on it may be silent for as long as it likes. */
+    quiet(): void;
     sleep(ms: number): Promise<void>;
     /** Ends the call, as one that its caller left. */
     end(why: string, cause?: unknown): void;

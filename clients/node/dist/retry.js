@@ -95,6 +95,12 @@ export class Limit {
         this.#timer.refresh();
         this.#deadline = performance.now() + this.#timeout;
     }
+    /** From now on it may be silent for as long as it likes. */
+    quiet() {
+        clearTimeout(this.#timer);
+        this.#timer = undefined;
+        this.#deadline = Infinity;
+    }
     sleep(ms) {
         return new Promise((resolve, reject) => {
             const timer = setTimeout(resolve, ms);

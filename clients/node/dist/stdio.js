@@ -34,7 +34,7 @@ class Child {
     #process;
     #exit;
     #waiting = new Map();
-    /** Which call each open stream answers. */
+    /** Which call each open stream or watch answers. */
     #streams = new Map();
     constructor({ program = "nexus3", args = [], cwd, env, stderr = "inherit" }) {
         this.#process = spawn(program, ["--stdio", ...args], { cwd, env, stdio: ["pipe", "pipe", stderr] });
@@ -74,7 +74,10 @@ class Child {
     }
     leave(call, error) {
         this.#waiting.get(call.id)?.reject(error);
-        this.#forget(call.id);
+        // A watch is ended by its name, so its first event is still taken.
+        const isNamed = [...this.#streams.values()].includes(call.id);
+        if (call.method !== "watch" || !call.stream || isNamed)
+            this.#forget(call.id);
     }
     /** The end of its input ends the server. */
     async close() {
@@ -98,12 +101,14 @@ class Child {
         waiting?.resolve(message);
     }
     #notify(message) {
-        const { stream_id, task_id } = message.params ?? {};
-        if (message.method === "stream_start")
-            this.#streams.set(stream_id, task_id);
-        const id = this.#streams.get(stream_id);
+        const { stream_id, watch_id, task_id } = message.params ?? {};
+        const name = stream_id ?? watch_id;
+        // The first one says which call it is for.
+        if (task_id != null)
+            this.#streams.set(name, task_id);
+        const id = this.#streams.get(name);
         if (message.method === "stream_end")
-            this.#streams.delete(stream_id);
+            this.#streams.delete(name);
         if (id !== undefined)
             this.#waiting.get(id)?.onNotification(message);
     }
@@ -127,6 +132,9 @@ class Child {
     }
     #forget(id) {
         this.#waiting.delete(id);
+        for (const [name, of] of this.#streams)
+            if (of === id)
+                this.#streams.delete(name);
         this.#holdProgram();
     }
     /** A server that waits for its next call does not keep the program running; its input ends with it. */

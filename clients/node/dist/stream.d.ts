@@ -58,30 +58,44 @@ export type StreamEvent =
  | ({
     type: "usage";
 } & Usage);
-/** How a stream reaches its call. */
-export interface StreamSource<Result> {
+/** How a stream or a watch reaches its call. */
+export interface Source<Result> {
     /** Makes the call. Each message before the response goes to `onMessage`. */
     run(onMessage: (message: Message) => void): Promise<Result>;
     /** Leaves the call: what is waited for rejects. */
     leave(why: string): void;
-    cancel?: () => Promise<CancelResult>;
+}
+/** A call that is told of things before its response. Each is handed out once, in the order in which they came. */
+export declare abstract class Told<Thing, Result> {
+    #private;
+    /** The response, when all has been said. Reading goes on by itself, also while nobody iterates. */
+    readonly result: Promise<Result>;
+    /** `name` is what errors call it. */
+    constructor(source: Source<Result>, name: string);
+    /** Hangs up, if it is not over. */
+    close(): void;
+    protected get isOver(): boolean;
+    protected abstract take(message: Message): void;
+    /** All of it; at its end throws what the call ended with. */
+    protected things(): AsyncGenerator<Thing, void, void>;
+    /** The last of what waits for its reader. */
+    protected get latest(): Thing | undefined;
+    /** Hands `things` to the reader, where `bytes` more wait now. */
+    protected push(bytes: number, ...things: Thing[]): void;
 }
 /**
  * A streamed answer. Iterate over it for the pieces of text, over `events()` for all that happens, and await `result`
  * for the whole. Leaving an iteration before its end hangs up, which cancels the turn, unless the call has an
  * `idempotency_key`. Each event is handed out once.
  */
-export declare class Stream<Result> implements AsyncIterable<string> {
+export declare class Stream<Result> extends Told<StreamEvent, Result> implements AsyncIterable<string> {
     #private;
-    /** The response, when all has been said. Reading goes on by itself, also while nobody iterates. */
-    readonly result: Promise<Result>;
     /** Names the turn for `cancel`, where the call has such a name. */
     readonly requestId: RequestId | undefined;
-    constructor(source: StreamSource<Result>, requestId?: RequestId);
+    constructor(source: Source<Result>, requestId?: RequestId, cancel?: () => Promise<CancelResult>);
     [Symbol.asyncIterator](): AsyncGenerator<string, void, void>;
     events(): AsyncGenerator<StreamEvent, void, void>;
     /** Cancels the turn by its name. The stream then ends as usual, and its result has `cancelled`. */
     cancel(): Promise<CancelResult>;
-    /** Hangs up, if it is not over. */
-    close(): void;
+    protected take({ method, params }: Message): void;
 }

@@ -1,18 +1,22 @@
 // Writes the types and methods of the client from the OpenRPC document:
 //
 //   nexus3 schema | node clients/node/scripts/generate.mjs > clients/node/src/methods.ts
+//
+// The types of what a watch tells are those of docs/nexus3.schema.json, since OpenRPC has no notifications.
 
 import { readFileSync } from "node:fs";
 
-/** Written by hand, in caller.ts. */
-const WRITTEN = ["send", "cancel"];
+/** Written by hand, in caller.ts and client.ts. */
+const WRITTEN = ["send", "cancel", "watch"];
 
 const document = JSON.parse(readFileSync(0, "utf8"));
+const { $defs } = JSON.parse(readFileSync(new URL("../../../docs/nexus3.schema.json", import.meta.url), "utf8"));
 const lines = [];
 lines.push("/** The methods and their types. Generated from the OpenRPC document by scripts/generate.mjs. */");
 lines.push("", 'import { Caller, type CallOptions, type Unbound } from "./caller.js";');
 
 for (const [name, schema] of Object.entries(document.components.schemas)) declare(name, schema);
+for (const [name, schema] of Object.entries(watchTypes())) declare(name, schema);
 for (const method of document.methods) {
   const { properties, required } = membersOf(method);
   declare(`${pascal(method.name)}Params`, { type: "object", properties, required });
@@ -35,6 +39,18 @@ lines.push("", "export type StreamingMethod = keyof typeof STREAM_MEMBER;");
 declareMethods("agent", "abstract class AgentMethods<Bound extends string> extends Caller<Bound>");
 declareMethods("server", "abstract class ServerMethods extends AgentMethods<never>");
 process.stdout.write(`${lines.join("\n")}\n`);
+
+/** The notification `watch_event`, and what it holds that has no type yet. */
+function watchTypes() {
+  const found = { WatchEvent: $defs.watch_event.properties.params };
+  const known = document.components.schemas;
+  for (;;) {
+    const named = [...JSON.stringify(found).matchAll(/"#\/\$defs\/(\w+)"/g)].map((match) => match[1]);
+    const missing = named.filter((name) => !(name in found) && !(name in known));
+    if (missing.length === 0) return found;
+    for (const name of missing) found[name] = $defs[name];
+  }
+}
 
 function declareMethods(scope, head) {
   lines.push("", `/** The methods of ${scope} scope. */`, `export ${head} {`);
@@ -60,6 +76,12 @@ function declare(name, schema) {
     lines.push("}");
   } else if (schema.type === "object" && name.endsWith("Params")) {
     lines.push(`export interface ${name} {}`);
+  } else if (schema.oneOf?.every((branch) => branch.type === "object")) {
+    lines.push(`export type ${name} =`);
+    schema.oneOf.forEach((branch, index) => {
+      comment(branch.description, "  ");
+      lines.push(`  | ${typeOf(branch)}${index === schema.oneOf.length - 1 ? ";" : ""}`);
+    });
   } else {
     lines.push(`export type ${name} = ${typeOf(schema)};`);
   }
@@ -76,7 +98,10 @@ function members(schema, indent) {
 /** The TypeScript type of a schema. What it says of lengths and ranges the server checks. */
 function typeOf(schema) {
   if (schema === true) return "unknown";
-  if (schema.$ref) return schema.$ref.split("/").at(-1);
+  if (schema.$ref) {
+    const name = schema.$ref.split("/").at(-1);
+    return schema.properties ? `${objectType(schema)} & ${name}` : name;
+  }
   if ("const" in schema) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
   const either = schema.anyOf ?? schema.oneOf;

@@ -4,13 +4,14 @@ import { randomUUID } from "node:crypto";
 import type { CallOptions } from "./caller.js";
 import { ClientError } from "./errors.js";
 import { HttpTransport, type HttpOptions } from "./http.js";
-import { AgentMethods, ServerMethods, STREAM_MEMBER, type AgentTable, type CancelResult, type RequestId, type ServerTable, type StreamingMethod } from "./methods.js";
+import { AgentMethods, ServerMethods, STREAM_MEMBER, type AgentTable, type CancelResult, type RequestId, type ServerTable, type StreamingMethod, type WatchParams, type WatchResult } from "./methods.js";
 import { Again, Limit, retrying } from "./retry.js";
 import { Call, resultOf, type Message, type Transport } from "./rpc.js";
 import { SigningKey } from "./signing.js";
 import { StdioTransport, type StdioOptions } from "./stdio.js";
 import { Stream } from "./stream.js";
 import { UnixTransport } from "./unix.js";
+import { Watch } from "./watch.js";
 
 const TIMEOUT_DEFAULT_MS = 60_000;
 
@@ -86,6 +87,40 @@ export class NexusClient extends ServerMethods {
     return this.open(method, params as object, options);
   }
 
+  /**
+   * Tells all that happens to agents: first how things stand (`snapshot`), then each event as it comes, until it is left.
+   * The time limit is for its first event; then it may be quiet for as long as it likes.
+   */
+  watch(params: WatchParams = {}, options: CallOptions = {}): Watch {
+    let limit: Limit | undefined;
+    let watchId: string | undefined;
+    let wasLeft = false;
+    const unwatch = () => {
+      // Where there is nothing to hang up it is ended by its name, once that is known.
+      if (!wasLeft || watchId === undefined || this.#transport.hangsUp || this.#closed) return;
+      void this.unwatch({ watch_id: watchId }).catch(() => {});
+    };
+    const run = async (onMessage: (message: Message) => void) => {
+      const take = (message: Message) => {
+        const isFirst = watchId === undefined;
+        watchId ??= message.params?.watch_id as string | undefined;
+        limit?.quiet();
+        if (!wasLeft) onMessage(message);
+        else if (isFirst) unwatch();
+      };
+      const call = this.#start("watch", params, true, options, take);
+      limit = call.limit;
+      try {
+        return (await call.result) as WatchResult;
+      } catch (error) {
+        wasLeft = isLeft(error);
+        unwatch();
+        throw error;
+      }
+    };
+    return new Watch({ run, leave: (why) => limit?.end(why) });
+  }
+
   /** Ends what is under way, and the connections. */
   async close(): Promise<void> {
     this.#closed = true;
@@ -112,14 +147,13 @@ export class NexusClient extends ServerMethods {
       try {
         return await call.result;
       } catch (error) {
-        const wasLeft = error instanceof ClientError && ["aborted", "timeout"].includes(error.kind);
-        const runsOn = wasLeft && !this.#transport.hangsUp && !this.#closed && !call.again.keyed;
+        const runsOn = isLeft(error) && !this.#transport.hangsUp && !this.#closed && !call.again.keyed;
         if (runsOn && request_id != null) void cancel().catch(() => {});
         throw error;
       }
     };
-    const source = { run, leave: (why: string) => limit?.end(why), cancel: request_id == null ? undefined : cancel };
-    return new Stream(source, request_id ?? undefined);
+    const source = { run, leave: (why: string) => limit?.end(why) };
+    return new Stream(source, request_id ?? undefined, request_id == null ? undefined : cancel);
   }
 
   #start(method: string, params: object, stream: boolean, options: CallOptions, onMessage: (message: Message) => void) {
@@ -173,6 +207,11 @@ export class Agent extends AgentMethods<"agent_id"> {
   protected override open(method: string, params?: object, options?: CallOptions): Stream<any> {
     return this.#open(method, { ...params, agent_id: this.id }, options);
   }
+}
+
+/** Whether a call ended because nobody waits for it any more. */
+function isLeft(error: unknown): boolean {
+  return error instanceof ClientError && ["aborted", "timeout"].includes(error.kind);
 }
 
 /**

@@ -104,6 +104,13 @@ export class Limit implements Ending {
     this.#deadline = performance.now() + this.#timeout;
   }
 
+  /** From now on it may be silent for as long as it likes. */
+  quiet(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#deadline = Infinity;
+  }
+
   sleep(ms: number): Promise<void> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(resolve, ms);

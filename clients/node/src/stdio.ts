@@ -56,7 +56,7 @@ class Child {
   readonly #process: Piped;
   readonly #exit: Promise<void>;
   readonly #waiting = new Map<number, Waiting>();
-  /** Which call each open stream answers. */
+  /** Which call each open stream or watch answers. */
   readonly #streams = new Map<unknown, number>();
 
   constructor({ program = "nexus3", args = [], cwd, env, stderr = "inherit" }: StdioOptions) {
@@ -97,7 +97,9 @@ class Child {
 
   leave(call: Call, error: unknown): void {
     this.#waiting.get(call.id)?.reject(error);
-    this.#forget(call.id);
+    // A watch is ended by its name, so its first event is still taken.
+    const isNamed = [...this.#streams.values()].includes(call.id);
+    if (call.method !== "watch" || !call.stream || isNamed) this.#forget(call.id);
   }
 
   /** The end of its input ends the server. */
@@ -121,10 +123,12 @@ class Child {
   }
 
   #notify(message: Message): void {
-    const { stream_id, task_id } = message.params ?? {};
-    if (message.method === "stream_start") this.#streams.set(stream_id, task_id as number);
-    const id = this.#streams.get(stream_id);
-    if (message.method === "stream_end") this.#streams.delete(stream_id);
+    const { stream_id, watch_id, task_id } = message.params ?? {};
+    const name = stream_id ?? watch_id;
+    // The first one says which call it is for.
+    if (task_id != null) this.#streams.set(name, task_id as number);
+    const id = this.#streams.get(name);
+    if (message.method === "stream_end") this.#streams.delete(name);
     if (id !== undefined) this.#waiting.get(id)?.onNotification(message);
   }
 
@@ -147,6 +151,7 @@ class Child {
 
   #forget(id: number): void {
     this.#waiting.delete(id);
+    for (const [name, of] of this.#streams) if (of === id) this.#streams.delete(name);
     this.#holdProgram();
   }
 
