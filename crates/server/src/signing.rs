@@ -140,9 +140,8 @@ impl Signatures {
         let auth: Auth = serde_json::from_str(auth).map_err(invalid)?;
         let now = Timestamp::now();
         let named = auth.key_id.as_deref().unwrap_or_default();
-        let key = self.key(engine, &auth).await.map_err(|error| Refused::Otherwise(wire(error)))?;
-        let key = key.filter(|key| key.expires_at.is_none_or(|end| now < end));
-        let key = key.ok_or(Refused::Forged)?;
+        let key = self.key(engine, auth.key_id.as_deref()).await;
+        let key = key.map_err(|error| Refused::Otherwise(wire(error)))?.ok_or(Refused::Forged)?;
         let signed = signed_bytes(request.text).map_err(invalid)?;
         let mac = key.secret.verify(&signed, &auth.signature).ok_or(Refused::Forged)?;
         if !self.is_timely(auth.timestamp, seconds(now)) {
@@ -162,8 +161,36 @@ impl Signatures {
         timestamp.abs_diff(now) <= WINDOW_SECONDS && timestamp >= self.started
     }
 
-    async fn key(&self, engine: &Arc<Engine>, auth: &Auth) -> Result<Option<Arc<Key>>, StoreError> {
-        let Some(name) = &auth.key_id else {
+    /// Resolves when the key that a call was signed with is good no more. For calls that last.
+    pub(crate) async fn ended(&self, engine: &Arc<Engine>, signer: &Signer) {
+        let Signer::Key(name) = signer else { return std::future::pending().await };
+        let name = Some(&**name).filter(|name| !name.is_empty());
+        loop {
+            tokio::time::sleep(KEYS_FRESH).await;
+            // While the store cannot say, it is as good as it was.
+            if matches!(self.key(engine, name).await, Ok(None)) {
+                return;
+            }
+        }
+    }
+
+    /// The key of this name, or the server's own, if it is good now.
+    async fn key(
+        &self,
+        engine: &Arc<Engine>,
+        name: Option<&str>,
+    ) -> Result<Option<Arc<Key>>, StoreError> {
+        let key = self.named(engine, name).await?;
+        let now = Timestamp::now();
+        Ok(key.filter(|key| key.expires_at.is_none_or(|end| now < end)))
+    }
+
+    async fn named(
+        &self,
+        engine: &Arc<Engine>,
+        name: Option<&str>,
+    ) -> Result<Option<Arc<Key>>, StoreError> {
+        let Some(name) = name else {
             return Ok(self.configured.unnamed.clone());
         };
         if let Some(key) = self.configured.named.get(name) {

@@ -92,7 +92,8 @@ impl Puzzle {
             }
             Event::ToolCall(_) => step.open_calls += 1,
             Event::ToolResult { .. } => {
-                step.open_calls = step.open_calls.checked_sub(1).expect("a result of no call");
+                assert!(step.open_calls > 0, "a result of no call");
+                step.open_calls -= 1;
             }
             Event::TurnEnded { ended, message_count, .. } => {
                 assert!(matches!(ended.end, TurnEnd::Done | TurnEnd::Halted), "{told:?}");

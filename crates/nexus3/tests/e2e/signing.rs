@@ -41,6 +41,7 @@ over_outside_wires! {
     a_key_leads_to_its_methods: signing("required"),
     a_key_acts_as_its_agent: signing("required"),
     a_key_ends_when_it_is_revoked: signing("required"),
+    a_watch_ends_with_its_key: signing("required"),
     what_is_not_signed_may_pass: signing("optional"),
 }
 
@@ -261,6 +262,17 @@ async fn a_key_ends_when_it_is_revoked(wire: &Wire) {
     assert_eq!(call(wire, &key, "rpc.version", json!({})).await, refused());
     let revoked = call(wire, &own(), "revoke_key", revoke).await.unwrap();
     assert_eq!(revoked, json!({"revoked": false}));
+}
+
+async fn a_watch_ends_with_its_key(wire: &Wire) {
+    let made = call(wire, &own(), "create_key", json!({"name": "w", "methods": ["watch"]})).await;
+    let secret = made.unwrap()["key"].as_str().unwrap().to_string();
+    let key = SigningKey::parse(&format!("w:{secret}")).unwrap();
+    let mut watch = wire.open(key.sign(&request("watch", "watch", json!({}))).unwrap()).await;
+    assert_eq!(watch.next().await.unwrap()["params"]["event"]["type"], "snapshot");
+    call(wire, &own(), "revoke_key", json!({"name": "w"})).await.unwrap();
+    let (_, answer) = watch.all().await;
+    assert_eq!(answer["result"]["reason"], "gone");
 }
 
 async fn what_is_not_signed_may_pass(wire: &Wire) {

@@ -45,12 +45,13 @@ async fn watch(cx: Cx, params: WatchParams) -> Result<WatchResult, RpcError> {
     let (mut watch, standing) =
         cx.services().engine.watching.open(caller, spec).await.map_err(wire)?;
     let mut feed = Feed::open(peer, watch.id(), cx.request_id.as_ref());
-    let lane = feed.lane();
+    let (lane, services) = (feed.lane(), cx.services());
     let over = tokio::select! {
         biased;
         // Nobody is left to be told why.
         () = lane.closed() => Ok(Over::Unwatched),
         () = lane.overrun() => Ok(Over::Gap),
+        () = services.signatures.ended(&services.engine, &cx.caller.signer) => Ok(Over::Gone),
         over = tell(&cx, &mut watch, &mut feed, standing, after) => over,
     }?;
     drop(watch);
