@@ -1581,7 +1581,7 @@ export interface WatchParams {
    * there, a server with `approvals: auto` asks.
    */
   approver?: boolean | null;
-  /** What other watchers see, as `pts/3`; at most 64 characters. */
+  /** What other watchers see, as `pts/3`; at most 64 characters, none of them a control character. */
   name?: string | null;
 }
 

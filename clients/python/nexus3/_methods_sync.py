@@ -698,7 +698,7 @@ class ServerMethods:
         is sent after `snapshot`, before anything else of it.
         approver: This client shows approvals to a person, which is the administrator's to say; false when
         absent. While one is there, a server with `approvals: auto` asks.
-        name: What other watchers see, as `pts/3`; at most 64 characters."""
+        name: What other watchers see, as `pts/3`; at most 64 characters, none of them a control character."""
         return self._watch({
             "agents": agents,
             "descendants": descendants,

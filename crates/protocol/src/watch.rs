@@ -55,9 +55,9 @@ pub struct WatchParams {
     /// there, a server with `approvals: auto` asks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approver: Option<bool>,
-    /// What other watchers see, as `pts/3`; at most 64 characters.
+    /// What other watchers see, as `pts/3`; at most 64 characters, none of them a control character.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), regex(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"))]
     pub name: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use nexus_core::observe::TurnEnd;
 use nexus_core::turn::TurnError;
 use nexus_core::watch::{Asked, Ended, Event as Told, Happening, Piece};
 use nexus_core::watching::{Standing, WatchedAgent};
-use nexus_core::{AgentId, Engine};
+use nexus_core::{AgentId, Engine, Message};
 use nexus_protocol::Id;
 use nexus_protocol::watch::{
     self as protocol, Event, Happened, RunningTurn, Snapshot, TurnEntry, TurnFailure, WATCH_EVENT,
@@ -101,8 +101,15 @@ pub fn of_server(event: Event) -> Happened {
     Happened { agent_id: None, request_id: None, at: now(), event }
 }
 
-pub fn of_agent(agent: &AgentId, event: Event) -> Happened {
-    Happened { agent_id: Some(agent.to_string()), ..of_server(event) }
+/// A message that was written before.
+pub fn of_message(agent: &AgentId, index: u64, message: &Message) -> Happened {
+    let entry = Box::new(message_entry(index, message));
+    Happened {
+        agent_id: Some(agent.to_string()),
+        request_id: message.meta.turn.as_ref().map(request_id),
+        at: message.meta.at.to_string(),
+        event: Event::Message { index, message: entry },
+    }
 }
 
 fn now() -> String {

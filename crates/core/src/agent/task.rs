@@ -25,7 +25,7 @@ use crate::logs::turn_span;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::observe::TurnEnd;
-use crate::store::{Progress, Store, StoreError};
+use crate::store::{AgentRecord, Progress, Store, StoreError};
 use crate::usage::Bill;
 use crate::watch::{Ended, Event};
 
@@ -293,7 +293,11 @@ impl Task {
                 self.apply(effect);
                 let now = self.publish();
                 for event in events {
-                    self.hooks.watches.tell(&id, None, || event);
+                    let turn = match &event {
+                        Event::Message { message, .. } => message.meta.turn.clone(),
+                        _ => None,
+                    };
+                    self.hooks.watches.tell(&id, turn.as_ref(), || event);
                 }
                 Ok(now)
             }
@@ -386,8 +390,7 @@ impl Task {
                 numbered.map(message).collect()
             }
             Effect::Set(settings) => {
-                let record =
-                    crate::store::AgentRecord { settings: settings.clone(), ..self.now.record() };
+                let record = AgentRecord { settings: settings.clone(), ..self.now.record() };
                 vec![Event::AgentChanged { record: Box::new(record) }]
             }
             Effect::Named(renamed, _) => vec![Event::AgentRenamed { to: renamed.id.clone() }],

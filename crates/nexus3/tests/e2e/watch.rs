@@ -143,7 +143,11 @@ async fn a_turn_is_told_from_its_beginning_to_its_end(wire: &Wire) {
     assert_eq!(found, expected);
     assert_eq!(text(&events, 1), "It wörks.");
     for event in &events {
-        assert_eq!(event["agent_id"], "a", "{event}");
+        assert_eq!(
+            (&event["agent_id"], &event["request_id"]),
+            (&json!("a"), &json!("t")),
+            "{event}"
+        );
     }
     let (queued, started) = (&events[0]["event"], &events[1]["event"]);
     assert_eq!(

@@ -14,11 +14,10 @@ use nexus_protocol::watch::{
 };
 
 use super::agent_id;
-use super::conversation::message_entry;
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
-use crate::watch::{Feed, encode, of_agent, of_server, snapshots};
+use crate::watch::{Feed, encode, happened, of_message, of_server, snapshots};
 
 /// Messages that are read at once for a client that has missed some, and their bytes.
 const MISSED_AT_ONCE: u32 = 100;
@@ -91,7 +90,7 @@ async fn tell(
             Ok(happening) => {
                 let event = happening
                     .encoded
-                    .get_or_init(|| encode(&crate::watch::happened(&services.engine, &happening)));
+                    .get_or_init(|| encode(&happened(&services.engine, &happening)));
                 feed.put(event).await;
             }
             Err(over) => return Ok(over),
@@ -116,8 +115,7 @@ async fn catch_up(
             return Ok(());
         }
         for message in &page.messages {
-            let message = Box::new(message_entry(from, message));
-            feed.put(&encode(&of_agent(id, Event::Message { index: from, message }))).await;
+            feed.put(&encode(&of_message(id, from, message))).await;
             from += 1;
         }
     }
@@ -135,8 +133,11 @@ fn spec(params: &WatchParams) -> Result<WatchSpec, RpcError> {
         AgentId::parse(name).map_err(at)
     };
     let agents = named.map(|agents| agents.iter().enumerate().map(parse).collect::<Result<_, _>>());
-    if params.name.as_deref().is_some_and(|it| it.chars().count() > WATCHER_NAME_CHARS_MAX) {
-        let rule = format!("name has at most {WATCHER_NAME_CHARS_MAX} characters");
+    let name = params.name.as_deref().unwrap_or_default();
+    if name.chars().count() > WATCHER_NAME_CHARS_MAX || name.chars().any(char::is_control) {
+        let rule = format!(
+            "name has at most {WATCHER_NAME_CHARS_MAX} characters, none of them a control character"
+        );
         return Err(RpcError::invalid_param("/name", rule));
     }
     Ok(WatchSpec {

@@ -26,6 +26,7 @@ async fn what_is_asked_wrongly_is_refused_by_its_rule(wire: &Wire) {
         (json!({"agents": []}), "agents names 1 to 1000 agents"),
         (json!({"agents": many(1_001)}), "agents names 1 to 1000 agents"),
         (json!({"name": long}), "name has at most 64 characters"),
+        (json!({"name": "a\u{1b}[2J"}), "none of them a control character"),
         (json!({"agents": ["a"], "after": {"a": -2}}), "the index of a message is -1 or more"),
         (json!({"agents": ["a"], "after": {"b": 1}}), "after names an agent that is not watched"),
         (json!({"agents": ["a"], "until": 1}), "until"),
