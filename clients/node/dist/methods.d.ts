@@ -361,6 +361,14 @@ export interface Policy {
     /** Where it may write without asking; null for anywhere. */
     write_paths?: Array<string> | null;
 }
+export interface PresetEntry {
+    name: string;
+    /** The preset that it narrows; null for those that are built in. */
+    extends?: string | null;
+    /** `sandboxed` or `trusted`. */
+    level: string;
+    built_in: boolean;
+}
 /** What is asked of a model's thinking: whether it thinks, or how. */
 export type ReasoningChoice = boolean | ReasoningDetails;
 export interface ReasoningDetails {
@@ -535,6 +543,19 @@ export interface ToolCallEntry {
     arguments: unknown;
     /** True when the answer ended in the middle of it; it was not run. */
     cut?: boolean;
+}
+export interface ToolEntry {
+    name: string;
+    description: string;
+    /** `look`, `write` (changes files), `command` or `agents`. */
+    kind: string;
+    /** It is not switched off for this agent. */
+    enabled: boolean;
+    /** The agent's model is told of it: a call could be let through. */
+    offered: boolean;
+    /** Which rule stands in the way: `enabled` or `level`. */
+    rule?: string | null;
+    input_schema: unknown;
 }
 /** A turn that runs or waits. */
 export interface TurnEntry {
@@ -995,8 +1016,13 @@ export interface GetContextStateResult {
     state: Record<string, unknown>;
 }
 export interface GetMessagesParams {
-    /** Index of the first message, 0 when absent. */
+    /** Index of the first message, 0 when absent. With `from_end`: how many messages at the end to leave out. */
     offset?: number | null;
+    /**
+     * The last messages instead of the first, still oldest first; false when absent. The result's `offset` is the index
+     * of the first of them.
+     */
+    from_end?: boolean | null;
     /** Most messages to return, 200 when absent. */
     limit?: number | null;
     /** Show what the model thought, too; false when absent. */
@@ -1168,6 +1194,13 @@ export interface ListPlansResult {
     /** There are more behind the last. */
     has_more: boolean;
 }
+export interface ListPresetsParams {
+}
+export interface ListPresetsResult {
+    /** What an agent gets when none is named. */
+    default: string;
+    presets: Array<PresetEntry>;
+}
 export interface ListSessionsParams {
     /** How many to leave out from the start, 0 when absent. */
     offset?: number | null;
@@ -1181,6 +1214,13 @@ export interface ListSessionsResult {
     offset: number;
     limit: number;
     sessions: Array<SessionEntry>;
+}
+export interface ListToolsParams {
+    /** At server scope: the agent that is called; `main` when absent. */
+    agent_id?: string;
+}
+export interface ListToolsResult {
+    tools: Array<ToolEntry>;
 }
 export interface LoadSessionParams {
     session_name: string;
@@ -1354,6 +1394,34 @@ export interface SendParams {
     idempotency_key?: string | null;
     /** At server scope: the agent that is called; `main` when absent. */
     agent_id?: string;
+}
+export interface ServerInfoParams {
+}
+export interface ServerInfoResult {
+    name: string;
+    version: string;
+    pid: number;
+    home: string;
+    /** Where agents work that were given no directory. */
+    cwd: string;
+    /** Null where it serves no HTTP. */
+    url?: string | null;
+    /** Null where it has no socket. */
+    socket?: string | null;
+    /** ISO 8601. */
+    started_at: string;
+    /** What is done with what needs somebody's leave: `deny`, `ask` or `auto`. */
+    approvals: string;
+    /** Agents in memory. */
+    agents: number;
+    /** Turns that run or wait. */
+    turns: number;
+    /** Those of them that run. */
+    turns_running: number;
+    /** How many watch. */
+    watches: number;
+    /** The names that watchers gave. */
+    watchers: Array<string>;
 }
 export interface SetCwdParams {
     /** An existing directory; a relative path starts at the agent's present one. */
@@ -1539,6 +1607,10 @@ export interface AgentTable {
         params: GetTokensParams;
         result: GetTokensResult;
     };
+    "list_tools": {
+        params: ListToolsParams;
+        result: ListToolsResult;
+    };
     "resume_turn": {
         params: ResumeTurnParams;
         result: SendResult;
@@ -1646,6 +1718,10 @@ export interface ServerTable {
         params: ListPlansParams;
         result: ListPlansResult;
     };
+    "list_presets": {
+        params: ListPresetsParams;
+        result: ListPresetsResult;
+    };
     "list_sessions": {
         params: ListSessionsParams;
         result: ListSessionsResult;
@@ -1698,6 +1774,10 @@ export interface ServerTable {
         params: SaveSessionParams;
         result: SaveSessionResult;
     };
+    "server_info": {
+        params: ServerInfoParams;
+        result: ServerInfoResult;
+    };
     "shutdown_server": {
         params: ShutdownServerParams;
         result: ShutdownServerResult;
@@ -1739,6 +1819,7 @@ export declare abstract class AgentMethods<Bound extends string> extends Caller<
     /**
      * Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would be larger
      * than 4 MiB together, but holds one at least: the next page begins at `offset` and the number of messages on this.
+     * With `from_end` it begins later for the same reason, and holds the last one.
      */
     getMessages(params?: Unbound<GetMessagesParams, Bound>, options?: CallOptions): Promise<GetMessagesResult>;
     /** Returns the model that the agent's next turn asks. */
@@ -1749,6 +1830,8 @@ export declare abstract class AgentMethods<Bound extends string> extends Caller<
     getSystemPrompt(params?: Unbound<GetSystemPromptParams, Bound>, options?: CallOptions): Promise<GetSystemPromptResult>;
     /** Counts the tokens of the agent's context. */
     getTokens(params?: Unbound<GetTokensParams, Bound>, options?: CallOptions): Promise<GetTokensResult>;
+    /** Lists the tools of this server, and of each whether the agent may have any use of it. */
+    listTools(params?: Unbound<ListToolsParams, Bound>, options?: CallOptions): Promise<ListToolsResult>;
     /**
      * Goes on with the turn that was cut off last, by a restart, a cancel, its iteration limit or a provider that
      * failed, from its last finished step. A tool call whose effect is not known is not run again; the model is told
@@ -1843,6 +1926,8 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     listModels(params?: ListModelsParams, options?: CallOptions): Promise<ListModelsResult>;
     /** Plans, those touched last first. */
     listPlans(params?: ListPlansParams, options?: CallOptions): Promise<ListPlansResult>;
+    /** Lists the presets that agents can be given. */
+    listPresets(params?: ListPresetsParams, options?: CallOptions): Promise<ListPresetsResult>;
     /**
      * Lists sessions, the most recently changed first: every permanent agent and every saved session that the caller
      * may see. With `include_temp` the live temporary agents come before them.
@@ -1893,6 +1978,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
      * is destroyed.
      */
     saveSession(params: SaveSessionParams, options?: CallOptions): Promise<SaveSessionResult>;
+    /**
+     * Returns which process this is, where it works and how it is reached, and what it is busy with. The
+     * administrator's alone.
+     */
+    serverInfo(params?: ServerInfoParams, options?: CallOptions): Promise<ServerInfoResult>;
     /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */
     shutdownServer(params?: ShutdownServerParams, options?: CallOptions): Promise<ShutdownServerResult>;
     /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */

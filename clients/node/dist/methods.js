@@ -25,6 +25,7 @@ export class AgentMethods extends Caller {
     /**
      * Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would be larger
      * than 4 MiB together, but holds one at least: the next page begins at `offset` and the number of messages on this.
+     * With `from_end` it begins later for the same reason, and holds the last one.
      */
     getMessages(params, options) {
         return this.invoke("get_messages", params, options);
@@ -44,6 +45,10 @@ export class AgentMethods extends Caller {
     /** Counts the tokens of the agent's context. */
     getTokens(params, options) {
         return this.invoke("get_tokens", params, options);
+    }
+    /** Lists the tools of this server, and of each whether the agent may have any use of it. */
+    listTools(params, options) {
+        return this.invoke("list_tools", params, options);
     }
     /**
      * Goes on with the turn that was cut off last, by a restart, a cancel, its iteration limit or a provider that
@@ -189,6 +194,10 @@ export class ServerMethods extends AgentMethods {
     listPlans(params, options) {
         return this.invoke("list_plans", params, options);
     }
+    /** Lists the presets that agents can be given. */
+    listPresets(params, options) {
+        return this.invoke("list_presets", params, options);
+    }
     /**
      * Lists sessions, the most recently changed first: every permanent agent and every saved session that the caller
      * may see. With `include_temp` the live temporary agents come before them.
@@ -264,6 +273,13 @@ export class ServerMethods extends AgentMethods {
      */
     saveSession(params, options) {
         return this.invoke("save_session", params, options);
+    }
+    /**
+     * Returns which process this is, where it works and how it is reached, and what it is busy with. The
+     * administrator's alone.
+     */
+    serverInfo(params, options) {
+        return this.invoke("server_info", params, options);
     }
     /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */
     shutdownServer(params, options) {

@@ -401,6 +401,15 @@ export interface Policy {
   write_paths?: Array<string> | null;
 }
 
+export interface PresetEntry {
+  name: string;
+  /** The preset that it narrows; null for those that are built in. */
+  extends?: string | null;
+  /** `sandboxed` or `trusted`. */
+  level: string;
+  built_in: boolean;
+}
+
 /** What is asked of a model's thinking: whether it thinks, or how. */
 export type ReasoningChoice = boolean | ReasoningDetails;
 
@@ -593,6 +602,20 @@ export interface ToolCallEntry {
   arguments: unknown;
   /** True when the answer ended in the middle of it; it was not run. */
   cut?: boolean;
+}
+
+export interface ToolEntry {
+  name: string;
+  description: string;
+  /** `look`, `write` (changes files), `command` or `agents`. */
+  kind: string;
+  /** It is not switched off for this agent. */
+  enabled: boolean;
+  /** The agent's model is told of it: a call could be let through. */
+  offered: boolean;
+  /** Which rule stands in the way: `enabled` or `level`. */
+  rule?: string | null;
+  input_schema: unknown;
 }
 
 /** A turn that runs or waits. */
@@ -1016,8 +1039,13 @@ export interface GetContextStateResult {
 }
 
 export interface GetMessagesParams {
-  /** Index of the first message, 0 when absent. */
+  /** Index of the first message, 0 when absent. With `from_end`: how many messages at the end to leave out. */
   offset?: number | null;
+  /**
+   * The last messages instead of the first, still oldest first; false when absent. The result's `offset` is the index
+   * of the first of them.
+   */
+  from_end?: boolean | null;
   /** Most messages to return, 200 when absent. */
   limit?: number | null;
   /** Show what the model thought, too; false when absent. */
@@ -1215,6 +1243,15 @@ export interface ListPlansResult {
   has_more: boolean;
 }
 
+export interface ListPresetsParams {
+}
+
+export interface ListPresetsResult {
+  /** What an agent gets when none is named. */
+  default: string;
+  presets: Array<PresetEntry>;
+}
+
 export interface ListSessionsParams {
   /** How many to leave out from the start, 0 when absent. */
   offset?: number | null;
@@ -1229,6 +1266,15 @@ export interface ListSessionsResult {
   offset: number;
   limit: number;
   sessions: Array<SessionEntry>;
+}
+
+export interface ListToolsParams {
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface ListToolsResult {
+  tools: Array<ToolEntry>;
 }
 
 export interface LoadSessionParams {
@@ -1430,6 +1476,36 @@ export interface SendParams {
   agent_id?: string;
 }
 
+export interface ServerInfoParams {
+}
+
+export interface ServerInfoResult {
+  name: string;
+  version: string;
+  pid: number;
+  home: string;
+  /** Where agents work that were given no directory. */
+  cwd: string;
+  /** Null where it serves no HTTP. */
+  url?: string | null;
+  /** Null where it has no socket. */
+  socket?: string | null;
+  /** ISO 8601. */
+  started_at: string;
+  /** What is done with what needs somebody's leave: `deny`, `ask` or `auto`. */
+  approvals: string;
+  /** Agents in memory. */
+  agents: number;
+  /** Turns that run or wait. */
+  turns: number;
+  /** Those of them that run. */
+  turns_running: number;
+  /** How many watch. */
+  watches: number;
+  /** The names that watchers gave. */
+  watchers: Array<string>;
+}
+
 export interface SetCwdParams {
   /** An existing directory; a relative path starts at the agent's present one. */
   cwd: string;
@@ -1607,6 +1683,7 @@ export interface AgentTable {
   "get_permissions": { params: GetPermissionsParams; result: GetPermissionsResult };
   "get_system_prompt": { params: GetSystemPromptParams; result: GetSystemPromptResult };
   "get_tokens": { params: GetTokensParams; result: GetTokensResult };
+  "list_tools": { params: ListToolsParams; result: ListToolsResult };
   "resume_turn": { params: ResumeTurnParams; result: SendResult };
   "send": { params: SendParams; result: SendResult };
   "set_cwd": { params: SetCwdParams; result: SetCwdResult };
@@ -1637,6 +1714,7 @@ export interface ServerTable {
   "list_keys": { params: ListKeysParams; result: ListKeysResult };
   "list_models": { params: ListModelsParams; result: ListModelsResult };
   "list_plans": { params: ListPlansParams; result: ListPlansResult };
+  "list_presets": { params: ListPresetsParams; result: ListPresetsResult };
   "list_sessions": { params: ListSessionsParams; result: ListSessionsResult };
   "load_session": { params: LoadSessionParams; result: LoadSessionResult };
   "memory.add": { params: MemoryAddParams; result: MemoryAddResult };
@@ -1650,6 +1728,7 @@ export interface ServerTable {
   "rpc.version": { params: RpcVersionParams; result: RpcVersionResult };
   "run_plan": { params: RunPlanParams; result: RunPlanResult };
   "save_session": { params: SaveSessionParams; result: SaveSessionResult };
+  "server_info": { params: ServerInfoParams; result: ServerInfoResult };
   "shutdown_server": { params: ShutdownServerParams; result: ShutdownServerResult };
   "unwatch": { params: UnwatchParams; result: UnwatchResult };
   "update_context": { params: UpdateContextParams; result: UpdateContextResult };
@@ -1688,6 +1767,7 @@ export abstract class AgentMethods<Bound extends string> extends Caller<Bound> {
   /**
    * Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would be larger
    * than 4 MiB together, but holds one at least: the next page begins at `offset` and the number of messages on this.
+   * With `from_end` it begins later for the same reason, and holds the last one.
    */
   getMessages(params?: Unbound<GetMessagesParams, Bound>, options?: CallOptions): Promise<GetMessagesResult> {
     return this.invoke("get_messages", params, options);
@@ -1711,6 +1791,11 @@ export abstract class AgentMethods<Bound extends string> extends Caller<Bound> {
   /** Counts the tokens of the agent's context. */
   getTokens(params?: Unbound<GetTokensParams, Bound>, options?: CallOptions): Promise<GetTokensResult> {
     return this.invoke("get_tokens", params, options);
+  }
+
+  /** Lists the tools of this server, and of each whether the agent may have any use of it. */
+  listTools(params?: Unbound<ListToolsParams, Bound>, options?: CallOptions): Promise<ListToolsResult> {
+    return this.invoke("list_tools", params, options);
   }
 
   /**
@@ -1882,6 +1967,11 @@ export abstract class ServerMethods extends AgentMethods<never> {
     return this.invoke("list_plans", params, options);
   }
 
+  /** Lists the presets that agents can be given. */
+  listPresets(params?: ListPresetsParams, options?: CallOptions): Promise<ListPresetsResult> {
+    return this.invoke("list_presets", params, options);
+  }
+
   /**
    * Lists sessions, the most recently changed first: every permanent agent and every saved session that the caller
    * may see. With `include_temp` the live temporary agents come before them.
@@ -1969,6 +2059,14 @@ export abstract class ServerMethods extends AgentMethods<never> {
    */
   saveSession(params: SaveSessionParams, options?: CallOptions): Promise<SaveSessionResult> {
     return this.invoke("save_session", params, options);
+  }
+
+  /**
+   * Returns which process this is, where it works and how it is reached, and what it is busy with. The
+   * administrator's alone.
+   */
+  serverInfo(params?: ServerInfoParams, options?: CallOptions): Promise<ServerInfoResult> {
+    return this.invoke("server_info", params, options);
   }
 
   /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */

@@ -41,7 +41,9 @@ from .types import (
     ListKeysResult,
     ListModelsResult,
     ListPlansResult,
+    ListPresetsResult,
     ListSessionsResult,
+    ListToolsResult,
     ListedMemory,
     LoadSessionResult,
     MemoryDeleteResult,
@@ -59,6 +61,7 @@ from .types import (
     RunPlanResult,
     SaveSessionResult,
     SendResult,
+    ServerInfoResult,
     SetCwdResult,
     SetModelResult,
     SetPermissionsResult,
@@ -391,6 +394,11 @@ class ServerMethods:
         result: ListPlansResult = self._call("list_plans", {"limit": limit, "after": after})
         return result
 
+    def list_presets(self) -> ListPresetsResult:
+        """Lists the presets that agents can be given."""
+        result: ListPresetsResult = self._call("list_presets", {})
+        return result
+
     def list_sessions(
         self,
         *,
@@ -616,6 +624,12 @@ class ServerMethods:
         })
         return result
 
+    def server_info(self) -> ServerInfoResult:
+        """Returns which process this is, where it works and how it is reached, and what it is busy with. The
+        administrator's alone."""
+        result: ServerInfoResult = self._call("server_info", {})
+        return result
+
     def shutdown_server(self) -> ShutdownServerResult:
         """Stops the server. Running turns get a grace period and are then cancelled; everything is on disk
         before it exits."""
@@ -750,18 +764,23 @@ class AgentMethods:
         self,
         *,
         offset: Optional[int] = None,
+        from_end: Optional[bool] = None,
         limit: Optional[int] = None,
         include_reasoning: Optional[bool] = None,
     ) -> GetMessagesResult:
         """Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would
         be larger than 4 MiB together, but holds one at least: the next page begins at `offset` and the number
-        of messages on this.
+        of messages on this. With `from_end` it begins later for the same reason, and holds the last one.
 
-        offset: Index of the first message, 0 when absent.
+        offset: Index of the first message, 0 when absent. With `from_end`: how many messages at the end to
+        leave out.
+        from_end: The last messages instead of the first, still oldest first; false when absent. The result's
+        `offset` is the index of the first of them.
         limit: Most messages to return, 200 when absent.
         include_reasoning: Show what the model thought, too; false when absent."""
         result: GetMessagesResult = self._call("get_messages", {
             "offset": offset,
+            "from_end": from_end,
             "limit": limit,
             "include_reasoning": include_reasoning,
         })
@@ -785,6 +804,11 @@ class AgentMethods:
     def get_tokens(self) -> GetTokensResult:
         """Counts the tokens of the agent's context."""
         result: GetTokensResult = self._call("get_tokens", {})
+        return result
+
+    def list_tools(self) -> ListToolsResult:
+        """Lists the tools of this server, and of each whether the agent may have any use of it."""
+        result: ListToolsResult = self._call("list_tools", {})
         return result
 
     def resume_turn(

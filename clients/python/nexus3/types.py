@@ -435,12 +435,22 @@ class ListPlansResult(TypedDict):
     has_more: bool
 
 
+class ListPresetsResult(TypedDict):
+    # What an agent gets when none is named.
+    default: str
+    presets: List[PresetEntry]
+
+
 class ListSessionsResult(TypedDict):
     # All that the caller may see.
     total: int
     offset: int
     limit: int
     sessions: List[SessionEntry]
+
+
+class ListToolsResult(TypedDict):
+    tools: List[ToolEntry]
 
 
 class _ListedMemoryRequired(TypedDict):
@@ -742,6 +752,18 @@ class Policy(_PolicyRequired, total=False):
     write_paths: Optional[List[str]]
 
 
+class _PresetEntryRequired(TypedDict):
+    name: str
+    # `sandboxed` or `trusted`.
+    level: str
+    built_in: bool
+
+
+class PresetEntry(_PresetEntryRequired, total=False):
+    # The preset that it narrows; null for those that are built in.
+    extends: Optional[str]
+
+
 class ReasoningDetails(TypedDict, total=False):
     # How hard it thinks. One that the model does not know is lowered to the nearest it does.
     effort: Optional[Effort]
@@ -854,6 +876,36 @@ class SendResult(_SendResultRequired, total=False):
     stop_details: Any
     # What that costs; null where a price is not known.
     cost_usd: Optional[float]
+
+
+class _ServerInfoResultRequired(TypedDict):
+    name: str
+    version: str
+    pid: int
+    home: str
+    # Where agents work that were given no directory.
+    cwd: str
+    # ISO 8601.
+    started_at: str
+    # What is done with what needs somebody's leave: `deny`, `ask` or `auto`.
+    approvals: str
+    # Agents in memory.
+    agents: int
+    # Turns that run or wait.
+    turns: int
+    # Those of them that run.
+    turns_running: int
+    # How many watch.
+    watches: int
+    # The names that watchers gave.
+    watchers: List[str]
+
+
+class ServerInfoResult(_ServerInfoResultRequired, total=False):
+    # Null where it serves no HTTP.
+    url: Optional[str]
+    # Null where it has no socket.
+    socket: Optional[str]
 
 
 class SessionAllowances(TypedDict):
@@ -1007,6 +1059,23 @@ class _ToolCallEntryRequired(TypedDict):
 class ToolCallEntry(_ToolCallEntryRequired, total=False):
     # True when the answer ended in the middle of it; it was not run.
     cut: bool
+
+
+class _ToolEntryRequired(TypedDict):
+    name: str
+    description: str
+    # `look`, `write` (changes files), `command` or `agents`.
+    kind: str
+    # It is not switched off for this agent.
+    enabled: bool
+    # The agent's model is told of it: a call could be let through.
+    offered: bool
+    input_schema: Any
+
+
+class ToolEntry(_ToolEntryRequired, total=False):
+    # Which rule stands in the way: `enabled` or `level`.
+    rule: Optional[str]
 
 
 class _TurnEntryRequired(TypedDict):

@@ -148,7 +148,8 @@ pub const WRITE_TOOLS: [&str; 9] = [
 
 /// `base` with what `written` takes away. Anything that would add to it is refused.
 fn narrow(name: &str, written: &Written, base: &Preset) -> Result<Preset, Fault> {
-    let mut preset = Preset { name: name.into(), ..base.clone() };
+    let extends = Some(written.extends.clone());
+    let mut preset = Preset { name: name.into(), extends, ..base.clone() };
     if let Some(paths) = &written.allowed_paths {
         let outside = match &base.allowed_paths {
             Some(allowed) => {

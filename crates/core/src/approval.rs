@@ -32,6 +32,16 @@ pub enum ApprovalMode {
     Auto { timeout: Duration },
 }
 
+impl ApprovalMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Ask { .. } => "ask",
+            Self::Auto { .. } => "auto",
+        }
+    }
+}
+
 /// An answer to an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -212,6 +222,11 @@ impl Approvals {
             Ok::<_, StoreError>(Asked { approvals: this, id })
         };
         Ok((detached(put).await?, ended))
+    }
+
+    /// What is done with what needs leave.
+    pub fn mode(&self) -> ApprovalMode {
+        self.mode
     }
 
     /// How many wait in this process.

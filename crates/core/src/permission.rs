@@ -237,6 +237,17 @@ pub enum ToolClass {
     Agents,
 }
 
+impl ToolClass {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Write => "write",
+            Self::Command => "command",
+            Self::Agents => "agents",
+        }
+    }
+}
+
 impl Permissions {
     /// Whether a call of such a tool could ever be let through.
     pub fn offers(&self, tool: &str, class: ToolClass) -> bool {
@@ -275,6 +286,8 @@ pub enum Exceeds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: String,
+    /// The one that it narrows; none for those that are built in.
+    pub extends: Option<String>,
     pub level: Level,
     /// Replaces the level's readable paths.
     pub allowed_paths: Option<BTreeSet<PathBuf>>,
@@ -295,6 +308,7 @@ impl Preset {
         };
         Some(Self {
             name: name.into(),
+            extends: None,
             level,
             allowed_paths: None,
             blocked_paths: BTreeSet::new(),

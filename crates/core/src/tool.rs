@@ -179,6 +179,11 @@ impl Toolbox {
         of_class.map(|(name, _)| name.clone()).collect()
     }
 
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
+        self.tools.values()
+    }
+
     pub fn all_names(&self) -> Vec<String> {
         self.tools.keys().cloned().collect()
     }

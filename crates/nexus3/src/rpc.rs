@@ -109,10 +109,11 @@ async fn execute<W: Write>(
             let params = CreateAgentTokenParams { agent_id: id };
             ask::<CreateAgentToken>(server, &Target::Server, params).await?
         }
-        RpcCommand::Messages { id, offset, limit, reasoning } => {
+        RpcCommand::Messages { id, offset, from_end, limit, reasoning } => {
             let limit = limit.and_then(Bounded::new);
             let include_reasoning = reasoning.then_some(true);
-            let params = GetMessagesParams { offset, limit, include_reasoning };
+            let from_end = from_end.then_some(true);
+            let params = GetMessagesParams { offset, from_end, limit, include_reasoning };
             ask::<GetMessages>(server, &agent(id), params).await?
         }
         RpcCommand::Usage { id, tree, by, since } => {

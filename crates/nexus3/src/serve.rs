@@ -80,6 +80,7 @@ pub async fn serve(
         url: Some(format!("http://{address}")),
         socket: socket.as_ref().map(|socket| socket.path().to_path_buf()),
     };
+    let _ = wired.dispatcher.services().place.contact.set(contact.clone());
     tokio::spawn(be_found(wired.engine.store.clone(), contact));
 
     let agents = wired.engine.agents.clone();

@@ -175,6 +175,7 @@ pub async fn wire_on(
         .with_signatures(signatures(&config.hmac)?)
         .with_failures_max(config.server.rate_limit.failed_logins)
         .with_figures(figures)
+        .with_home(home.to_path_buf())
         .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
     let home = home.to_path_buf();

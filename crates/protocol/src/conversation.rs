@@ -23,6 +23,7 @@ method! {
 method! {
     /// Returns a page of the conversation, oldest first. It ends before its `limit` where its messages would be larger
     /// than 4 MiB together, but holds one at least: the next page begins at `offset` and the number of messages on this.
+    /// With `from_end` it begins later for the same reason, and holds the last one.
     GetMessages = "get_messages", Agent Read, GetMessagesParams => GetMessagesResult
 }
 
@@ -71,9 +72,13 @@ pub struct InterruptedTurn {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GetMessagesParams {
-    /// Index of the first message, 0 when absent.
+    /// Index of the first message, 0 when absent. With `from_end`: how many messages at the end to leave out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// The last messages instead of the first, still oldest first; false when absent. The result's `offset` is the index
+    /// of the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_end: Option<bool>,
     /// Most messages to return, 200 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bounded<1, 2000>>,

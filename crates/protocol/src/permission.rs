@@ -26,6 +26,16 @@ method! {
 }
 
 method! {
+    /// Lists the tools of this server, and of each whether the agent may have any use of it.
+    ListTools = "list_tools", Agent Read, NoParams => ListToolsResult
+}
+
+method! {
+    /// Lists the presets that agents can be given.
+    ListPresets = "list_presets", Server Read, NoParams => ListPresetsResult
+}
+
+method! {
     /// Lists what waits for a person's leave, oldest first.
     ListApprovals = "list_approvals", Server Read, ListApprovalsParams => ListApprovalsResult
 }
@@ -109,6 +119,44 @@ pub struct ExplainPermissionResult {
     pub rule: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListToolsResult {
+    pub tools: Vec<ToolEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ToolEntry {
+    pub name: String,
+    pub description: String,
+    /// `look`, `write` (changes files), `command` or `agents`.
+    pub kind: String,
+    /// It is not switched off for this agent.
+    pub enabled: bool,
+    /// The agent's model is told of it: a call could be let through.
+    pub offered: bool,
+    /// Which rule stands in the way: `enabled` or `level`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    pub input_schema: Value,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListPresetsResult {
+    /// What an agent gets when none is named.
+    pub default: String,
+    pub presets: Vec<PresetEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PresetEntry {
+    pub name: String,
+    /// The preset that it narrows; null for those that are built in.
+    pub extends: Option<String>,
+    /// `sandboxed` or `trusted`.
+    pub level: String,
+    pub built_in: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -25,6 +25,40 @@ method! {
     Version = "rpc.version", Server Read, NoParams => VersionResult
 }
 
+method! {
+    /// Returns which process this is, where it works and how it is reached, and what it is busy with. The
+    /// administrator's alone.
+    ServerInfo = "server_info", Server Read, NoParams => ServerInfoResult
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ServerInfoResult {
+    pub name: String,
+    pub version: String,
+    pub pid: u32,
+    pub home: String,
+    /// Where agents work that were given no directory.
+    pub cwd: String,
+    /// Null where it serves no HTTP.
+    pub url: Option<String>,
+    /// Null where it has no socket.
+    pub socket: Option<String>,
+    /// ISO 8601.
+    pub started_at: String,
+    /// What is done with what needs somebody's leave: `deny`, `ask` or `auto`.
+    pub approvals: String,
+    /// Agents in memory.
+    pub agents: u64,
+    /// Turns that run or wait.
+    pub turns: u64,
+    /// Those of them that run.
+    pub turns_running: u64,
+    /// How many watch.
+    pub watches: u64,
+    /// The names that watchers gave.
+    pub watchers: Vec<String>,
+}
+
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ShutdownServerResult {
     pub success: bool,

@@ -30,9 +30,12 @@ pub use dispatcher::{Caller, Dispatcher, Reply, Signer, Target};
 pub use handlers::{check_result, key_entry, model_entry};
 pub use rpc_server::RpcServer;
 
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 
+use jiff::Timestamp;
 use nexus_core::Engine;
+use nexus_core::store::Contact;
 use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::shared::Shared;
 use tokio::sync::Semaphore;
@@ -54,6 +57,22 @@ pub struct Services {
     /// Attempts to be let in that failed, at whichever door.
     pub failures: Arc<rates::Failures>,
     figures: Arc<metrics::Figures>,
+    /// Where this server is.
+    pub place: Place,
+}
+
+/// Where a server is, and since when.
+pub struct Place {
+    pub home: PathBuf,
+    pub started_at: Timestamp,
+    /// How it is reached, once it is.
+    pub contact: OnceLock<Contact>,
+}
+
+impl Place {
+    pub fn new(home: PathBuf) -> Self {
+        Self { home, started_at: Timestamp::now(), contact: OnceLock::new() }
+    }
 }
 
 /// As many as make a disk busy.
@@ -83,7 +102,13 @@ impl Services {
             signatures: signing::Signatures::off(),
             failures: Arc::default(),
             figures: Arc::default(),
+            place: Place::new(PathBuf::new()),
         }
+    }
+
+    /// In this home.
+    pub fn with_home(self, home: PathBuf) -> Self {
+        Self { place: Place::new(home), ..self }
     }
 
     /// With tokens by which hosts say for whom calls speak.

@@ -26,6 +26,7 @@ fn a_chain_of_presets_adds_up() {
     let worker = Preset::built_in("worker").unwrap();
     let reader = Preset {
         name: "reader".into(),
+        extends: Some("worker".into()),
         allowed_paths: Some(paths(&["/srv/app", "/users/me/notes"])),
         blocked_paths: paths(&["/users/me/notes/private"]),
         ..worker.clone()
@@ -35,6 +36,7 @@ fn a_chain_of_presets_adds_up() {
     disabled_tools.insert("glob".into());
     let reviewer = Preset {
         name: "reviewer".into(),
+        extends: Some("reader".into()),
         level: Level::Sandboxed,
         allowed_paths: Some(paths(&["/srv/app/src"])),
         blocked_paths: paths(&["/srv/app/keys", "/users/me/notes/private"]),
@@ -44,7 +46,11 @@ fn a_chain_of_presets_adds_up() {
     assert_eq!(found["reviewer"], reviewer);
     assert_eq!(
         found["plain"],
-        Preset { name: "plain".into(), ..Preset::built_in("sandboxed").unwrap() }
+        Preset {
+            name: "plain".into(),
+            extends: Some("sandboxed".into()),
+            ..Preset::built_in("sandboxed").unwrap()
+        }
     );
 }
 

@@ -24,7 +24,8 @@ use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
 use crate::name::AgentId;
 use crate::on_thread;
-use crate::permission::Grants;
+use crate::permission::{Grants, ToolClass};
+use crate::provider::ToolSpec;
 use crate::store::StoreError;
 use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Tool, ToolOutput, Toolbox};
 
@@ -53,6 +54,16 @@ pub(crate) struct ToolOutcome {
     pub refused_by: Option<&'static str>,
     /// It did not do what it was asked to.
     pub failed: bool,
+}
+
+/// A tool as one agent has it.
+pub struct ToolStanding {
+    pub spec: ToolSpec,
+    pub class: ToolClass,
+    /// It is not switched off.
+    pub enabled: bool,
+    /// A call could be let through.
+    pub offered: bool,
 }
 
 /// What the model is told of a call that a cancel ended, or kept from being begun.
@@ -268,6 +279,18 @@ impl Gate {
             Ruling::Allowed(access) => Ok(access),
             Ruling::Ask { .. } => Err(Refusal::Read(path.into())),
         }
+    }
+
+    /// All tools, and of each what the agent could do with it.
+    pub async fn tools(&self, agent: &Snapshot) -> Result<Vec<ToolStanding>, StoreError> {
+        let permissions = self.kin.rights(agent).await?.effective;
+        let standing = |tool: &Arc<dyn Tool>| {
+            let (spec, class) = (tool.spec().clone(), tool.class());
+            let enabled = !permissions.disabled_tools.contains(&spec.name);
+            let offered = permissions.offers(&spec.name, class);
+            ToolStanding { spec, class, enabled, offered }
+        };
+        Ok(self.toolbox.all().map(standing).collect())
     }
 
     /// What a decision on a call rests on.

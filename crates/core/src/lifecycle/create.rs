@@ -76,6 +76,9 @@ pub enum CreateError {
     Store(StoreError),
 }
 
+/// What is built in and can be asked for.
+const BUILT_IN: [&str; 3] = ["sandboxed", "worker", "trusted"];
+
 /// Places that an agent may be given to write in, beside its directory. Each is looked at with every path that the agent
 /// writes.
 const WRITE_PATHS_MAX: usize = 1_000;
@@ -290,12 +293,21 @@ impl Lifecycle {
         })
     }
 
+    /// The presets that agents can be given, those that are built in first, and the name of the one that they get.
+    pub fn presets(&self) -> (Vec<Preset>, &str) {
+        let built_in = BUILT_IN.into_iter().filter_map(Preset::built_in);
+        let mut configured: Vec<_> = self.rules.presets.values().cloned().collect();
+        configured.retain(|preset| preset.level != Level::Yolo);
+        configured.sort_by(|a, b| a.name.cmp(&b.name));
+        (built_in.chain(configured).collect(), &self.rules.default_preset)
+    }
+
     pub(crate) fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
         let name = name.unwrap_or(&self.rules.default_preset);
         let preset =
             self.rules.presets.get(name).cloned().or_else(|| Preset::built_in(name)).ok_or_else(
                 || {
-                    let mut known = vec!["sandboxed", "worker", "trusted"];
+                    let mut known = BUILT_IN.to_vec();
                     known.extend(self.rules.presets.keys().map(String::as_str));
                     CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
                 },

@@ -103,9 +103,12 @@ pub enum RpcCommand {
     Messages {
         /// Name of the agent.
         id: String,
-        /// Index of the first message; 0 when absent.
+        /// Index of the first message; 0 when absent. With --from-end: how many at the end to leave out.
         #[arg(long, value_name = "INDEX")]
         offset: Option<u64>,
+        /// Print the last messages instead of the first.
+        #[arg(long)]
+        from_end: bool,
         /// Most messages to print, 1 to 2000; 200 when absent.
         #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=2000))]
         limit: Option<u32>,

@@ -28,6 +28,7 @@ mod http;
 mod idempotency;
 mod identity;
 mod idle;
+mod info;
 mod life;
 mod lineage;
 mod local_model;

@@ -62,16 +62,34 @@ async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
 
 async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let offset = params.offset.unwrap_or(0);
     let limit = params.limit.map_or(PAGE_MESSAGES, |limit| limit.get());
+    let asked = params.offset.unwrap_or(0);
+    let (mut offset, end) = match params.from_end {
+        Some(true) => {
+            let end = agent.look().conversation.len().saturating_sub(asked);
+            (end.saturating_sub(limit.into()), Some(end))
+        }
+        _ => (asked, None),
+    };
     let services = cx.services();
     // What is not in memory is read by a few at a time: it takes memory from here until it is sent.
     let stored = offset < agent.look().conversation.first();
     let _turn = if stored { services.pages.acquire().await.ok() } else { None };
     let bytes_max = page_bytes_max(&cx);
-    let page = services.engine.history(&agent, offset, limit, bytes_max).await.map_err(wire)?;
     let thoughts = params.include_reasoning == Some(true);
-    let messages = entries(&page.messages, offset, bytes_max, thoughts);
+    let (page, messages) = loop {
+        let most = end.map_or(limit, |end| u32::try_from(end - offset).unwrap_or(limit));
+        let page = services.engine.history(&agent, offset, most, bytes_max).await.map_err(wire)?;
+        let messages = entries(&page.messages, offset, bytes_max, thoughts);
+        let count = messages.len() as u64;
+        // From the end it is the last that count: what does not fit is left out before them.
+        match end {
+            Some(end) if count > 0 && offset + count < end => {
+                offset = (offset + count).max(end.saturating_sub(count));
+            }
+            _ => break (page, messages),
+        }
+    };
     let agent_id = agent.id().to_string();
     Ok(GetMessagesResult { agent_id, total: page.total, offset, limit, messages })
 }

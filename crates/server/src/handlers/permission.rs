@@ -2,8 +2,8 @@
 
 use nexus_core::approval::Decision;
 use nexus_core::authority::Action;
-use nexus_core::gate::Explanation;
-use nexus_core::permission::Reach;
+use nexus_core::gate::{Explanation, ToolStanding};
+use nexus_core::permission::{Preset, Reach};
 use nexus_core::rights::PermissionChange;
 use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
@@ -11,9 +11,10 @@ use nexus_protocol::params::NoParams;
 use nexus_protocol::permission::{
     ApprovalDecision, ApprovalEntry, ExplainPermission, ExplainPermissionParams,
     ExplainPermissionResult, GetPermissions, GetPermissionsResult, ListApprovals,
-    ListApprovalsParams, ListApprovalsResult, Policy, RespondApproval, RespondApprovalParams,
+    ListApprovalsParams, ListApprovalsResult, ListPresets, ListPresetsResult, ListTools,
+    ListToolsResult, Policy, PresetEntry, RespondApproval, RespondApprovalParams,
     RespondApprovalResult, SessionAllowances, SetPermissions, SetPermissionsParams,
-    SetPermissionsResult,
+    SetPermissionsResult, ToolEntry,
 };
 use serde_json::json;
 
@@ -26,6 +27,8 @@ pub fn register(table: &mut Table) {
     table.on::<GetPermissions, _, _>(get);
     table.on::<SetPermissions, _, _>(set);
     table.on::<ExplainPermission, _, _>(explain);
+    table.on::<ListTools, _, _>(list_tools);
+    table.on::<ListPresets, _, _>(list_presets);
     table.on::<ListApprovals, _, _>(list_approvals);
     table.on::<RespondApproval, _, _>(respond_approval);
 }
@@ -107,6 +110,37 @@ async fn explain(
             }
         };
     Ok(ExplainPermissionResult { allowed, needs_approval, rule, reason })
+}
+
+async fn list_tools(cx: Cx, _: NoParams) -> Result<ListToolsResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let tools = cx.services().engine.gate.tools(&agent.snapshot()).await.map_err(wire)?;
+    let entry = |tool: ToolStanding| ToolEntry {
+        kind: tool.class.name().into(),
+        enabled: tool.enabled,
+        offered: tool.offered,
+        rule: match (tool.enabled, tool.offered) {
+            (_, true) => None,
+            (false, false) => Some("enabled".into()),
+            (true, false) => Some("level".into()),
+        },
+        input_schema: serde_json::from_str(&tool.spec.parameters).unwrap_or_default(),
+        name: tool.spec.name,
+        description: tool.spec.description,
+    };
+    Ok(ListToolsResult { tools: tools.into_iter().map(entry).collect() })
+}
+
+async fn list_presets(cx: Cx, _: NoParams) -> Result<ListPresetsResult, RpcError> {
+    let (presets, default) = cx.services().engine.agents.presets();
+    let entry = |preset: Preset| PresetEntry {
+        built_in: preset.extends.is_none(),
+        level: preset.level.name().into(),
+        extends: preset.extends,
+        name: preset.name,
+    };
+    let presets = presets.into_iter().map(entry).collect();
+    Ok(ListPresetsResult { default: default.into(), presets })
 }
 
 async fn list_approvals(
