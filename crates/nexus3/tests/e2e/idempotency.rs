@@ -222,6 +222,8 @@ async fn what_was_under_way_when_the_server_was_killed_is_not_carried_out_again(
     let mut connection = server.unix().await;
     connection.send(request(1, "send", say.clone()).as_bytes()).await;
     has_messages(&server.wire(), "a", 1).await;
+    // The question is written down while the model is already asked: both have to have happened.
+    server.model().wait_for_requests(1).await;
     server.signal(Signal::KILL);
     server.exit().await;
     let server = Setup::new().start_in(&world).await;
