@@ -1,13 +1,18 @@
 # One command per intent, the same at the desk and in CI.
 .PHONY: run build ash llama-cpp vendors client-python client-node test test-llama-cpp check docs \
-	third-party bench torture fuzz
+	third-party picture bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
 
-# Builds the server, gets the built-in model if no other is configured, says hello to it and serves on the default port.
+# Builds the program and gets the built-in model if no other is configured. On a terminal it ends in a conversation, with
+# a server beside it; without one it says hello to the model and serves. Both on the default port.
 run: build
-	./target/release/nexus3 serve --greet
+	@if [ -t 0 ] && [ -t 1 ]; then \
+		./target/release/nexus3 model pull --unless-configured && ./target/release/nexus3; \
+	else \
+		./target/release/nexus3 serve --greet; \
+	fi
 
 build:
 	cargo build --release --locked -p nexus3
@@ -131,6 +136,11 @@ docs: $(NODE)/installed
 # Writes THIRD-PARTY.md, the licences of what is compiled into the program.
 third-party:
 	cargo run --locked -q -p nexus-licences
+
+# Makes the README's picture, docs/pictures/terminal.svg, of a real session.
+picture:
+	cargo build --locked -q -p nexus3
+	python3 docs/pictures/terminal.py target/debug/nexus3
 
 # Measures the server against bare baselines in the same run; the built-in model against llama.cpp only where that can
 # be compiled. The server that is measured is the usual one, so the two are not built together.

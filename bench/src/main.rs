@@ -32,9 +32,11 @@ mod start;
 mod stats;
 mod streaming;
 mod table;
+mod terminal;
 mod tools;
 mod turns;
 mod wal;
+mod watch;
 
 use std::time::{Duration, Instant};
 
@@ -48,9 +50,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess signing create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning memories code plans (all when none is named)";
+        sessions crowd models model meaning memories code plans watch terminal (all when none is named)";
 
-const GROUPS: [&str; 20] = [
+const GROUPS: [&str; 22] = [
     "http",
     "inprocess",
     "signing",
@@ -71,6 +73,8 @@ const GROUPS: [&str; 20] = [
     "memories",
     "code",
     "plans",
+    "watch",
+    "terminal",
 ];
 
 /// How long to measure.
@@ -153,6 +157,8 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "memories" => memories::run(bench, table).await?,
             "code" => code::run(bench, table).await?,
             "plans" => plans::run(bench, table).await?,
+            "watch" => watch::run(bench, table).await?,
+            "terminal" => terminal::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,
         }
     }

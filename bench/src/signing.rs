@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use nexus_core::Requester;
 use nexus_core::keys::NewKey;
+use nexus_core::{Hand, Requester};
 use nexus_server::auth::AgentTokens;
 use nexus_server::dispatcher::ANSWER_BYTES_MAX;
 use nexus_server::signing::{Configured, Mode, Signatures};
@@ -67,6 +67,7 @@ async fn time(dispatcher: Arc<Dispatcher>, requests: &[String]) -> anyhow::Resul
     let caller = Caller {
         requester: Requester::Administrator,
         signer: Signer::Nobody,
+        hand: Hand::Program,
         target: Target::Server,
         peer: None,
         behalf: None,

@@ -91,7 +91,8 @@ const PIECES_AT_ONCE: usize = 20;
 /// Reads of an agent while its own turn streams, beside reads of another meanwhile and reads when nothing streams.
 async fn reading(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let writes = bench.round().as_millis() as usize;
-    let model = Model::instant(steady(writes)).await?;
+    let words = std::iter::repeat_n(WORD, writes * PIECES_AT_ONCE);
+    let model = Model::instant(steady(words)).await?;
     let server = Server::start(&config(&model.url())).await?;
     server.create_agents("r", bench.rounds()).await?;
     server.create_agents("other", 1).await?;
@@ -129,14 +130,21 @@ async fn reading(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A model that goes on speaking at one pace.
-fn steady(writes: usize) -> Reply {
-    let choice = json!({"choices": [{"index": 0, "delta": {"content": WORD}}]});
-    let some = format!("data: {choice}\n\n").repeat(PIECES_AT_ONCE);
+/// A model that says these pieces at one pace.
+pub fn steady<'a>(pieces: impl Iterator<Item = &'a str>) -> Reply {
+    let said: Vec<String> = pieces.map(event).collect();
+    let writes = said.chunks(PIECES_AT_ONCE).map(<[String]>::concat);
+    Reply::raw(writes.chain([end()])).chunk_delay(Duration::from_millis(1))
+}
+
+fn event(text: &str) -> String {
+    let choice = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    format!("data: {choice}\n\n")
+}
+
+fn end() -> String {
     let finished = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
-    let end = format!("data: {finished}\n\ndata: [DONE]\n\n");
-    let all = std::iter::repeat_n(some, writes).chain([end]);
-    Reply::raw(all).chunk_delay(Duration::from_millis(1))
+    format!("data: {finished}\n\ndata: [DONE]\n\n")
 }
 
 fn request(server: &Server, agent: &str) -> Bytes {

@@ -67,6 +67,7 @@ impl Workshop {
             access,
             cancel: CancellationToken::new(),
             announce: Arc::new(|_| {}),
+            onlookers: Arc::new(()),
             colleagues: self.wired.engine.colleagues.clone(),
             memories: self.wired.engine.memories.clone(),
         };

@@ -64,7 +64,28 @@ export interface ApprovalEntry {
   created_at: string;
   /** `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`. */
   status: string;
+  /** The agents above the one that asks, the topmost first. */
+  lineage?: Array<string>;
+  /** The turn that waits for it. */
+  request_id?: RequestId | null;
+  /** ISO 8601: unless it is answered before, it is denied then. */
+  expires_at?: string | null;
+  /** Who answered it: `administrator`, or an agent's name. Absent where nobody did. */
+  decided_by?: string | null;
+  /** What was said with a denial. */
+  message?: string | null;
+  /** What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says. */
+  grant?: ApprovalGrant | null;
+  /** What the call would do, as far as that could be seen when it was asked. */
+  preview?: Preview | null;
 }
+
+/** What an agent is given for as long as it lives. */
+export type ApprovalGrant =
+  /** It may write this file, or all beneath this directory. */
+  | { "kind": "write"; "path": string }
+  /** This tool may run commands in this directory. */
+  | { "kind": "command"; "tool": string; "dir": string };
 
 /** An image or a document of a message. */
 export interface AttachmentEntry {
@@ -150,6 +171,18 @@ export interface CurrentState {
 }
 
 export type Effort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+
+/** What becomes of a file. */
+export interface FileChange {
+  path: string;
+  /** Unified, at most 64 KiB. */
+  diff: string;
+  /** Lines that come, and lines that go; of the whole change, whatever of it `diff` shows. */
+  added: number;
+  removed: number;
+  /** `diff` is not all of it. */
+  truncated: boolean;
+}
 
 export interface FoundMemory {
   id: string;
@@ -409,6 +442,16 @@ export interface PresetEntry {
   level: string;
   built_in: boolean;
 }
+
+/** What a call would do. Clients show `arguments` for kinds that they do not know. */
+export type Preview =
+  | { "kind": "diff" } & FileChange
+  /** One of `argv`, `command` and `code` is there. */
+  | { "kind": "command"; "argv"?: Array<string> | null; "command"?: string | null; "code"?: string | null; "cwd": string; "sandbox": string }
+  /** Another agent would be told this. */
+  | { "kind": "agent"; "target": string; "content": string }
+  /** A file would be written whose text cannot be compared with what is there. */
+  | { "kind": "write"; "path": string; "bytes": number };
 
 /** What is asked of a model's thinking: whether it thinks, or how. */
 export type ReasoningChoice = boolean | ReasoningDetails;
@@ -717,7 +760,9 @@ export type WatchedEvent =
   | { "type": "tool_call" } & ToolCallEntry
   /** The call is judged, and run if it may be. */
   | { "type": "tool_started"; "id": string }
-  | { "type": "tool_result"; "id": string; "content": string; "failed": boolean; "duration_ms": number; "refused_by"?: string | null }
+  /** A piece of what the call prints while it runs: at most ten a second, and 64 KiB in all. Only with `deltas`. */
+  | { "type": "tool_output"; "id": string; "text": string }
+  | { "type": "tool_result"; "id": string; "content": string; "failed": boolean; "duration_ms": number; "change"?: FileChange | null; "refused_by"?: string | null }
   /** Also told to those who watch an ancestor of the agent that asks. */
   | { "type": "approval_requested"; "approval": ApprovalEntry }
   | { "type": "approval_decided"; "approval": ApprovalEntry }
@@ -827,6 +872,11 @@ export interface CancelPlanResult {
 export interface CloneSessionParams {
   src_session: string;
   dest_session: string;
+  /**
+   * The index of the last message that the copy keeps; all when absent. It must not lie between a tool call and its
+   * results.
+   */
+  upto?: number | null;
 }
 
 export interface CloneSessionResult {
@@ -1375,6 +1425,8 @@ export interface RenameSessionResult {
 export interface RespondApprovalParams {
   approval_id: string;
   decision: ApprovalDecision;
+  /** With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank. */
+  message?: string | null;
 }
 
 export interface RespondApprovalResult {
@@ -1645,7 +1697,7 @@ export interface WatchParams {
   agents?: Array<string> | null;
   /** With `agents`: those that descend from them, too, later ones included; false when absent. */
   descendants?: boolean | null;
-  /** Text and thoughts as they come; true when absent. False: states and whole messages only. */
+  /** Text, thoughts and what commands print as they come; true when absent. False: states and whole messages only. */
   deltas?: boolean | null;
   /**
    * For an agent, the index of the last message that the client has, -1 for none: what it has missed is sent after

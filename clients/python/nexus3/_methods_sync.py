@@ -97,12 +97,22 @@ class ServerMethods:
         result: CancelPlanResult = self._call("cancel_plan", {"plan_id": plan_id})
         return result
 
-    def clone_session(self, src_session: str, dest_session: str) -> CloneSessionResult:
+    def clone_session(
+        self,
+        src_session: str,
+        dest_session: str,
+        *,
+        upto: Optional[int] = None,
+    ) -> CloneSessionResult:
         """Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt.
-        The two share their past and go on apart."""
+        The two share their past and go on apart.
+
+        upto: The index of the last message that the copy keeps; all when absent. It must not lie between a tool
+        call and its results."""
         result: CloneSessionResult = self._call("clone_session", {
             "src_session": src_session,
             "dest_session": dest_session,
+            "upto": upto,
         })
         return result
 
@@ -551,12 +561,21 @@ class ServerMethods:
         })
         return result
 
-    def respond_approval(self, approval_id: str, decision: ApprovalDecision) -> RespondApprovalResult:
+    def respond_approval(
+        self,
+        approval_id: str,
+        decision: ApprovalDecision,
+        *,
+        message: Optional[str] = None,
+    ) -> RespondApprovalResult:
         """Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent
-        itself."""
+        itself.
+
+        message: With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank."""
         result: RespondApprovalResult = self._call("respond_approval", {
             "approval_id": approval_id,
             "decision": decision,
+            "message": message,
         })
         return result
 
@@ -707,7 +726,8 @@ class ServerMethods:
 
         agents: These; all that the caller may read when absent, later ones included.
         descendants: With `agents`: those that descend from them, too, later ones included; false when absent.
-        deltas: Text and thoughts as they come; true when absent. False: states and whole messages only.
+        deltas: Text, thoughts and what commands print as they come; true when absent. False: states and whole
+        messages only.
         after: For an agent, the index of the last message that the client has, -1 for none: what it has missed
         is sent after `snapshot`, before anything else of it.
         approver: This client shows approvals to a person, which is the administrator's to say; false when

@@ -60,7 +60,7 @@ class AgentSummary(_AgentSummaryRequired, total=False):
     tokens: Optional[SummaryTokens]
 
 
-class ApprovalEntry(TypedDict):
+class _ApprovalEntryRequired(TypedDict):
     approval_id: str
     agent_id: str
     tool: str
@@ -71,6 +71,23 @@ class ApprovalEntry(TypedDict):
     created_at: str
     # `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`.
     status: str
+
+
+class ApprovalEntry(_ApprovalEntryRequired, total=False):
+    # The agents above the one that asks, the topmost first.
+    lineage: List[str]
+    # The turn that waits for it.
+    request_id: Optional[RequestId]
+    # ISO 8601: unless it is answered before, it is denied then.
+    expires_at: Optional[str]
+    # Who answered it: `administrator`, or an agent's name. Absent where nobody did.
+    decided_by: Optional[str]
+    # What was said with a denial.
+    message: Optional[str]
+    # What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says.
+    grant: Optional[ApprovalGrant]
+    # What the call would do, as far as that could be seen when it was asked.
+    preview: Optional[Preview]
 
 
 class _AttachmentEntryRequired(TypedDict):
@@ -262,6 +279,18 @@ class ExplainPermissionResult(_ExplainPermissionResultRequired, total=False):
     # Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `target_agent`, `path`, `approval`.
     rule: Optional[str]
     reason: Optional[str]
+
+
+class FileChange(TypedDict):
+    """What becomes of a file."""
+    path: str
+    # Unified, at most 64 KiB.
+    diff: str
+    # Lines that come, and lines that go; of the whole change, whatever of it `diff` shows.
+    added: int
+    removed: int
+    # `diff` is not all of it.
+    truncated: bool
 
 
 class FoundMemory(TypedDict):
@@ -1395,6 +1424,14 @@ class WatchedToolCall(_WatchedToolCallRequired, total=False):
     cut: bool
 
 
+class WatchedToolOutput(TypedDict):
+    """A piece of what the call prints while it runs: at most ten a second, and 64 KiB in all. Only with
+    `deltas`."""
+    type: Literal["tool_output"]
+    id: str
+    text: str
+
+
 class _WatchedToolResultRequired(TypedDict):
     type: Literal["tool_result"]
     id: str
@@ -1404,6 +1441,8 @@ class _WatchedToolResultRequired(TypedDict):
 
 
 class WatchedToolResult(_WatchedToolResultRequired, total=False):
+    # What became of the file that the call changed; absent where it was none, several or no text.
+    change: Optional[FileChange]
     # The rule that refused the call, as `explain_permission` names it.
     refused_by: Optional[str]
 
@@ -1502,6 +1541,8 @@ class WatchedWatchers(TypedDict):
 
 
 ApprovalDecision = Literal["allow_once", "allow_session", "deny"]
+# What an agent is given for as long as it lives.
+ApprovalGrant = Dict[str, Any]
 CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]
@@ -1516,6 +1557,8 @@ TaskType = Literal["code_generation", "refactoring", "analysis", "testing"]
 UsageBy = Literal["agent", "model", "day"]
 # A text that is not blank, or a list of parts.
 Content = Union[str, List[ContentPart]]
+# What a call would do. Clients show `arguments` for kinds that they do not know.
+Preview = Union[FileChange, Dict[str, Any]]
 # What is asked of a model's thinking: whether it thinks, or how.
 ReasoningChoice = Union[bool, ReasoningDetails]
 # Clients ignore types that they do not know.
@@ -1528,6 +1571,7 @@ WatchedEvent = Union[
     WatchedMessage,
     WatchedToolCall,
     WatchedToolStarted,
+    WatchedToolOutput,
     WatchedToolResult,
     WatchedApprovalRequested,
     WatchedApprovalDecided,

@@ -59,7 +59,7 @@ pub async fn discover_servers(
     timeout: Duration,
     environment: &Environment,
 ) -> Vec<DiscoveredServer> {
-    let probes = ports.iter().map(|port| probe_server(host, *port, timeout, environment));
+    let probes = ports.iter().copied().map(|port| probe_server(host, port, timeout, environment));
     let mut found: Vec<_> =
         futures_util::stream::iter(probes).buffer_unordered(PROBES_MAX).collect().await;
     found.sort_by_key(|server| server.port);

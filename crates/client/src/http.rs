@@ -118,13 +118,13 @@ impl NexusClient {
     ) -> Result<SendStream, CallError> {
         let params = SendParams { stream: Some(true), ..params };
         let target = Target::Agent(agent_id.into());
-        let (id, incoming) = self.open::<SendMessage>(&target, &params, self.timeout).await?;
+        let (id, incoming) = self.open::<SendMessage>(&target, &params).await?;
         Ok(SendStream::new(id, incoming, self.timeout))
     }
 
     /// Watches agents: everything that happens to them. The watch has no time limit.
     pub async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
-        let (id, incoming) = self.open::<Watch>(&Target::Server, &params, self.timeout).await?;
+        let (id, incoming) = self.open::<Watch>(&Target::Server, &params).await?;
         Ok(WatchStream::new(id, incoming))
     }
 
@@ -133,10 +133,9 @@ impl NexusClient {
         &self,
         target: &Target,
         params: &M::Params,
-        timeout: Option<Duration>,
     ) -> Result<(u64, Incoming), CallError> {
         let call = self.prepare(target, M::NAME, params)?;
-        let opening = retrying(timeout, Again::of::<M>(params), || async {
+        let opening = retrying(self.timeout, Again::of::<M>(params), || async {
             let response = self.post(&call, EVENT_STREAM).await?;
             if is_event_stream(&response) {
                 return Ok(Incoming::events(response.into_body()));
@@ -327,6 +326,11 @@ impl Server {
 /// The name `localhost` means two addresses, of which somebody else may have the other. A server is on this one.
 fn address_of(host: &str) -> &str {
     if host.eq_ignore_ascii_case("localhost") { "127.0.0.1" } else { host }
+}
+
+/// Whether a URL of a server is one of this machine; the error says why it is none at all.
+pub fn is_of_this_machine(url: &str) -> Result<bool, String> {
+    Server::parse(url).map(|server| server.is_ours)
 }
 
 /// Whether `host` is where servers of this machine listen, so that a token found here may go there. On the further

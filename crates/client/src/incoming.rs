@@ -11,13 +11,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::answer;
+use crate::channel::Subscription;
 use crate::http::ANSWER_BYTES_MAX;
 use crate::unix::Connection;
 
-/// Where they come from. Dropping it closes the connection.
+/// Where they come from. Dropping it closes the connection, or ends the watch where others share that.
 pub(crate) enum Incoming {
     Events(Box<(Body, Decoder)>),
     Frames(Box<Connection>),
+    /// One of many on a connection, which stays.
+    Channel(Subscription),
     /// The server answered at once; `None` when that was read.
     Answer(Option<Bytes>),
 }
@@ -38,6 +41,7 @@ impl Incoming {
                 Some(Err(error)) => lost(error.to_string()),
                 None => lost(ENDED.into()),
             },
+            Self::Channel(subscription) => subscription.next().await,
             Self::Answer(answer) => match answer.take() {
                 Some(answer) => Ok(answer.into()),
                 None => lost(ENDED.into()),

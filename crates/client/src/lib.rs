@@ -1,8 +1,9 @@
-//! The typed client: [`NexusClient`] over HTTP and [`UnixClient`] over the framed socket, both behind
-//! [`Api`](nexus_protocol::Api), which the in-process interface has too. Around them: finding the token, finding out
+//! The typed client: [`NexusClient`] over HTTP, [`UnixClient`] over the framed socket and [`ChannelClient`] over one
+//! connection to a server that the caller started, all behind [`Api`](nexus_protocol::Api), which the in-process interface has too. Around them: finding the token, finding out
 //! whether a server is there, and finding all that are.
 
 mod answer;
+mod channel;
 pub mod detection;
 pub mod discovery;
 mod http;
@@ -15,11 +16,12 @@ pub mod token;
 mod unix;
 mod watch;
 
+pub use channel::ChannelClient;
 pub use detection::{Detection, detect_server, wait_for_server};
 pub use discovery::{
     Auth, DiscoveredServer, discover_servers, discover_token_ports, parse_port_spec, probe_server,
 };
-pub use http::{BuildError, Builder, NexusClient};
+pub use http::{BuildError, Builder, NexusClient, is_of_this_machine};
 pub use nexus_protocol::{AgentScopedApi, Api, CallError, Target};
 pub use nexus_signing::{NoSigningKey, SigningKey};
 pub use stream::{SendStream, StreamItem};

@@ -26,7 +26,7 @@ use crate::stream::SendStream;
 use crate::watch::WatchStream;
 
 /// Largest frame, both ways; the server's own limit.
-const FRAME_BYTES_MAX: usize = 10 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 10 << 20;
 
 /// Connections kept for the next call. More calls at once than this are rare on one machine.
 const IDLE_MAX: usize = 8;
@@ -115,16 +115,7 @@ impl UnixClient {
         params: &P,
     ) -> Result<(u64, Bytes), CallError> {
         let id = self.id_last.fetch_add(1, Ordering::Relaxed) + 1;
-        let body = match target {
-            Target::Server => serde_json::to_vec(&Call::new(id, method, params)),
-            Target::Agent(agent_id) => addressed(params, agent_id)
-                .and_then(|params| serde_json::to_vec(&Call::new(id, method, &params))),
-        };
-        let body = body.map_err(|error| CallError::Call(error.to_string()))?;
-        if body.len() > FRAME_BYTES_MAX {
-            return Err(CallError::Call(format!("it is over {FRAME_BYTES_MAX} bytes")));
-        }
-        Ok((id, body.into()))
+        Ok((id, frame(id, target, method, params)?))
     }
 
     async fn exchange<R: DeserializeOwned>(
@@ -156,12 +147,7 @@ impl UnixClient {
         let stream = UnixStream::connect(&self.path).await.map_err(failed)?;
         let owner = stream.peer_cred().map_err(failed)?.uid();
         check_peer(owner, rustix::process::geteuid().as_raw()).map_err(failed)?;
-        let codec = LengthDelimitedCodec::builder()
-            .length_field_length(4)
-            .big_endian()
-            .max_frame_length(FRAME_BYTES_MAX)
-            .new_codec();
-        Ok(Framed::new(stream, codec))
+        Ok(Framed::new(stream, codec()))
     }
 
     fn take_idle(&self) -> Option<Connection> {
@@ -194,6 +180,33 @@ fn check_peer(owner: u32, us: u32) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!("who listens there is another user ({owner})")))
+}
+
+pub(crate) fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder()
+        .length_field_length(4)
+        .big_endian()
+        .max_frame_length(FRAME_BYTES_MAX)
+        .new_codec()
+}
+
+/// What a frame says that calls a method.
+pub(crate) fn frame<P: Serialize>(
+    id: u64,
+    target: &Target,
+    method: &str,
+    params: &P,
+) -> Result<Bytes, CallError> {
+    let body = match target {
+        Target::Server => serde_json::to_vec(&Call::new(id, method, params)),
+        Target::Agent(agent_id) => addressed(params, agent_id)
+            .and_then(|params| serde_json::to_vec(&Call::new(id, method, &params))),
+    };
+    let body = body.map_err(|error| CallError::Call(error.to_string()))?;
+    match body.len() > FRAME_BYTES_MAX {
+        true => Err(CallError::Call(format!("it is over {FRAME_BYTES_MAX} bytes"))),
+        false => Ok(body.into()),
+    }
 }
 
 /// The socket has one endpoint; an agent's method names its agent in the parameters.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::schema::{File, UNTRUSTED_KEYS};
+use super::terminal;
 use super::trust::{Standing, Trust};
 use super::value::Object;
 use crate::files;
@@ -106,7 +107,8 @@ fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<La
     if let Some((trust, dir)) = project {
         let risky = keys.keys().find(|key| !UNTRUSTED_KEYS.contains(&key.as_str())).cloned();
         let (file, dir) = (file.to_path_buf(), dir.to_path_buf());
-        match (risky.or_else(|| overreach(&decoded)), trust.standing(&dir, CONFIG, &bytes)) {
+        let risky = risky.or_else(|| overreach(&decoded)).or_else(|| beyond_looks(&keys));
+        match (risky, trust.standing(&dir, CONFIG, &bytes)) {
             (None, _) | (_, Standing::Trusted) => {}
             (Some(key), Standing::Untrusted) => {
                 return Err(ConfigError::Untrusted { file, key, dir });
@@ -128,6 +130,18 @@ fn overreach(file: &File) -> Option<String> {
     let mut names = context.instruction_files.iter().flatten().map(|name| name.0.as_str());
     let name = names.find(|name| name.starts_with('.') || !name.ends_with(".md"))?;
     Some(format!("context.instruction_files ({name})"))
+}
+
+/// What a stranger's project says of the terminal beyond how wide and how long things are shown. A null counts, too: it
+/// would take away what the user has set.
+fn beyond_looks(keys: &Map<String, Value>) -> Option<String> {
+    match keys.get("terminal")? {
+        Value::Object(terminal) => terminal
+            .keys()
+            .find(|key| !terminal::UNTRUSTED_KEYS.contains(&key.as_str()))
+            .map(|key| format!("terminal.{key}")),
+        _ => Some("terminal".into()),
+    }
 }
 
 /// The bytes of one of the user's own files, or nothing when it does not exist. A link to wherever it is kept is fine.

@@ -1,9 +1,9 @@
 //! The configuration: JSON files in layers, checked key by key, made into plain values.
 //!
 //! `schema` says which keys there are, `value` what each may hold, `layers` finds and merges the files, `trust` keeps
-//! the list of directories whose files may set everything, `presets`, `providers`, `service` and `entries` check what
-//! spans several keys, and `models` turns the providers into something that can be called: `figures` says what is known of
-//! a model, `list` what models there are. `docs/configuration.md` lists every key.
+//! the list of directories whose files may set everything, `presets`, `providers`, `service`, `entries` and `terminal`
+//! check what spans several keys, and `models` turns the providers into something that can be called: `figures` says
+//! what is known of a model, `list` what models there are. `docs/configuration.md` lists every key.
 
 mod auth;
 mod entries;
@@ -18,6 +18,7 @@ mod providers;
 pub mod said;
 mod schema;
 mod service;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -41,6 +42,7 @@ use thiserror::Error;
 
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use presets::WRITE_TOOLS;
+pub use terminal::{Bell, Terminal, Thoughts, Wrap};
 pub use trust::{trust, trusted, untrust};
 
 use layers::Layers;
@@ -68,6 +70,7 @@ pub struct Config {
     /// Which models plan and carry out tasks.
     pub tasks: TaskModels,
     pub server: Server,
+    pub terminal: Terminal,
     pub hmac: Hmac,
 }
 
@@ -182,10 +185,21 @@ pub struct Permissions {
     /// The name of a built-in or custom preset, never one of level yolo.
     pub default_preset: String,
     pub approvals: ApprovalMode,
+    /// How long a question waits, where no file says whether any is asked.
+    pub approvals_unsaid: Option<Duration>,
     /// Whether agents below `yolo` may have the network at all. No file sets it: a server that asks for no token does.
     pub network: bool,
     /// The custom presets by name; the built-in ones are not among them.
     pub presets: BTreeMap<String, Preset>,
+}
+
+impl Permissions {
+    /// For a server that a terminal started: unless a file says otherwise, questions are put while somebody is there.
+    pub fn ask_who_watches(&mut self) {
+        if let Some(timeout) = self.approvals_unsaid {
+            self.approvals = ApprovalMode::Auto { timeout };
+        }
+    }
 }
 
 /// What a command of an agent may take, with all it starts; what is not said depends on the machine.
@@ -347,6 +361,7 @@ impl Fault {
 }
 
 fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault> {
+    let permissions = presets::resolve(section(file.permissions), user_home)?;
     Ok(Config {
         default_model: file.default_model.map(text),
         providers: providers::resolve(file.providers, user_home)?,
@@ -354,7 +369,6 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         max_concurrent_tools: file.max_concurrent_tools.map_or(10, |it| it.0 as usize),
         max_calls_per_step: file.max_calls_per_step.map_or(128, |it| it.0 as usize),
         skill_timeout: file.skill_timeout.map_or(Duration::from_secs(600), |it| it.0),
-        permissions: presets::resolve(section(file.permissions), user_home)?,
         commands: commands(section(file.commands)),
         compaction: compaction(section(file.compaction))?,
         context: context(section(file.context))?,
@@ -362,6 +376,8 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         memory: memory(section(file.memory)),
         tasks: tasks(section(file.tasks)),
         server: server(section(file.server), user_home)?,
+        terminal: terminal::resolve(section(file.terminal), &permissions)?,
+        permissions,
         hmac: auth::hmac(section(section(file.auth).hmac))?,
     })
 }

@@ -31,21 +31,29 @@ pub(super) fn resolve(
         written.default_preset.map_or_else(|| LEAST.to_string(), |Text(name)| name);
     let key = ["permissions", "default_preset"];
     let timeout = written.approval_timeout.map_or(APPROVAL_TIMEOUT, |it| it.0);
-    let approvals = match written.approvals.map(|it| it.0) {
+    let written = written.approvals.map(|it| it.0);
+    let approvals = match written {
         Some("ask") => ApprovalMode::Ask { timeout },
         Some("auto") => ApprovalMode::Auto { timeout },
         _ => ApprovalMode::Deny,
     };
-    let permissions = Permissions { default_preset, approvals, network: true, presets };
-    match permissions.preset(&permissions.default_preset) {
-        Some(preset) if preset.level == Level::Yolo => Err(Fault::new(
-            &key,
-            "yolo is given by a person at the terminal, never by default".into(),
-        )),
-        Some(_) => Ok(permissions),
-        None => {
-            Err(Fault::new(&key, format!("there is no preset {:?}", permissions.default_preset)))
+    let approvals_unsaid = written.is_none().then_some(timeout);
+    let permissions =
+        Permissions { default_preset, approvals, approvals_unsaid, network: true, presets };
+    match check_default(&permissions, &permissions.default_preset) {
+        Ok(()) => Ok(permissions),
+        Err(reason) => Err(Fault::new(&key, reason)),
+    }
+}
+
+/// Whether agents may have this preset without anybody asking for it; if not, why.
+pub(super) fn check_default(permissions: &Permissions, name: &str) -> Result<(), String> {
+    match permissions.preset(name) {
+        Some(preset) if preset.level == Level::Yolo => {
+            Err("yolo is given by a person at the terminal, never by default".into())
         }
+        Some(_) => Ok(()),
+        None => Err(format!("there is no preset {name:?}")),
     }
 }
 

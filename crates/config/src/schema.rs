@@ -1,6 +1,7 @@
 //! The configuration file as it is written: every key it may hold, its type and its range. Nothing here has a
 //! default; a key that is absent (or null) stays `None` so that layers can be told apart.
 
+use super::terminal::Theme;
 use super::value::{
     Choice, Dollars, FileName, Json, Object, Ratio, Seconds, Switch, Table, Text, Whole,
 };
@@ -22,13 +23,20 @@ pub(super) struct File {
     pub memory: Option<Object<Memory>>,
     pub tasks: Option<Object<Tasks>>,
     pub server: Option<Object<Server>>,
+    pub terminal: Option<Object<Terminal>>,
     pub auth: Option<Object<Auth>>,
 }
 
-/// What a directory that nobody trusted may set. Everything else could run programs, send the conversation to
-/// another host or widen what agents may do.
-pub(super) const UNTRUSTED_KEYS: [&str; 5] =
-    ["default_model", "max_tool_iterations", "max_concurrent_tools", "compaction", "context"];
+/// What a directory that nobody trusted may set, of `context` and `terminal` not everything. All else could run
+/// programs, send the conversation to another host or widen what agents may do.
+pub(super) const UNTRUSTED_KEYS: [&str; 6] = [
+    "default_model",
+    "max_tool_iterations",
+    "max_concurrent_tools",
+    "compaction",
+    "context",
+    "terminal",
+];
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -222,6 +230,26 @@ pub(super) type PerMinute = Whole<1, 1_000_000>;
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct Terminal {
+    pub preset: Option<Text>,
+    pub theme: Option<Theme>,
+    pub wrap: Option<Choice<Wraps>>,
+    /// Fewer columns break most words.
+    pub width_max: Option<Whole<20, 1000>>,
+    pub tool_lines: Option<Whole<0, 1000>>,
+    pub diff_lines: Option<Whole<0, 10_000>>,
+    pub reasoning: Option<Choice<Thoughts>>,
+    pub motion: Option<bool>,
+    pub plain: Option<bool>,
+    pub bell: Option<Choice<Bells>>,
+    pub title: Option<bool>,
+    pub editor: Option<Text>,
+    pub pager: Option<Text>,
+    pub history: Option<bool>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Auth {
     pub hmac: Option<Object<Hmac>>,
 }
@@ -289,6 +317,30 @@ pub(super) struct Inputs;
 
 impl super::value::Choices for Inputs {
     const ALL: &'static [&'static str] = &["text", "image", "pdf"];
+}
+
+/// Who breaks lines of prose.
+#[derive(Debug)]
+pub(super) struct Wraps;
+
+impl super::value::Choices for Wraps {
+    const ALL: &'static [&'static str] = &["word", "terminal"];
+}
+
+/// What a terminal shows of what a model thinks.
+#[derive(Debug)]
+pub(super) struct Thoughts;
+
+impl super::value::Choices for Thoughts {
+    const ALL: &'static [&'static str] = &["time", "text", "off"];
+}
+
+/// What a terminal's bell rings for.
+#[derive(Debug)]
+pub(super) struct Bells;
+
+impl super::value::Choices for Bells {
+    const ALL: &'static [&'static str] = &["approval", "turn", "both", "off"];
 }
 
 /// The names the server binds to; another host is refused, because the server is for this machine only.

@@ -8,6 +8,7 @@ mod figures;
 mod models;
 mod presets;
 mod service;
+mod terminal;
 mod trust;
 
 use std::error::Error as _;
@@ -228,7 +229,7 @@ fn an_error_names_the_file_and_the_key() {
 
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `commands`, \
-    `compaction`, `context`, `images`, `memory`, `tasks`, `server`, `auth`";
+    `compaction`, `context`, `images`, `memory`, `tasks`, `server`, `terminal`, `auth`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `metrics_port`, \
     `max_concurrent`, `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`, `rate_limit`";
@@ -266,6 +267,9 @@ fn every_number_has_its_range() {
         ("server.rate_limit.calls_per_minute", 1, 1_000_000),
         ("server.rate_limit.failed_logins_per_minute", 1, 1_000_000),
         ("server.rate_limit.methods.send", 1, 1_000_000),
+        ("terminal.width_max", 20, 1000),
+        ("terminal.tool_lines", 0, 1000),
+        ("terminal.diff_lines", 0, 10_000),
     ];
     for (key, min, max) in whole {
         for good in [min, max] {

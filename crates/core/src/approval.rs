@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Action, Requester};
 use crate::kin::{AuthorizeError, Kin};
-use crate::name::AgentId;
+use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
+use crate::preview::{Grant, Preview};
 use crate::store::{
-    ApprovalQuery, ApprovalRecord, ApprovalStatus, Holder, Settlement, Store, StoreError,
+    ApprovalAnswer, ApprovalQuery, ApprovalRecord, ApprovalStatus, Holder, Settlement, Store,
+    StoreError,
 };
 use crate::watch::{Event, Watches};
 use crate::{detached, lock};
@@ -51,6 +53,20 @@ pub enum Decision {
     Deny,
 }
 
+/// A decision, and what is said with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub decision: Decision,
+    /// With a denial: what the model is told beside it.
+    pub message: Option<String>,
+}
+
+impl From<Decision> for Response {
+    fn from(decision: Decision) -> Self {
+        Self { decision, message: None }
+    }
+}
+
 #[derive(Debug, Clone, Error)]
 pub enum RespondError {
     #[error("unknown approval: {0}")]
@@ -80,6 +96,11 @@ pub struct Question {
     pub reason: String,
     /// What `AllowSession` adds to the agent.
     pub grant: Grants,
+    /// The turn that waits for the answer.
+    pub turn: TurnId,
+    /// How long it waits.
+    pub patience: Duration,
+    pub preview: Option<Preview>,
 }
 
 /// Tells whoever watches a turn of a question that it, or a turn that it waits for, has to ask.
@@ -92,14 +113,19 @@ pub(crate) type Recheck = Arc<dyn Fn() -> BoxFuture<'static, Rechecked> + Send +
 pub(crate) type Rechecked = Result<Option<Arc<Snapshot>>, StoreError>;
 
 /// How a question ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
     Denied(&'static str),
+    /// With these words.
+    DeniedWith(String),
 }
 
 /// Approvals on one page of those that were decided.
 const PAGE: u32 = 1_000;
+
+/// Who answered, where that was no agent.
+const ADMINISTRATOR: &str = "administrator";
 
 /// How long a decision that could not be written down waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -117,14 +143,12 @@ pub struct Approvals {
 pub(crate) struct Waiting {
     agent: Agent,
     record: ApprovalRecord,
-    /// The agents above, nearest first, when it was asked.
-    lineage: Vec<AgentId>,
     grant: Grants,
     recheck: Recheck,
     /// Somebody's answer is being written down. Until it is, nothing is decided; if it cannot be, others may answer.
     deciding: bool,
     /// How it ended, once that is on disk.
-    ended: watch::Sender<Option<ApprovalStatus>>,
+    ended: watch::Sender<Option<ApprovalAnswer>>,
 }
 
 impl Waiting {
@@ -134,8 +158,22 @@ impl Waiting {
 }
 
 impl Approvals {
-    /// Asks, and waits for the answer as the settings say. `announce` is told of the approval when it is stored. Waits no
-    /// longer than `cancel` and the timeout allow, but for an answer that is being written down.
+    /// How long a question may wait for its answer; or why none is asked.
+    pub(crate) fn patience(&self) -> Result<Duration, &'static str> {
+        match self.mode {
+            ApprovalMode::Ask { timeout } => Ok(timeout),
+            ApprovalMode::Auto { timeout } if self.watches.has_approver() => Ok(timeout),
+            ApprovalMode::Auto { .. } => {
+                Err("it needs approval, and nobody watches who could give it (approvals: auto)")
+            }
+            ApprovalMode::Deny => Err(
+                "it needs approval, and this server denies what needs approval (approvals: deny)",
+            ),
+        }
+    }
+
+    /// Asks, and waits for the answer. `announce` is told of the approval when it is stored. Waits no longer than
+    /// `cancel` and the question's patience allow, but for an answer that is being written down.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         agent: &Agent,
@@ -144,38 +182,26 @@ impl Approvals {
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<Verdict, StoreError> {
-        let timeout = match self.mode {
-            ApprovalMode::Ask { timeout } => timeout,
-            ApprovalMode::Auto { timeout } if self.watches.has_approver() => timeout,
-            ApprovalMode::Auto { .. } => {
-                return Ok(Verdict::Denied(
-                    "it needs approval, and nobody watches who could give it (approvals: auto)",
-                ));
-            }
-            ApprovalMode::Deny => {
-                return Ok(Verdict::Denied(
-                    "it needs approval, and this server denies what needs approval (approvals: deny)",
-                ));
-            }
-        };
+        let patience = question.patience;
         let (asked, mut ended) = self.put(agent, question, recheck, announce).await?;
         let given_up = tokio::select! {
             biased;
-            status = decided(&mut ended) => return Ok(verdict(status)),
+            answer = decided(&mut ended) => return Ok(verdict(answer)),
             () = cancel.cancelled() => ApprovalStatus::Cancelled,
-            () = tokio::time::sleep(timeout) => ApprovalStatus::TimedOut,
+            () = tokio::time::sleep(patience) => ApprovalStatus::TimedOut,
         };
         // Unless somebody's answer is being written down: then that decides, if it can be written.
         while !asked.give_up(given_up) {
             let changed = ended.changed().await;
-            if let Some(status) = *ended.borrow_and_update() {
-                return Ok(verdict(Some(status)));
+            let answer = ended.borrow_and_update().clone();
+            if answer.is_some() {
+                return Ok(verdict(answer));
             }
             if changed.is_err() {
                 break;
             }
         }
-        Ok(verdict(Some(given_up)))
+        Ok(verdict(Some(given_up.into())))
     }
 
     /// Stores a question and lets it wait.
@@ -185,37 +211,41 @@ impl Approvals {
         question: Question,
         recheck: Recheck,
         announce: &Announce,
-    ) -> Result<(Asked, watch::Receiver<Option<ApprovalStatus>>), StoreError> {
-        let record = ApprovalRecord {
+    ) -> Result<(Asked, watch::Receiver<Option<ApprovalAnswer>>), StoreError> {
+        let created_at = crate::now();
+        let mut record = ApprovalRecord {
             id: format!("appr_{:016x}", crate::random_number()),
             agent: agent.id(),
             tool: question.tool,
             arguments: question.arguments,
             reason: question.reason,
-            created_at: crate::now(),
-            status: ApprovalStatus::Pending,
+            created_at,
+            lineage: Vec::new(),
+            turn: Some(question.turn),
+            expires_at: created_at.checked_add(question.patience).ok(),
+            grant: Grant::only(&question.grant),
+            preview: question.preview.map(Arc::new),
+            answer: ApprovalStatus::Pending.into(),
         };
         agent.note_asked();
         let (sender, ended) = watch::channel(None);
         let (this, agent, announce) = (self.clone(), agent.clone(), announce.clone());
         let put = async move {
-            this.store.put_approval(record.clone()).await?;
             let above = this.kin.ancestors(&record.agent).await.unwrap_or_default();
-            let lineage: Vec<_> = above.into_iter().map(|it| it.id).collect();
+            record.lineage = above.into_iter().rev().map(|it| it.id).collect();
+            this.store.put_approval(record.clone()).await?;
             let id = record.id.clone();
             let waiting = Waiting {
                 agent,
                 record: record.clone(),
-                lineage: lineage.clone(),
                 grant: question.grant,
                 recheck,
                 deciding: false,
                 ended: sender,
             };
             lock(&this.waiting).insert(id.clone(), waiting);
-            this.watches.tell(&record.agent, None, || Event::ApprovalRequested {
+            this.watches.tell(&record.agent, record.turn.as_ref(), || Event::ApprovalRequested {
                 record: Box::new(record.clone()),
-                lineage,
             });
             announce(&record);
             // If nobody takes it, the question goes with it.
@@ -307,7 +337,7 @@ impl Approvals {
         self: &Arc<Self>,
         requester: &Requester,
         id: &str,
-        decision: Decision,
+        response: impl Into<Response>,
     ) -> Result<ApprovalRecord, RespondError> {
         let asking = lock(&self.waiting).get(id).map(|waiting| waiting.agent.id());
         let Some(asking) = asking else { return Err(self.not_waiting(requester, id).await?) };
@@ -315,13 +345,20 @@ impl Approvals {
         if *requester == Requester::Agent(asking) {
             return Err(RespondError::Own);
         }
+        let Response { decision, message } = response.into();
         let (status, with_grant) = match decision {
             Decision::AllowOnce => (ApprovalStatus::AllowedOnce, false),
             Decision::AllowSession => (ApprovalStatus::AllowedSession, true),
             Decision::Deny => (ApprovalStatus::Denied, false),
         };
+        let by = match requester {
+            Requester::Administrator => ADMINISTRATOR.to_owned(),
+            Requester::Agent(agent) => agent.to_string(),
+        };
+        let message = message.filter(|_| decision == Decision::Deny);
+        let answer = ApprovalAnswer { status, by: Some(by), message };
         let (this, id) = (self.clone(), id.to_owned());
-        detached(async move { this.decide(&id, status, with_grant).await }).await
+        detached(async move { this.decide(&id, answer, with_grant).await }).await
     }
 
     /// To whoever may not answer it, an approval looks the same as one that is not there.
@@ -342,7 +379,7 @@ impl Approvals {
     async fn decide(
         &self,
         id: &str,
-        status: ApprovalStatus,
+        answer: ApprovalAnswer,
         with_grant: bool,
     ) -> Result<ApprovalRecord, RespondError> {
         let Some(begun) = self.begin(id) else {
@@ -351,11 +388,12 @@ impl Approvals {
                 false => RespondError::Decided(id.into()),
             });
         };
-        match self.settle_begun(id, status, with_grant, begun).await {
+        let status = answer.status;
+        match self.settle_begun(id, answer, with_grant, begun).await {
             Ok(settled) => {
                 let ended = self.end(id, settled);
                 let ended = ended.ok_or_else(|| RespondError::Decided(id.into()))?;
-                match settled == status {
+                match ended.answer.status == status {
                     true => Ok(ended),
                     false => Err(RespondError::TooMuch(id.into())),
                 }
@@ -376,26 +414,23 @@ impl Approvals {
     async fn settle_begun(
         &self,
         id: &str,
-        status: ApprovalStatus,
+        answer: ApprovalAnswer,
         with_grant: bool,
         begun: Begun,
-    ) -> Result<ApprovalStatus, StoreError> {
+    ) -> Result<ApprovalAnswer, StoreError> {
         let Begun { agent, grant, recheck } = begun;
-        if status == ApprovalStatus::Denied {
-            return self.settle(id, status).await.map(|()| status);
+        if answer.status == ApprovalStatus::Denied {
+            return self.settle(id, answer).await;
         }
-        let Some(checked) = recheck().await? else {
-            return self.settle(id, ApprovalStatus::Denied).await.map(|()| ApprovalStatus::Denied);
-        };
+        // Whoever answered has not denied it.
+        let denied = ApprovalAnswer::from(ApprovalStatus::Denied);
+        let Some(checked) = recheck().await? else { return self.settle(id, denied).await };
         if !with_grant {
-            return self.settle(id, status).await.map(|()| status);
+            return self.settle(id, answer).await;
         }
-        match agent.settle_approval(id.into(), status, grant, checked).await? {
-            true => Ok(status),
-            false => {
-                let denied = ApprovalStatus::Denied;
-                self.settle(id, denied).await.map(|()| denied)
-            }
+        match agent.settle_approval(id.into(), answer.clone(), grant, checked).await? {
+            true => Ok(answer),
+            false => self.settle(id, denied).await,
         }
     }
 
@@ -408,28 +443,26 @@ impl Approvals {
         Some(Begun { agent: found.agent.clone(), grant, recheck })
     }
 
-    async fn settle(&self, id: &str, status: ApprovalStatus) -> Result<(), StoreError> {
-        let settlement = Settlement { id: id.into(), status, grant: None };
-        self.store.settle_approval(settlement).await
+    async fn settle(&self, id: &str, answer: ApprovalAnswer) -> Result<ApprovalAnswer, StoreError> {
+        let settlement = Settlement { id: id.into(), answer: answer.clone(), grant: None };
+        self.store.settle_approval(settlement).await.map(|()| answer)
     }
 
-    fn end(&self, id: &str, status: ApprovalStatus) -> Option<ApprovalRecord> {
+    fn end(&self, id: &str, answer: ApprovalAnswer) -> Option<ApprovalRecord> {
         let found = lock(&self.waiting).remove(id)?;
-        let record = ApprovalRecord { status, ..found.record() };
-        let Waiting { lineage, ended, .. } = found;
-        self.watches.tell(&record.agent, None, || Event::ApprovalDecided {
+        let record = ApprovalRecord { answer: answer.clone(), ..found.record() };
+        self.watches.tell(&record.agent, record.turn.as_ref(), || Event::ApprovalDecided {
             record: Box::new(record.clone()),
-            lineage,
         });
         // The turn may have ended in between; the decision stands all the same.
-        ended.send_replace(Some(status));
+        found.ended.send_replace(Some(answer));
         Some(record)
     }
 
     /// Notes the end of a question that nobody waits for any more. Tried until it is written down: it would be shown as
     /// waiting.
     async fn settle_in_the_end(&self, id: &str, status: ApprovalStatus) {
-        while let Err(error) = self.settle(id, status).await {
+        while let Err(error) = self.settle(id, status.into()).await {
             if matches!(error, StoreError::Closed) {
                 // The next start finds it waiting in a process that is gone.
                 break;
@@ -437,7 +470,7 @@ impl Approvals {
             tracing::warn!(%error, "the end of an approval was not stored yet");
             tokio::time::sleep(RETRY).await;
         }
-        self.end(id, status);
+        self.end(id, status.into());
     }
 
     async fn not_waiting(
@@ -488,11 +521,15 @@ impl Drop for Asked {
 }
 
 /// How a question ended; `None` when its place is gone with the server.
-async fn decided(ended: &mut watch::Receiver<Option<ApprovalStatus>>) -> Option<ApprovalStatus> {
-    ended.wait_for(Option::is_some).await.ok().and_then(|status| *status)
+async fn decided(ended: &mut watch::Receiver<Option<ApprovalAnswer>>) -> Option<ApprovalAnswer> {
+    ended.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone())
 }
 
-fn verdict(status: Option<ApprovalStatus>) -> Verdict {
+fn verdict(answer: Option<ApprovalAnswer>) -> Verdict {
+    let (status, message) = answer.map(|it| (it.status, it.message)).unzip();
+    if let Some(message) = message.flatten() {
+        return Verdict::DeniedWith(message);
+    }
     match status {
         Some(ApprovalStatus::AllowedOnce | ApprovalStatus::AllowedSession) => Verdict::Allowed,
         Some(ApprovalStatus::TimedOut) => Verdict::Denied("nobody approved it in time"),

@@ -22,6 +22,23 @@ impl Requester {
     }
 }
 
+/// By what hand a request is made. Only a person at the terminal that started the server gives `yolo`: whoever has a
+/// token, or may connect, does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hand {
+    #[default]
+    Program,
+    /// At the terminal that started this server, over the channel that the two share.
+    Person,
+}
+
+impl Hand {
+    /// Whether it gives `yolo` when it acts for `requester`. What acts for an agent never does, wherever it came from.
+    pub fn gives_yolo(self, requester: &Requester) -> bool {
+        self == Self::Person && *requester == Requester::Administrator
+    }
+}
+
 /// On whose share something is that many ask for: what agents ask for never takes the administrator's places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AskedBy {
@@ -115,6 +132,20 @@ pub fn authorize(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yolo_is_given_by_a_person_for_himself_alone() {
+        let agent = Requester::Agent(AgentId::parse("a").unwrap());
+        for (hand, requester, expected) in [
+            (Hand::Person, &Requester::Administrator, true),
+            (Hand::Program, &Requester::Administrator, false),
+            (Hand::Person, &agent, false),
+            (Hand::Program, &agent, false),
+        ] {
+            assert_eq!(hand.gives_yolo(requester), expected, "{hand:?} {requester:?}");
+        }
+        assert_eq!(Hand::default(), Hand::Program);
+    }
 
     #[test]
     fn rights_follow_the_line_of_descent() {

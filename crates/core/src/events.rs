@@ -1,6 +1,9 @@
 //! What happens in a turn, and what it comes to.
 
+use std::time::Duration;
+
 use crate::message::{Stop, ToolCall};
+use crate::preview::FileChange;
 use crate::provider::Waiting;
 use crate::store::ApprovalRecord;
 use crate::usage::{Bill, Usage};
@@ -20,7 +23,10 @@ pub enum TurnEvent<'a> {
     ToolResult {
         id: &'a str,
         content: &'a str,
+        failed: bool,
+        lasted: Duration,
         refused_by: Option<&'static str>,
+        change: Option<&'a FileChange>,
     },
     ApprovalRequested(&'a ApprovalRecord),
     /// The model's provider lets the turn wait.

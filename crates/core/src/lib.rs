@@ -37,6 +37,7 @@ pub mod paths;
 pub mod permission;
 pub mod plan;
 pub mod plans;
+pub mod preview;
 pub mod prompt;
 pub mod provider;
 pub mod redact;
@@ -57,7 +58,7 @@ pub mod watching;
 pub mod words;
 
 pub use agent::Agent;
-pub use authority::Requester;
+pub use authority::{Hand, Requester};
 pub use engine::Engine;
 pub use message::{Message, Meta, Role, ToolCall};
 pub use name::{AgentId, TurnId};

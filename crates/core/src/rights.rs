@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::agent::{Agent, Snapshot};
-use crate::authority::{Denied, Requester};
+use crate::authority::{Denied, Hand, Requester};
 use crate::kin::Kin;
 use crate::lifecycle::{CreateError, Lifecycle, check_tools};
 use crate::on_thread;
@@ -23,6 +23,7 @@ pub struct PermissionChange {
     pub preset: Option<String>,
     pub disable_tools: Vec<String>,
     pub enable_tools: Vec<String>,
+    pub hand: Hand,
 }
 
 impl Permits {
@@ -49,7 +50,10 @@ impl Permits {
         }
         let preset = match &change.preset {
             None => None,
-            Some(name) => Some(linked(self.lifecycle.preset(Some(name))?).await),
+            Some(name) => {
+                let preset = self.lifecycle.preset_given(Some(name), change.hand, requester)?;
+                Some(linked(preset).await)
+            }
         };
         let lifecycle = self.lifecycle.clone();
         let change = agent.change(move |settings, now| {

@@ -6,15 +6,16 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::agent::{Agent, AgentSettings, Gone, Renamed, Snapshot};
-use crate::authority::{Action, Denied, Requester};
+use crate::authority::{Action, Denied, Hand, Requester};
 use crate::conversation::Conversation;
 use crate::detached;
 use crate::directory::Claim;
 use crate::kin::{AuthorizeError, Kin};
 use crate::lifecycle::{AccessError, CreateError, Lifecycle, Room};
 use crate::logs::AgentLogs;
+use crate::message::{Role, SharedMessage};
 use crate::name::AgentId;
-use crate::permission::{Grants, Preset};
+use crate::permission::{Grants, Level, Permissions, Preset};
 use crate::rights::{linked, switched};
 use crate::settings::{SettingsError, Tuning};
 use crate::store::{
@@ -39,6 +40,10 @@ pub enum SessionError {
     Exists(AgentId),
     #[error("the name of a session may not start with '.': {0} is temporary")]
     Temporary(AgentId),
+    #[error("session {name} has {count} messages: the index {index} is past its end")]
+    PastEnd { name: AgentId, index: u64, count: u64 },
+    #[error("the message {0} lies between a tool call and its results")]
+    BetweenCalls(u64),
     #[error("agent {0} is live already")]
     Live(AgentId),
     #[error("agent {0} would outlive its temporary parent {1}: save that one first")]
@@ -83,6 +88,15 @@ pub struct LoadSpec {
     pub agent: Option<AgentId>,
     pub preset: Option<String>,
     pub model: Option<String>,
+    pub hand: Hand,
+}
+
+/// What a loaded session is to have instead of its own.
+struct Overrides {
+    preset: Option<Preset>,
+    model: Option<String>,
+    /// Of an agent that is not the one that the session was.
+    level_max: Level,
 }
 
 impl Sessions {
@@ -205,6 +219,39 @@ impl Sessions {
         match self.put_copy(requester, from, to, false).await? {
             true => Ok(()),
             false => Err(SessionError::Unknown(from.clone())),
+        }
+    }
+
+    /// Makes a saved copy that keeps the messages up to the one with the index `upto`. What was said is never changed, so
+    /// what is looked at here is what is copied then.
+    pub async fn copy_upto(
+        &self,
+        requester: &Requester,
+        from: &AgentId,
+        to: &AgentId,
+        upto: u64,
+    ) -> Result<(), SessionError> {
+        permanent(to)?;
+        self.may(requester, from).await?;
+        self.may_name(requester).await?;
+        let _room = self.lifecycle.room(requester, None).await?;
+        let unknown = || SessionError::Unknown(from.clone());
+        if from.is_temp() {
+            return Err(unknown());
+        }
+        let (found, messages) = self.store.read_session(from).await?.ok_or_else(unknown)?;
+        check_end(from, &messages, upto)?;
+        let settings = self.of_its_own(&found.record, None).await?;
+        let mut copy = copied(requester, to, &found, settings);
+        let length = upto + 1;
+        copy.length_max = Some(length);
+        if length < messages.len() as u64 {
+            // How the last turn ended is not how that one did.
+            copy.progress = Progress::default();
+        }
+        match self.store.copy_session(from, copy, false).await? {
+            true => Ok(()),
+            false => Err(unknown()),
         }
     }
 
@@ -335,7 +382,7 @@ impl Sessions {
         requester: &Requester,
         spec: LoadSpec,
     ) -> Result<Agent, SessionError> {
-        let LoadSpec { session, agent, preset, model } = spec;
+        let LoadSpec { session, agent, preset, model, hand } = spec;
         let to = agent.unwrap_or_else(|| session.clone());
         self.may(requester, &session).await?;
         self.may_name(requester).await?;
@@ -343,14 +390,19 @@ impl Sessions {
             return Err(Denied::OwnCopy(session).into());
         }
         let preset = match preset {
-            Some(name) => Some(linked(self.lifecycle.preset(Some(&name))?).await),
+            Some(name) => {
+                let preset = self.lifecycle.preset_given(Some(&name), hand, requester)?;
+                Some(linked(preset).await)
+            }
             None => None,
         };
+        let level_max = if hand.gives_yolo(requester) { Level::Yolo } else { Level::Trusted };
         let room = self.room_to_load(requester, &session, &to).await?;
         let (this, requester) = (self.clone(), requester.clone());
         let load = async move {
             let _room = room;
-            let agent = this.load_claimed(&requester, session, to, preset, model).await?;
+            let asked = Overrides { preset, model, level_max };
+            let agent = this.load_claimed(&requester, session, to, asked).await?;
             this.lifecycle.tell_created(&agent).await;
             Ok(agent)
         };
@@ -380,9 +432,9 @@ impl Sessions {
         requester: &Requester,
         session: AgentId,
         to: AgentId,
-        preset: Option<Preset>,
-        model: Option<String>,
+        asked: Overrides,
     ) -> Result<Agent, SessionError> {
+        let Overrides { preset, model, level_max } = asked;
         let claim = self.lifecycle.directory.claim(&to).await;
         self.lifecycle.release_lost();
         if self.lifecycle.live(&to).is_some() {
@@ -396,7 +448,11 @@ impl Sessions {
         let found = found.ok_or_else(unknown)?;
         let mut settings = self.overridden(&found.record, preset.as_ref(), model.as_deref())?;
         if !goes_on(&found, &to) {
-            settings = Some(self.of_its_own(&found.record, settings).await?);
+            let mut own = self.of_its_own(&found.record, settings).await?;
+            if own.permissions.level > level_max {
+                own.permissions = self.without_yolo(&own)?;
+            }
+            settings = Some(own);
         }
         if model.is_some() {
             self.check_fits(&session, settings.as_ref()).await?;
@@ -485,6 +541,13 @@ impl Sessions {
         Ok(settings)
     }
 
+    /// What a session that a person gave `yolo` may still do as an agent that nobody gave it.
+    fn without_yolo(&self, settings: &AgentSettings) -> Result<Permissions, CreateError> {
+        let trusted = Preset::built_in(Level::Trusted.name()).ok_or(CreateError::Yolo)?;
+        let lowered = switched(&self.lifecycle, &trusted, &settings.cwd, &settings.permissions);
+        Ok(lowered.meet(&settings.permissions))
+    }
+
     /// Whether a session's conversation fits the model it is to have.
     async fn check_fits(
         &self,
@@ -548,6 +611,19 @@ fn goes_on(session: &SessionRecord, to: &AgentId) -> bool {
     !session.saved && session.record.id == *to
 }
 
+/// Whether a conversation can end with the message `upto`: every call that it keeps has the results that it got.
+fn check_end(name: &AgentId, messages: &[SharedMessage], upto: u64) -> Result<(), SessionError> {
+    let count = messages.len() as u64;
+    let next = usize::try_from(upto).ok().filter(|index| *index < messages.len());
+    let Some(next) = next.map(|index| index + 1) else {
+        return Err(SessionError::PastEnd { name: name.clone(), index: upto, count });
+    };
+    match messages.get(next) {
+        Some(next) if next.role == Role::Tool => Err(SessionError::BetweenCalls(upto)),
+        _ => Ok(()),
+    }
+}
+
 /// What a copy of a session is. Nobody has told it to shut down.
 fn copied(
     requester: &Requester,
@@ -560,7 +636,7 @@ fn copied(
         Requester::Administrator => of.made_by.clone(),
     };
     let progress = Progress { should_shutdown: false, ..of.record.progress };
-    Copied { name: name.clone(), settings, progress, made_by }
+    Copied { name: name.clone(), settings, progress, made_by, length_max: None }
 }
 
 /// A temporary agent as a session.

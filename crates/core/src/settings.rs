@@ -153,7 +153,7 @@ fn moved(
         return Err(outside(cwd));
     }
     let named = |preset: &str| {
-        lifecycle.preset(Some(preset)).is_ok_and(|preset| preset.allowed_paths.is_some())
+        lifecycle.preset(preset).is_some_and(|preset| preset.allowed_paths.is_some())
     };
     if named(&moved.preset) {
         // A preset that lists where its agents may read is not left by walking.

@@ -20,6 +20,7 @@ use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
 use crate::permission::{Level, Permissions, ToolClass};
+use crate::preview::{FileChange, Preview};
 use crate::provider::ToolSpec;
 
 /// Something the model may call. The [gate](crate::gate) is the one way to it.
@@ -31,6 +32,12 @@ pub trait Tool: Send + Sync {
 
     /// What a call with these arguments would touch. An error says how the arguments do not fit the tool's schema.
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String>;
+
+    /// What a call would do, for the person who is asked for leave. It looks and changes nothing. `access` is what the
+    /// agent has without that leave: it sees its own approvals, and must learn nothing from them.
+    async fn preview(&self, _arguments: &Value, _access: Access) -> Option<Preview> {
+        None
+    }
 
     /// Runs a call that the gate let through. What comes back, well or not, is for the model: a failure is a text
     /// that says what to do instead.
@@ -46,11 +53,13 @@ pub struct ToolOutput {
     pub text: String,
     /// What the text cannot say: images, for models that can see them.
     pub attachments: Vec<Attachment>,
+    /// For people: what became of the file that it changed, where somebody looks on and it was one.
+    pub change: Option<FileChange>,
 }
 
 impl From<String> for ToolOutput {
     fn from(text: String) -> Self {
-        Self { text, attachments: Vec::new() }
+        Self { text, ..Self::default() }
     }
 }
 
@@ -89,8 +98,34 @@ pub struct Invocation {
     pub cancel: CancellationToken,
     /// For tools that start turns of other agents.
     pub announce: Announce,
+    pub onlookers: Arc<dyn Onlookers>,
     pub colleagues: Arc<dyn Colleagues>,
     pub memories: Arc<Memories>,
+}
+
+/// Those who see what a call does, while it does it. To find that there are none costs a load.
+pub trait Onlookers: Send + Sync {
+    /// Whether somebody sees what becomes of files. It may change while a call runs.
+    fn want_changes(&self) -> bool;
+
+    /// Whether somebody sees what is printed as it is printed. It may change while a call runs.
+    fn want_output(&self) -> bool;
+
+    /// Shows a piece of what is printed.
+    fn show_output(&self, text: String);
+}
+
+/// Nobody looks on.
+impl Onlookers for () {
+    fn want_changes(&self) -> bool {
+        false
+    }
+
+    fn want_output(&self) -> bool {
+        false
+    }
+
+    fn show_output(&self, _: String) {}
 }
 
 /// What an agent can do with others, in its own name: the same checks as for any other caller. Errors are for the model.

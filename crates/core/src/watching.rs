@@ -11,7 +11,7 @@ use crate::authority::{Action, Denied, Requester};
 use crate::lifecycle::{AccessError, Card, Lifecycle, ListQuery};
 use crate::name::AgentId;
 use crate::store::{ApprovalRecord, StoreError};
-use crate::watch::{Caller, Cut, Interest, Known, Scope, TooMany, Watch, Watches};
+use crate::watch::{Cut, Interest, Known, Owner, Scope, TooMany, Watch, Watches};
 
 /// Opens watches.
 pub struct Watching {
@@ -72,10 +72,10 @@ impl Watching {
     /// Begins to watch, and says how things stand.
     pub async fn open(
         &self,
-        caller: Caller,
+        owner: Owner,
         spec: WatchSpec,
     ) -> Result<(Watch, Standing), WatchError> {
-        let requester = caller.requester.clone();
+        let requester = owner.requester.clone();
         let WatchSpec { agents, descendants, interest } = spec;
         if interest.approver {
             requester.administrator_only("watch as one who shows approvals to a person")?;
@@ -84,7 +84,7 @@ impl Watching {
             self.check(&requester, id).await?;
         }
         // Before anything is looked at: what happens from now on is kept.
-        let mut watch = self.watches.open(caller, interest)?;
+        let mut watch = self.watches.open(owner, interest)?;
         let opened = self.watches.moment();
         let (cards, scope) = self.scope(&requester, agents, descendants).await?;
         let mut cuts = HashMap::with_capacity(cards.len());

@@ -5,29 +5,38 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::check::CheckArgs;
+use crate::conversation::TerminalArgs;
 use crate::exec::Approve;
 use crate::key::KeyArgs;
 use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
 use crate::models::ModelsArgs;
 use crate::plan::{PlanArgs, RunPlanArgs};
+use crate::replay::ReplayArgs;
 use crate::rpc::RpcArgs;
 use crate::session::SessionArgs;
 use crate::sockets::Sockets;
+use crate::trace::TraceArgs;
 
-/// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0.
+/// Runs many LLM agents and lets any program drive them by JSON-RPC 2.0. Without a command it is a conversation with an
+/// agent: on a terminal with you, otherwise one turn of what is piped in.
 #[derive(Parser)]
 #[command(name = "nexus3", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Run the server without a terminal; as `nexus3 serve`
-    #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with = "stdio")]
+    /// Run the server without a conversation; as `nexus3 serve`
+    #[arg(long, value_name = "PORT", num_args = 0..=1, conflicts_with_all = ["stdio", "TerminalArgs"])]
     pub serve: Option<Option<u16>>,
     /// Serve the parent process: one JSON message per line on standard input and output
-    #[arg(long, conflicts_with_all = ["host", "no_auth", "no_socket"])]
+    #[arg(long, conflicts_with_all = ["host", "no_auth", "no_socket", "TerminalArgs"])]
     pub stdio: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Conversation")]
+    pub terminal: TerminalArgs,
+    #[command(
+        flatten,
+        next_help_heading = "Server (one started for the conversation, or that of --serve and --stdio)"
+    )]
     pub options: ServeOptions,
 }
 
@@ -50,6 +59,10 @@ pub enum Command {
     RunPlan(RunPlanArgs),
     /// Call a running server; JSON on standard output
     Rpc(RpcArgs),
+    /// Print what was said and done in a session of a running server, at the pace at which it was
+    Replay(ReplayArgs),
+    /// Print what agents of a running server do, while they do it
+    Trace(TraceArgs),
     /// Write sessions to files and read them back
     Session(SessionArgs),
     /// Search, change, export and import what is remembered; make tokens for sandboxes
@@ -88,6 +101,9 @@ pub struct ServeArgs {
     /// Get the built-in model if none is configured, say hello to the agent main, print its answer, and go on serving
     #[arg(long)]
     pub greet: bool,
+    /// Serve the terminal that started this program, whose socket is standard input, and end with it
+    #[arg(long, hide = true, conflicts_with = "greet")]
+    pub terminal: bool,
     #[command(flatten)]
     pub options: ServeOptions,
 }
@@ -141,22 +157,32 @@ impl ServeOptions {
         Ok(self)
     }
 
-    /// The first option that says how to serve, where nothing says to.
-    pub fn any(&self) -> Option<&'static str> {
-        let given = [
+    /// The first option that means something to `nexus3 serve` alone.
+    pub fn of_serving(&self) -> Option<&'static str> {
+        first([
             ("--host", self.host.is_some()),
-            ("--model", self.model.is_some()),
-            ("--socket", self.sockets.own.is_some() || !self.sockets.doors.is_empty()),
+            ("--socket-identity", !self.sockets.doors.is_empty()),
+            ("--metrics", self.metrics.is_some()),
+            ("--log-format", self.log_format.is_some()),
+        ])
+    }
+
+    /// The first option that a terminal tells the server that it starts.
+    pub fn of_a_started_server(&self) -> Option<&'static str> {
+        first([
+            ("--socket", self.sockets.own.is_some()),
             ("--no-socket", self.no_socket),
             ("--no-auth", self.no_auth),
-            ("--metrics", self.metrics.is_some()),
             ("--log-dir", self.log_dir.is_some()),
             ("--verbose", self.verbose),
             ("--raw-log", self.raw_log),
-            ("--log-format", self.log_format.is_some()),
-        ];
-        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+        ])
     }
+}
+
+/// The first of these options that is given.
+pub fn first<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+    options.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -213,7 +213,7 @@ impl Printer {
             Event::ApprovalRequested { approval } => {
                 self.stop_spinner();
                 // Nobody takes it any more when the program is about to end.
-                let _ = self.questions.send(approval);
+                let _ = self.questions.send(*approval);
             }
             _ => {}
         }

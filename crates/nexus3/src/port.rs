@@ -17,6 +17,11 @@ const BACKLOG: u32 = 1024;
 /// Free ports of IPv4 that are looked at for one that IPv6 has free too. Even the second is rarely needed.
 const FREE_PORTS_MAX: usize = 16;
 
+/// Somebody else has the port.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InUse(String);
+
 /// A port that is taken but not yet open: whoever connects is refused until it listens.
 pub struct Port {
     address: SocketAddr,
@@ -97,10 +102,10 @@ fn has_no_address(error: &io::Error) -> bool {
 
 fn unbindable(address: SocketAddr, error: io::Error) -> anyhow::Error {
     match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow!(
+        io::ErrorKind::AddrInUse => anyhow!(InUse(format!(
             "port {0} is in use; see who has it with: nexus3 rpc detect -p {0}",
             address.port()
-        ),
+        ))),
         _ => anyhow::Error::new(error).context(format!("{address} cannot be bound")),
     }
 }
@@ -111,11 +116,11 @@ fn half_taken(address: SocketAddr, error: io::Error) -> anyhow::Error {
     if error.kind() != io::ErrorKind::AddrInUse {
         return unbindable(address, error);
     }
-    anyhow!(
+    anyhow!(InUse(format!(
         "port {port} is in use on ::1, and whoever has it there would be handed the token by clients of \
          http://localhost:{port}; see who it is with: nexus3 rpc detect --host ::1 -p {port}\n\
          Name another port, or serve on 127.0.0.1 alone: --host 127.0.0.1"
-    )
+    )))
 }
 
 #[cfg(test)]

@@ -42,10 +42,11 @@ use serde_json::{Map, Value, json};
 
 use crate::input::read_all;
 use crate::output::{READER_GONE, ReaderGone, complain};
-pub use args::RpcArgs;
-use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs, ServerArgs};
+use args::{CallArgs, CreateArgs, RpcCommand, ScanArgs, SendArgs};
+pub use args::{Ports, RpcArgs, ServerArgs, ports};
 pub use output::refusal;
 use output::{Bar, Output, explain};
+pub use watch::note;
 
 /// For what is answered at once.
 const QUICK: Duration = Duration::from_secs(30);
@@ -58,10 +59,15 @@ const DETECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub async fn run(args: RpcArgs) -> ExitCode {
     let mut output = Output::stdout();
     let done = execute(&args.server, args.command, &mut output).await;
+    concluded(done, &args.server)
+}
+
+/// How a command ends that asked this server; what went wrong is said.
+pub fn concluded(done: anyhow::Result<ExitCode>, server: &ServerArgs) -> ExitCode {
     done.unwrap_or_else(|error| match error.is::<ReaderGone>() {
         true => ExitCode::from(READER_GONE),
         false => {
-            complain(format_args!("Error: {}", explain(&error, &args.server)));
+            complain(format_args!("Error: {}", explain(&error, server)));
             ExitCode::FAILURE
         }
     })
@@ -316,7 +322,7 @@ async fn ask_on<M: Method>(
     Ok(client.call_value(target, M::NAME, &serde_json::to_value(params)?).await?)
 }
 
-fn client(server: &ServerArgs, timeout: Option<Duration>) -> anyhow::Result<NexusClient> {
+pub fn client(server: &ServerArgs, timeout: Option<Duration>) -> anyhow::Result<NexusClient> {
     let mut builder = NexusClient::builder().url(server.url());
     if let Some(key) = &server.api_key {
         builder = builder.token(key);

@@ -26,8 +26,9 @@ use crate::cli::ServeOptions;
 use crate::greet;
 use crate::home;
 use crate::logging::{self, Log};
-use crate::port::Port;
+use crate::port::{InUse, Port};
 use crate::signals::Signals;
+use crate::terminal::{self, AnotherRuns, Started};
 use crate::wiring::{self, Logs, OpenStore, Wired};
 
 /// Where sandboxed programs look for the socket.
@@ -36,25 +37,57 @@ const DEFAULT_SOCKET: &str = "/run/ash/rpc.sock";
 /// Connections that do not end after the turns' grace period are left behind after this long.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(2);
 
+/// Who is there when the server starts.
+pub enum Company<'a> {
+    Nobody,
+    /// A person who is shown that the model answers.
+    Greeted,
+    /// The terminal that started it.
+    Terminal(&'a mut Started),
+}
+
 pub async fn serve(
     port: Option<u16>,
-    greets: bool,
+    company: Company<'_>,
     options: ServeOptions,
     open_store: OpenStore<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::listen()?;
+    let greets = matches!(company, Company::Greeted);
+    let terminal = match company {
+        Company::Terminal(started) => Some(started),
+        Company::Nobody | Company::Greeted => None,
+    };
+    let mut signals = match terminal {
+        Some(_) => Signals::listen_beside_terminal()?,
+        None => Signals::listen()?,
+    };
     let home = wiring::home()?;
     let mut config = wiring::load_config(&home, options.model.clone())?;
+    if terminal.is_some() {
+        config.permissions.ask_who_watches();
+    }
     // Whoever can connect is then the administrator, and an agent's command must not be.
     config.permissions.network &= !options.no_auth;
     let (agent_logs, log) = start_logs(&home, &options)?;
     config.server.max_connections = connections_max(&config);
     // The port first: a second server on it must fail before it touches anything.
     let host = options.host.as_deref().unwrap_or(&config.server.host);
-    let port = Port::take(host, port.unwrap_or(config.server.port))?;
+    // A terminal that names no port wants the one server of its home.
+    let only = terminal.is_some() && port.is_none();
+    let port = match only {
+        true => usual_or_free(&home, host, config.server.port).await?,
+        false => Port::take(host, port.unwrap_or(config.server.port))?,
+    };
     let address = port.address();
     let metrics = metrics_port(&config, &options)?;
-    let socket = open_socket(&config, &options)?;
+    let socket = match open_socket(&config, &options) {
+        Err(BindError::Live(path)) if only => bail!(AnotherRuns::at_socket(&path)),
+        Err(error @ BindError::Live(_)) if terminal.is_some() => {
+            tracing::warn!("running without a socket: {error}");
+            None
+        }
+        socket => socket?,
+    };
     let doors = open_doors(&options)?;
     let wired = wire(open_store, &home, &config, &agent_logs, &log).await?;
     let token = if options.no_auth { None } else { Some(auth::generate_token()?) };
@@ -80,8 +113,8 @@ pub async fn serve(
         url: Some(format!("http://{address}")),
         socket: socket.as_ref().map(|socket| socket.path().to_path_buf()),
     };
-    let _ = wired.dispatcher.services().place.contact.set(contact.clone());
-    tokio::spawn(be_found(wired.engine.store.clone(), contact));
+    let _ = wired.dispatcher.services().site.contact.set(contact.clone());
+    tokio::spawn(be_found(wired.engine.store.clone(), contact.clone()));
 
     let agents = wired.engine.agents.clone();
     let born = move |id: AgentId| agents.clone().birth(id);
@@ -95,6 +128,17 @@ pub async fn serve(
     let http = tokio::spawn(server.run(stop.clone()));
     let mut others = serve_sockets(socket, doors, &wired, &config, &stop);
     others.extend(metrics);
+    let mut company = match terminal {
+        Some(started) => {
+            let token_file = token_file.as_ref().map(TokenFile::path);
+            let (company, answered) =
+                started.begin(&wired, address.port(), &contact, token_file, &stop)?;
+            others.push(answered);
+            Some(company)
+        }
+        None => None,
+    };
+    let left = terminal::left(company.as_mut(), &wired);
     let greeting = async {
         if greets {
             // The conversation stands below what the server said of itself.
@@ -107,8 +151,11 @@ pub async fn serve(
         () = signals.next() => {}
         () = wired.engine.stop_requested().cancelled() => {}
         () = greeting => {}
+        () = left => {}
     }
     tracing::info!("stopping");
+    // Before the port is free: who starts next on this home is the one that is to be found.
+    drop(company);
     stop.cancel();
     let ending = async {
         end_turns(&wired, config.server.shutdown_grace).await;
@@ -171,12 +218,26 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
+/// The usual port; a free one where something else has that, unless it is a server of this home.
+async fn usual_or_free(home: &Path, host: &str, usual: u16) -> anyhow::Result<Port> {
+    match Port::take(host, usual) {
+        Err(error) if error.is::<InUse>() => {
+            if let Some(other) = terminal::server_of(home, usual).await {
+                bail!(other);
+            }
+            tracing::warn!("port {usual} is somebody else's: a free one is taken");
+            Port::take(host, 0)
+        }
+        port => port,
+    }
+}
+
 /// Lets turns come to their end, and then those who watch.
 async fn end_turns(wired: &Wired, grace: Duration) {
     let watches = wired.engine.watching.watches();
     watches.stopping(grace);
     wired.engine.turns.stop(grace).await;
-    watches.close().await;
+    watches.close();
 }
 
 async fn wire(
@@ -282,17 +343,14 @@ fn log_dir(home: &Path, options: &ServeOptions) -> anyhow::Result<PathBuf> {
 }
 
 /// The Unix socket. One that was asked for must be had; the default one is a courtesy.
-fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option<UnixServer>> {
+fn open_socket(config: &Config, options: &ServeOptions) -> Result<Option<UnixServer>, BindError> {
     if options.no_socket {
         return Ok(None);
     }
     if let Some(path) = options.sockets.own.as_ref().or(config.server.socket.as_ref()) {
         return Ok(Some(UnixServer::bind(path)?));
     }
-    let fallback = std::env::var_os("XDG_RUNTIME_DIR")
-        .filter(|dir| !dir.is_empty())
-        .map(|dir| PathBuf::from(dir).join("ash").join("rpc.sock"));
-    for path in [Some(PathBuf::from(DEFAULT_SOCKET)), fallback].into_iter().flatten() {
+    for path in default_sockets() {
         match UnixServer::bind(&path) {
             Ok(server) => return Ok(Some(server)),
             Err(error @ BindError::Io { .. }) => {
@@ -305,6 +363,22 @@ fn open_socket(config: &Config, options: &ServeOptions) -> anyhow::Result<Option
         }
     }
     Ok(None)
+}
+
+/// Where a server is looked for that was started with these options.
+pub fn socket_candidates(config: &Config, options: &ServeOptions) -> Vec<PathBuf> {
+    match options.sockets.own.as_ref().or(config.server.socket.as_ref()) {
+        _ if options.no_socket => Vec::new(),
+        Some(path) => vec![path.clone()],
+        None => default_sockets(),
+    }
+}
+
+fn default_sockets() -> Vec<PathBuf> {
+    let fallback = std::env::var_os("XDG_RUNTIME_DIR")
+        .filter(|dir| !dir.is_empty())
+        .map(|dir| PathBuf::from(dir).join("ash").join("rpc.sock"));
+    [Some(PathBuf::from(DEFAULT_SOCKET)), fallback].into_iter().flatten().collect()
 }
 
 /// The sockets for one identity each. All of them were asked for.

@@ -6,32 +6,41 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGINT, SIGTERM and SIGHUP: the program is to end, and to leave nothing behind.
 pub struct Signals {
-    interrupt: Signal,
     terminate: Signal,
+    /// `None` for a server that a terminal started, which is told otherwise.
+    interrupt: Option<Signal>,
     /// `None` where whoever started the program wants it to outlive the terminal.
     hangup: Option<Signal>,
-    /// Unheeded, but heard: by default it ends the program where a write past a file size limit should only fail.
-    _file_too_large: Signal,
+    /// Unheeded, but heard: by default they end the program.
+    _unheeded: Vec<Signal>,
 }
 
-/// SIGXFSZ, which has no name in tokio.
+/// SIGXFSZ, which has no name in tokio: a write past a file size limit should only fail.
 const FILE_TOO_LARGE: SignalKind = SignalKind::from_raw(25);
 
 impl Signals {
     pub fn listen() -> anyhow::Result<Self> {
         let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            interrupt: Some(signal(SignalKind::interrupt())?),
             hangup,
-            _file_too_large: signal(FILE_TOO_LARGE)?,
+            _unheeded: vec![signal(FILE_TOO_LARGE)?],
         })
+    }
+
+    /// For a server that a terminal started: what is meant for the terminal does not end it.
+    pub fn listen_beside_terminal() -> anyhow::Result<Self> {
+        let unheeded = [FILE_TOO_LARGE, SignalKind::interrupt(), SignalKind::hangup()];
+        let unheeded = unheeded.map(signal).into_iter().collect::<Result<_, _>>()?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: None, hangup: None, _unheeded: unheeded })
     }
 
     pub async fn next(&mut self) {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            Some(_) = async { self.interrupt.as_mut()?.recv().await } => {}
             Some(_) = async { self.hangup.as_mut()?.recv().await } => {}
         }
     }

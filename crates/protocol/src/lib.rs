@@ -25,6 +25,7 @@ pub mod shared;
 pub mod shared_context;
 pub mod stream;
 pub mod task;
+pub mod terminal;
 pub mod turn;
 pub mod usage;
 pub mod watch;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::method;
 use crate::params::NoParams;
 use crate::schema::Name;
+use crate::turn::RequestId;
 
 method! {
     /// Returns what the agent may do, what was granted to it, and how its commands are confined.
@@ -188,16 +189,99 @@ pub struct ApprovalEntry {
     pub created_at: String,
     /// `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`.
     pub status: String,
+    /// The agents above the one that asks, the topmost first.
+    #[serde(default)]
+    pub lineage: Vec<String>,
+    /// The turn that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// ISO 8601: unless it is answered before, it is denied then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Who answered it: `administrator`, or an agent's name. Absent where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    /// What was said with a denial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<ApprovalGrant>,
+    /// What the call would do, as far as that could be seen when it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Preview>,
 }
+
+/// What an agent is given for as long as it lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ApprovalGrant {
+    /// It may write this file, or all beneath this directory.
+    Write { path: String },
+    /// This tool may run commands in this directory.
+    Command { tool: String, dir: String },
+}
+
+/// What a call would do. Clients show `arguments` for kinds that they do not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Preview {
+    Diff(FileChange),
+    /// One of `argv`, `command` and `code` is there.
+    Command {
+        /// A program and its arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        argv: Option<Vec<String>>,
+        /// A line for a shell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
+        /// A program in Python.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        cwd: String,
+        /// What would hold it within the agent's permissions.
+        sandbox: String,
+    },
+    /// Another agent would be told this.
+    Agent {
+        target: String,
+        content: String,
+    },
+    /// A file would be written whose text cannot be compared with what is there.
+    Write {
+        path: String,
+        bytes: u64,
+    },
+}
+
+/// What becomes of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileChange {
+    pub path: String,
+    /// Unified, at most 64 KiB.
+    pub diff: String,
+    /// Lines that come, and lines that go; of the whole change, whatever of it `diff` shows.
+    pub added: u64,
+    pub removed: u64,
+    /// `diff` is not all of it.
+    pub truncated: bool,
+}
+
+/// Longest message with a denial, in characters.
+pub const DENIAL_CHARS_MAX: usize = 2_000;
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RespondApprovalParams {
     pub approval_id: String,
     pub decision: ApprovalDecision,
+    /// With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2_000), regex(pattern = r"\S"))]
+    pub message: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
     AllowOnce,

@@ -131,6 +131,10 @@ pub struct CloneSessionParams {
     pub src_session: String,
     #[schemars(with = "SavedName")]
     pub dest_session: String,
+    /// The index of the last message that the copy keeps; all when absent. It must not lie between a tool call and its
+    /// results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upto: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

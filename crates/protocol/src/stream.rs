@@ -56,7 +56,7 @@ pub enum Event {
         refused_by: Option<String>,
     },
     ApprovalRequested {
-        approval: crate::permission::ApprovalEntry,
+        approval: Box<crate::permission::ApprovalEntry>,
     },
     /// A piece of what the model thinks. It is no part of the answer.
     Reasoning {

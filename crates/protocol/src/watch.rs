@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::agent::AgentEntry;
 use crate::conversation::{MessageEntry, ToolCallEntry};
 use crate::method;
-use crate::permission::ApprovalEntry;
+use crate::permission::{ApprovalEntry, FileChange};
 use crate::schema::{Cursors, Name};
 use crate::turn::RequestId;
 use crate::usage::Usage;
@@ -43,7 +43,7 @@ pub struct WatchParams {
     /// With `agents`: those that descend from them, too, later ones included; false when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub descendants: Option<bool>,
-    /// Text and thoughts as they come; true when absent. False: states and whole messages only.
+    /// Text, thoughts and what commands print as they come; true when absent. False: states and whole messages only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deltas: Option<bool>,
     /// For an agent, the index of the last message that the client has, -1 for none: what it has missed is sent after
@@ -146,11 +146,19 @@ pub enum Event {
     ToolStarted {
         id: String,
     },
+    /// A piece of what the call prints while it runs: at most ten a second, and 64 KiB in all. Only with `deltas`.
+    ToolOutput {
+        id: String,
+        text: String,
+    },
     ToolResult {
         id: String,
         content: String,
         failed: bool,
         duration_ms: u64,
+        /// What became of the file that the call changed; absent where it was none, several or no text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<FileChange>,
         /// The rule that refused the call, as `explain_permission` names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused_by: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nexus_core::{AgentId, Requester};
+use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::api::{Api, CallError, Target as Endpoint};
 use nexus_protocol::{Method, RpcError};
 
@@ -38,6 +38,7 @@ impl Api for DirectAgentApi {
         let requester = self.requester.clone();
         let caller = Caller {
             requester,
+            hand: Hand::Program,
             signer: Signer::Process,
             target,
             peer: None,

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use nexus_core::lifecycle::AccessError;
-use nexus_core::{AgentId, Requester};
+use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
 use nexus_protocol::metrics::Metric;
@@ -36,6 +36,8 @@ use crate::signing::Refused;
 pub struct Caller {
     /// Whose rights the call has.
     pub requester: Requester,
+    /// Whether a person at the terminal makes it.
+    pub hand: Hand,
     /// Who signed it.
     pub signer: Signer,
     pub target: Target,
@@ -50,7 +52,7 @@ pub struct Caller {
 /// Who vouches for a call beside its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signer {
-    /// It comes from this process: there is nobody in between.
+    /// It comes from this process, or by a pair of sockets from the one that started it: there is nobody in between.
     Process,
     Nobody,
     /// The key of this name; an empty one is the server's own.
@@ -114,6 +116,8 @@ pub struct Table {
 
 struct Entry {
     info: MethodInfo,
+    /// Only the terminal that started this server has it; to others there is no such method.
+    of_terminal: bool,
     run: Run,
     /// The handler as `TypedHandler<M>`, for callers in the same process.
     typed: Box<dyn Any + Send + Sync>,
@@ -144,6 +148,25 @@ pub struct MethodInfo {
 impl Table {
     /// Adds a method with its handler.
     pub fn on<M, F, Fut>(&mut self, handler: F)
+    where
+        M: Method,
+        F: Fn(Cx, M::Params) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<M::Result, RpcError>> + Send + 'static,
+    {
+        self.put::<M, F, Fut>(handler, false);
+    }
+
+    /// Adds a method that only the terminal has which started this server. It stands in no list.
+    pub fn on_terminal<M, F, Fut>(&mut self, handler: F)
+    where
+        M: Method,
+        F: Fn(Cx, M::Params) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<M::Result, RpcError>> + Send + 'static,
+    {
+        self.put::<M, F, Fut>(handler, true);
+    }
+
+    fn put<M, F, Fut>(&mut self, handler: F, of_terminal: bool)
     where
         M: Method,
         F: Fn(Cx, M::Params) -> Fut + Send + Sync + 'static,
@@ -190,13 +213,15 @@ impl Table {
             params: schema::of::<M::Params>,
             result: schema::of::<M::Result>,
         };
-        let entry = Entry { info, run, typed: Box::new(typed), figures: CallFigures::default() };
+        let figures = CallFigures::default();
+        let entry = Entry { info, of_terminal, run, typed: Box::new(typed), figures };
         assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);
     }
 
-    /// All methods, by name.
+    /// All methods that are everybody's, by name.
     pub fn infos(&self) -> Vec<MethodInfo> {
-        let mut infos: Vec<_> = self.entries.values().map(|entry| entry.info.clone()).collect();
+        let listed = self.entries.values().filter(|entry| !entry.of_terminal);
+        let mut infos: Vec<_> = listed.map(|entry| entry.info.clone()).collect();
         infos.sort_by_key(|info| info.name);
         infos
     }
@@ -443,6 +468,9 @@ impl Dispatcher {
     fn entry(&self, caller: &Caller, method: &str) -> Option<&Entry> {
         let at_server = caller.target == Target::Server;
         let entry = self.table.entries.get(method)?;
+        if entry.of_terminal && caller.hand != Hand::Person {
+            return None;
+        }
         (at_server || entry.info.scope == Scope::Agent).then_some(entry)
     }
 

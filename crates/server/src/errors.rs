@@ -230,6 +230,7 @@ pub fn session(source: &'static str, target: &'static str) -> impl Fn(SessionErr
             SessionError::Exists(_) | SessionError::Temporary(_) | SessionError::Live(_) => {
                 at(target)
             }
+            SessionError::PastEnd { .. } | SessionError::BetweenCalls(_) => at("upto"),
             SessionError::Override(error) => error.to_rpc(),
             SessionError::Settings(error) => error.to_rpc(),
             SessionError::Access(error) => error.to_rpc(),

@@ -22,6 +22,7 @@ pub mod rates;
 mod rpc_server;
 pub mod signing;
 mod stream;
+pub mod terminal;
 pub mod transport;
 mod watch;
 
@@ -58,18 +59,20 @@ pub struct Services {
     pub failures: Arc<rates::Failures>,
     figures: Arc<metrics::Figures>,
     /// Where this server is.
-    pub place: Place,
+    pub site: Site,
+    /// What started this server, where a terminal did.
+    pub terminal: OnceLock<terminal::Terminal>,
 }
 
 /// Where a server is, and since when.
-pub struct Place {
+pub struct Site {
     pub home: PathBuf,
     pub started_at: Timestamp,
     /// How it is reached, once it is.
     pub contact: OnceLock<Contact>,
 }
 
-impl Place {
+impl Site {
     pub fn new(home: PathBuf) -> Self {
         Self { home, started_at: Timestamp::now(), contact: OnceLock::new() }
     }
@@ -102,13 +105,14 @@ impl Services {
             signatures: signing::Signatures::off(),
             failures: Arc::default(),
             figures: Arc::default(),
-            place: Place::new(PathBuf::new()),
+            site: Site::new(PathBuf::new()),
+            terminal: OnceLock::new(),
         }
     }
 
     /// In this home.
     pub fn with_home(self, home: PathBuf) -> Self {
-        Self { place: Place::new(home), ..self }
+        Self { site: Site::new(home), ..self }
     }
 
     /// With tokens by which hosts say for whom calls speak.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use nexus_core::keys::leads_to;
 use nexus_core::store::{KeyRecord, StoreError};
-use nexus_core::{AgentId, Engine, Requester};
+use nexus_core::{AgentId, Engine, Hand, Requester};
 use nexus_protocol::key::{CreateKey, RevokeKey};
 use nexus_protocol::{Method as _, Request, RpcError};
 use nexus_signing::{Auth, Secret, WINDOW_SECONDS, signed_bytes};
@@ -154,7 +154,7 @@ impl Signatures {
         }
         let requester = lowered(engine, &key, &caller.requester).await?;
         let signer = Signer::Key(named.into());
-        Ok(Some(Caller { requester, signer, ..caller.clone() }))
+        Ok(Some(Caller { requester, signer, hand: Hand::Program, ..caller.clone() }))
     }
 
     fn is_timely(&self, timestamp: u64, now: u64) -> bool {

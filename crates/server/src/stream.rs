@@ -162,13 +162,14 @@ impl EventSink for Sink {
                 name: call.name.clone(),
                 arguments: call.arguments.clone(),
             }),
-            TurnEvent::ToolResult { id, content, refused_by } => self.put(Event::ToolResult {
+            TurnEvent::ToolResult { id, content, refused_by, .. } => self.put(Event::ToolResult {
                 id: id.into(),
                 content: content.into(),
                 refused_by: refused_by.map(Into::into),
             }),
             TurnEvent::ApprovalRequested(record) => {
-                self.put(Event::ApprovalRequested { approval: approval_entry(record.clone()) })
+                let approval = Box::new(approval_entry(record.clone()));
+                self.put(Event::ApprovalRequested { approval })
             }
             TurnEvent::Reasoning(piece) => self.put(Event::Reasoning { text: piece.into() }),
             TurnEvent::ReasoningEnd { tokens } => self.put(Event::ReasoningEnd { tokens }),

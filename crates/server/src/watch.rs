@@ -16,7 +16,9 @@ use nexus_protocol::watch::{
 
 use crate::errors::wire;
 use crate::handlers::usage::{cost_usd, usage_entry};
-use crate::handlers::{agent_entry, approval_entry, message_entry, request_id, tool_call_entry};
+use crate::handlers::{
+    agent_entry, approval_entry, change_entry, message_entry, request_id, tool_call_entry,
+};
 use crate::outbox::{Lane, Peer};
 
 /// Agents in one `snapshot`.
@@ -189,12 +191,14 @@ fn wire_event(engine: &Engine, event: &Told) -> Event {
         }
         Told::ToolCall(call) => Event::ToolCall(tool_call_entry(call)),
         Told::ToolStarted { id } => Event::ToolStarted { id: id.clone() },
-        Told::ToolResult { id, content, failed, lasted, refused_by } => Event::ToolResult {
+        Told::ToolOutput { id, text } => Event::ToolOutput { id: id.clone(), text: text.clone() },
+        Told::ToolResult { id, content, failed, lasted, refused_by, change } => Event::ToolResult {
             id: id.clone(),
             content: content.clone(),
             failed: *failed,
             duration_ms: millis(*lasted),
             refused_by: refused_by.map(Into::into),
+            change: change.clone().map(change_entry),
         },
         Told::ApprovalRequested { record, .. } => {
             Event::ApprovalRequested { approval: approval_entry((**record).clone()) }

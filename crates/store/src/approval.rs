@@ -1,15 +1,17 @@
 //! Requests for leave in SQL. Each function runs inside a transaction that its caller opened.
 
-use nexus_core::AgentId;
 use nexus_core::store::{
-    ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, Lease, StoreError, StoredApproval,
+    ApprovalAnswer, ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, Lease, StoreError,
+    StoredApproval,
 };
+use nexus_core::{AgentId, TurnId};
 use rusqlite::{Connection, Row, ToSql, params};
+use serde::de::DeserializeOwned;
 
 use super::agent;
 use super::fault::Fault;
 use super::owner::{Owner, Whose};
-use super::record::{agent_id, micros, timestamp};
+use super::record::{TurnRecord, agent_id, micros, timestamp};
 
 /// Approvals of one agent that are kept beside those that wait. People look at the last few; each holds the arguments of
 /// its call, which may be a whole file.
@@ -18,10 +20,13 @@ const KEPT_MAX: u32 = 100;
 /// Stores an approval. It belongs to this process: nobody else can answer it.
 pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) -> Result<(), Fault> {
     let agent = approval.agent.as_str();
+    let lineage: Vec<&str> = approval.lineage.iter().map(AgentId::as_str).collect();
+    let turn = approval.turn.as_ref().map(TurnRecord::from);
     let stored = db
         .prepare_cached(
-            "INSERT INTO approvals (id, agent, tool, arguments, reason, created_at, status, owner)
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+            "INSERT INTO approvals (id, agent, tool, arguments, reason, created_at, status, owner, lineage, turn,
+                 expires_at, granted, preview, decided_by, message)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16
              WHERE ?9 OR EXISTS (SELECT 1 FROM agents WHERE name = ?2 AND saved = 0)",
         )?
         .execute(params![
@@ -31,9 +36,16 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
             serde_json::to_string(&approval.arguments)?,
             approval.reason,
             micros(approval.created_at),
-            approval.status.name(),
+            approval.answer.status.name(),
             me.id()?,
-            approval.agent.is_temp()
+            approval.agent.is_temp(),
+            serde_json::to_string(&lineage)?,
+            turn.map(|turn| serde_json::to_string(&turn)).transpose()?,
+            approval.expires_at.map(micros),
+            approval.grant.as_ref().map(serde_json::to_string).transpose()?,
+            approval.preview.as_ref().map(serde_json::to_string).transpose()?,
+            approval.answer.by,
+            approval.answer.message
         ])?;
     if stored == 0 {
         return Err(StoreError::Ended.into());
@@ -55,14 +67,15 @@ pub(super) fn settle(
     db: &Connection,
     me: &Owner,
     id: &str,
-    status: ApprovalStatus,
+    answer: &ApprovalAnswer,
     grant: Option<&(Lease, String)>,
 ) -> Result<(), Fault> {
     if let Some((lease, settings)) = grant {
         agent::update(db, me, *lease, settings)?;
     }
-    db.prepare_cached("UPDATE approvals SET status = ? WHERE id = ?")?
-        .execute(params![status.name(), id])?;
+    let ApprovalAnswer { status, by, message } = answer;
+    db.prepare_cached("UPDATE approvals SET status = ?, decided_by = ?, message = ? WHERE id = ?")?
+        .execute(params![status.name(), by, message, id])?;
     Ok(())
 }
 
@@ -113,10 +126,10 @@ pub(super) fn find(db: &Connection, me: &Owner, id: &str) -> Result<Option<Store
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut record = decode(row)?;
     let mut waits_in = None;
-    if record.status == ApprovalStatus::Pending {
+    if record.answer.status == ApprovalStatus::Pending {
         match me.whose(&row.get::<_, String>("owner")?) {
             Whose::Another(holder) => waits_in = Some(holder),
-            Whose::Nobodys => record.status = ApprovalStatus::DeniedByRestart,
+            Whose::Nobodys => record.answer.status = ApprovalStatus::DeniedByRestart,
             Whose::Mine => {}
         }
     }
@@ -164,10 +177,10 @@ pub(super) fn page(
             break;
         }
         let mut approval = decode(row)?;
-        if approval.status == ApprovalStatus::Pending
+        if approval.answer.status == ApprovalStatus::Pending
             && me.whose(&row.get::<_, String>("owner")?) == Whose::Nobodys
         {
-            approval.status = ApprovalStatus::DeniedByRestart;
+            approval.answer.status = ApprovalStatus::DeniedByRestart;
         }
         page.approvals.push(approval);
     }
@@ -183,9 +196,28 @@ fn decode(row: &Row<'_>) -> Result<ApprovalRecord, Fault> {
         arguments: serde_json::from_str(&row.get::<_, String>("arguments")?)?,
         reason: row.get("reason")?,
         created_at: timestamp(row.get("created_at")?)?,
-        status: ApprovalStatus::ALL
-            .into_iter()
-            .find(|known| known.name() == status)
-            .ok_or_else(|| Fault::unfit(format!("unknown approval status {status:?}")))?,
+        lineage: decode_lineage(row.get("lineage")?)?,
+        turn: decode_json::<TurnRecord<'_>>(row.get("turn")?)?.map(TurnId::from),
+        expires_at: row.get::<_, Option<i64>>("expires_at")?.map(timestamp).transpose()?,
+        grant: decode_json(row.get("granted")?)?,
+        preview: decode_json(row.get("preview")?)?,
+        answer: ApprovalAnswer {
+            status: ApprovalStatus::ALL
+                .into_iter()
+                .find(|known| known.name() == status)
+                .ok_or_else(|| Fault::unfit(format!("unknown approval status {status:?}")))?,
+            by: row.get("decided_by")?,
+            message: row.get("message")?,
+        },
     })
+}
+
+/// What an earlier release asked has none.
+fn decode_lineage(stored: Option<String>) -> Result<Vec<AgentId>, Fault> {
+    let names: Vec<String> = decode_json(stored)?.unwrap_or_default();
+    names.iter().map(|name| agent_id(name)).collect()
+}
+
+fn decode_json<T: DeserializeOwned>(stored: Option<String>) -> Result<Option<T>, Fault> {
+    Ok(stored.as_deref().map(serde_json::from_str).transpose()?)
 }

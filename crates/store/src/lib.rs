@@ -375,11 +375,11 @@ impl ApprovalStore for SqliteStore {
     }
 
     async fn settle_approval(&self, settlement: Settlement) -> Result<(), StoreError> {
-        let Settlement { id, status, grant } = settlement;
+        let Settlement { id, answer, grant } = settlement;
         let encode = |(lease, settings)| Ok((lease, encode_settings(&settings)?));
         let grant = grant.map(encode).transpose().map_err(|fault: Fault| fault)?;
         self.writer
-            .submit(move |db, me| approval::settle(db, me, &id, status, grant.as_ref()))
+            .submit(move |db, me| approval::settle(db, me, &id, &answer, grant.as_ref()))
             .await
     }
 

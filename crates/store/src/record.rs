@@ -101,10 +101,7 @@ pub(super) fn decode_message(
     let extra: Extra<'_> = extra.map(serde_json::from_str).transpose()?.unwrap_or_default();
     let meta = Meta {
         at: timestamp(at)?,
-        turn: extra.turn.map(|turn| match turn {
-            TurnRecord::Number(number) => TurnId::Number(number),
-            TurnRecord::Text(text) => TurnId::Text(text.into()),
-        }),
+        turn: extra.turn.map(TurnId::from),
         source: extra.source.map(Cow::into_owned),
         source_agent: extra.source_agent.map(|name| agent_id(&name)).transpose()?,
         interrupted: extra.interrupted,
@@ -186,9 +183,27 @@ struct Extra<'a> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum TurnRecord<'a> {
+pub(super) enum TurnRecord<'a> {
     Number(i64),
     Text(Cow<'a, str>),
+}
+
+impl<'a> From<&'a TurnId> for TurnRecord<'a> {
+    fn from(turn: &'a TurnId) -> Self {
+        match turn {
+            TurnId::Number(number) => Self::Number(*number),
+            TurnId::Text(text) => Self::Text(Cow::Borrowed(text)),
+        }
+    }
+}
+
+impl From<TurnRecord<'_>> for TurnId {
+    fn from(stored: TurnRecord<'_>) -> Self {
+        match stored {
+            TurnRecord::Number(number) => Self::Number(number),
+            TurnRecord::Text(text) => Self::Text(text.into()),
+        }
+    }
 }
 
 /// A part of a message; short names, because most messages have some.
@@ -329,10 +344,7 @@ impl<'a> Extra<'a> {
             parts: if plain { None } else { Some(parts()?) },
             tool_calls: calls.collect::<Result<_, _>>()?,
             tool_call_id: message.tool_call_id.as_deref().map(Cow::Borrowed),
-            turn: meta.turn.as_ref().map(|turn| match turn {
-                TurnId::Number(number) => TurnRecord::Number(*number),
-                TurnId::Text(text) => TurnRecord::Text(Cow::Borrowed(text)),
-            }),
+            turn: meta.turn.as_ref().map(TurnRecord::from),
             source: meta.source.as_deref().map(Cow::Borrowed),
             source_agent: meta.source_agent.as_ref().map(|agent| agent.as_str().into()),
             interrupted: meta.interrupted,

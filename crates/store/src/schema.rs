@@ -20,6 +20,7 @@ pub(super) const STEPS: &[&str] = &[
     ANSWERS,
     VECTORS_BY_MODEL,
     KEYS,
+    APPROVALS_TO_JUDGE,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -388,6 +389,17 @@ const KEYS: &str = "
         created_at INTEGER NOT NULL,
         expires_at INTEGER NOT NULL
     ) STRICT;
+";
+
+/// What a person is shown of an approval, and who answered it. `lineage`, `turn`, `granted` and `preview` are JSON.
+const APPROVALS_TO_JUDGE: &str = "
+    ALTER TABLE approvals ADD COLUMN lineage TEXT;
+    ALTER TABLE approvals ADD COLUMN turn TEXT;
+    ALTER TABLE approvals ADD COLUMN expires_at INTEGER;
+    ALTER TABLE approvals ADD COLUMN granted TEXT;
+    ALTER TABLE approvals ADD COLUMN preview TEXT;
+    ALTER TABLE approvals ADD COLUMN decided_by TEXT;
+    ALTER TABLE approvals ADD COLUMN message TEXT;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

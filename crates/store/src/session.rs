@@ -150,12 +150,13 @@ pub(super) struct Copy {
     settings: String,
     progress: Progress,
     made_by: Option<AgentId>,
+    length_max: Option<u64>,
 }
 
 impl Copy {
     pub(super) fn encode(copy: Copied) -> Result<Self, Fault> {
-        let Copied { name, settings, progress, made_by } = copy;
-        Ok(Self { name, settings: encode_settings(&settings)?, progress, made_by })
+        let Copied { name, settings, progress, made_by, length_max } = copy;
+        Ok(Self { name, settings: encode_settings(&settings)?, progress, made_by, length_max })
     }
 }
 
@@ -229,7 +230,9 @@ fn insert_copy(
         fence,
         now
     ])?;
-    log::fork(db, agent_id, source.log_id, log::tail(db, source.log_id)?.length)?;
+    let length = log::tail(db, source.log_id)?.length;
+    let length_max = copy.length_max.and_then(|max| i64::try_from(max).ok());
+    log::fork(db, agent_id, source.log_id, length_max.map_or(length, |max| length.min(max)))?;
     Ok(AgentKey(agent_id))
 }
 

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use nexus_core::authority::Action;
 use nexus_core::lifecycle::AgentSpec;
 use nexus_core::permission::ToolClass;
-use nexus_core::tool::{Invocation, Need, Tool};
+use nexus_core::preview::Preview;
+use nexus_core::tool::{Access, Invocation, Need, Tool};
 use nexus_core::{Agent, AgentId, Role};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -80,6 +81,10 @@ impl TypedTool for Send {
             return Err("content must not be blank".into());
         }
         Ok(vec![Need::Message(agent_id(&args.agent_id)?)])
+    }
+
+    async fn preview(&self, args: SendArgs, _: Access) -> Option<Preview> {
+        Some(Preview::Agent { target: args.agent_id, content: args.content })
     }
 
     async fn run(&self, args: SendArgs, call: Invocation) -> Result<String, String> {

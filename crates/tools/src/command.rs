@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use nexus_core::permission::{Permissions, ToolClass};
+use nexus_core::preview::{Preview, Program};
 use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -85,6 +86,10 @@ impl TypedTool for Exec {
         }
     }
 
+    async fn preview(&self, args: ExecArgs, access: Access) -> Option<Preview> {
+        Some(self.0.preview(Program::Argv(args.argv), &access))
+    }
+
     async fn run(&self, args: ExecArgs, call: Invocation) -> Result<String, String> {
         let ExecArgs { argv, timeout_s, .. } = args;
         self.0.run(Request { argv, timeout_s, ..Request::default() }, &call).await
@@ -115,6 +120,10 @@ impl TypedTool for BashSafe {
         Ok(needs(args.cwd.as_deref()))
     }
 
+    async fn preview(&self, args: LineArgs, access: Access) -> Option<Preview> {
+        Some(self.0.preview(Program::Argv(words::split(&args.command).ok()?), &access))
+    }
+
     async fn run(&self, args: LineArgs, call: Invocation) -> Result<String, String> {
         let LineArgs { command, timeout_s, .. } = args;
         let argv = words::split(&command)?;
@@ -143,6 +152,10 @@ impl TypedTool for Shell {
         Ok(needs(None))
     }
 
+    async fn preview(&self, args: ScriptArgs, access: Access) -> Option<Preview> {
+        Some(self.0.preview(Program::Line(args.command), &access))
+    }
+
     async fn run(&self, args: ScriptArgs, call: Invocation) -> Result<String, String> {
         let ScriptArgs { command, timeout_s } = args;
         let argv = vec![self.0.shell.into(), "-c".into(), command];
@@ -169,6 +182,10 @@ impl TypedTool for RunPython {
 
     fn needs(&self, _: &PythonArgs) -> Result<Vec<Need>, String> {
         Ok(needs(None))
+    }
+
+    async fn preview(&self, args: PythonArgs, access: Access) -> Option<Preview> {
+        Some(self.0.preview(Program::Python(args.code), &access))
     }
 
     async fn run(&self, args: PythonArgs, call: Invocation) -> Result<String, String> {
@@ -251,8 +268,14 @@ pub(super) struct Request {
 impl Commands {
     pub(super) async fn run(&self, request: Request, call: &Invocation) -> Result<String, String> {
         let command = self.command(request, &call.access);
-        let outcome = self.launcher.run(&command, &call.cancel).await;
+        let outcome = self.launcher.run(&command, &call.cancel, &*call.onlookers).await;
         shown(&outcome.map_err(|error| error.to_string())?, &command)
+    }
+
+    /// What a person is shown who is asked for leave.
+    pub(super) fn preview(&self, program: Program, access: &Access) -> Preview {
+        let cwd = access.command_dir.display().to_string();
+        Preview::Command { program, cwd, sandbox: self.strength.to_string() }
     }
 
     fn command(&self, request: Request, access: &Access) -> Command {
@@ -321,6 +344,8 @@ fn shown(outcome: &Outcome, command: &Command) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use nexus_core::permission::Preset;
+
     use super::*;
 
     fn sleep(seconds: f64) -> Result<Vec<Need>, String> {
@@ -337,17 +362,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_agent_pays_little_for_these_tools() {
-        let settings = CommandSettings {
+    fn settings() -> CommandSettings {
+        CommandSettings {
             launcher: Launcher::own(),
             strength: Strength { files: None, syscalls: false },
             hidden: BTreeSet::new(),
             variables: Vec::new(),
             tool_timeout: Duration::from_secs(600),
             limits: Limits::default(),
-        };
-        let specs = command_tools(settings).iter().map(|tool| {
+        }
+    }
+
+    #[tokio::test]
+    async fn a_person_is_shown_what_would_run_and_where() {
+        let words = |words: &[&str]| Program::Argv(words.iter().map(|it| it.to_string()).collect());
+        let cases = [
+            ("exec", serde_json::json!({"argv": ["ls", "a b"]}), words(&["ls", "a b"])),
+            ("bash_safe", serde_json::json!({"command": "ls 'a b'"}), words(&["ls", "a b"])),
+            (
+                "shell_UNSAFE",
+                serde_json::json!({"command": "ls | wc"}),
+                Program::Line("ls | wc".into()),
+            ),
+            (
+                "run_python",
+                serde_json::json!({"code": "print(1)"}),
+                Program::Python("print(1)".into()),
+            ),
+            ("git", serde_json::json!({"args": ["push"]}), words(&["git", "push"])),
+        ];
+        let tools = command_tools(settings());
+        for (name, arguments, program) in cases {
+            let tool = tools.iter().find(|known| known.spec().name == name).unwrap();
+            let permissions = Preset::built_in("trusted").unwrap().apply("/w".as_ref(), &[]);
+            let (cwd, command_dir) = ("/w".into(), "/w/in".into());
+            let access = Access { cwd, command_dir, permissions, footprint: None };
+            let (cwd, sandbox) = ("/w/in".into(), settings().strength.to_string());
+            let expected = Preview::Command { program, cwd, sandbox };
+            assert_eq!(tool.preview(&arguments, access).await, Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_agent_pays_little_for_these_tools() {
+        let specs = command_tools(settings()).iter().map(|tool| {
             let spec = tool.spec();
             let parameters: serde_json::Value = serde_json::from_str(&spec.parameters).unwrap();
             serde_json::json!({"name": spec.name, "description": spec.description, "parameters": parameters})

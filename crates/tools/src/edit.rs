@@ -1,12 +1,14 @@
 //! Tools that write or change the text of one file.
 
 use nexus_core::permission::ToolClass;
+use nexus_core::preview::Preview;
 use nexus_core::tool::Need;
 use regex::RegexBuilder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::apart::{Done, Work};
+use super::change::change;
 use super::file_tool::FileTool;
 use super::files::Files;
 use super::files::write::{Before, WRITE_BYTES_MAX, lock};
@@ -30,6 +32,10 @@ impl FileTool for WriteFile {
 
     fn needs(args: &WriteFileArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])
+    }
+
+    fn preview(args: WriteFileArgs, files: &Files) -> Option<Preview> {
+        Some(written(files, &args.path, |_| Ok(args.content.clone().into()), args.content.len()))
     }
 
     fn run(args: WriteFileArgs, files: &Files) -> Result<String, String> {
@@ -62,6 +68,17 @@ impl FileTool for AppendFile {
 
     fn needs(args: &AppendFileArgs) -> Result<Vec<Need>, String> {
         Ok(vec![Need::Write(args.path.clone())])
+    }
+
+    fn preview(args: AppendFileArgs, files: &Files) -> Option<Preview> {
+        let longer = |old: Option<&[u8]>| match old {
+            Some(old) => {
+                let text = Text::decode(&args.path, old.into())?;
+                Ok(text.encode(&format!("{}{}", text.body, text.adapt(&args.content))))
+            }
+            None => Ok(args.content.clone().into()),
+        };
+        Some(written(files, &args.path, longer, args.content.len()))
     }
 
     fn run(args: AppendFileArgs, files: &Files) -> Result<String, String> {
@@ -105,29 +122,37 @@ impl FileTool for EditFile {
         }
     }
 
+    fn preview(args: EditFileArgs, files: &Files) -> Option<Preview> {
+        edited(files, &args.path, |text| args.change(text))
+    }
+
     fn run(args: EditFileArgs, files: &Files) -> Result<String, String> {
-        let path = &args.path;
+        edit(files, &args.path, |text| args.change(text))
+    }
+}
+
+impl EditFileArgs {
+    fn change(&self, text: &Text) -> Result<(String, String), String> {
+        let (args, path) = (self, &self.path);
         if args.old_string.is_empty() {
             return Err("old_string is empty".into());
         }
-        edit(files, path, |text| {
-            let old = text.adapt(&args.old_string);
-            let new = text.adapt(&args.new_string);
-            let count = text.body.matches(&old).count();
-            if count.saturating_mul(new.len()) > REPLACED_BYTES_MAX {
-                return Err("the replaced text would be too long".into());
+        let old = text.adapt(&args.old_string);
+        let new = text.adapt(&args.new_string);
+        let count = text.body.matches(&old).count();
+        if count.saturating_mul(new.len()) > REPLACED_BYTES_MAX {
+            return Err("the replaced text would be too long".into());
+        }
+        match count {
+            0 => Err(format!("old_string does not occur in {path}: read the file again")),
+            1 => Ok((text.body.replace(&old, &new), "Replaced 1 occurrence".into())),
+            count if args.replace_all == Some(true) => {
+                Ok((text.body.replace(&old, &new), format!("Replaced {count} occurrences")))
             }
-            match count {
-                0 => Err(format!("old_string does not occur in {path}: read the file again")),
-                1 => Ok((text.body.replace(&old, &new), "Replaced 1 occurrence".into())),
-                count if args.replace_all == Some(true) => {
-                    Ok((text.body.replace(&old, &new), format!("Replaced {count} occurrences")))
-                }
-                count => Err(format!(
-                    "old_string occurs {count} times in {path}: give more of the text around it, or replace_all"
-                )),
-            }
-        })
+            count => Err(format!(
+                "old_string occurs {count} times in {path}: give more of the text around it, or replace_all"
+            )),
+        }
     }
 }
 
@@ -157,29 +182,37 @@ impl FileTool for EditLines {
         }
     }
 
+    fn preview(args: EditLinesArgs, files: &Files) -> Option<Preview> {
+        edited(files, &args.path, |text| args.change(text))
+    }
+
     fn run(args: EditLinesArgs, files: &Files) -> Result<String, String> {
-        let (path, first, end) = (&args.path, args.start.saturating_sub(1), args.end);
-        edit(files, path, |text| {
-            let body = text.body.as_str();
-            let mut lines = lines(body);
-            let total = lines.len();
-            if first > total || end > total || end < first {
-                return Err(format!("{path} has {}", counted(total, "line")));
-            }
-            let new = text.adapt(&args.text);
-            let new = new.strip_suffix('\n').unwrap_or(&new);
-            let replacement: Vec<&str> =
-                if args.text.is_empty() { Vec::new() } else { new.split('\n').collect() };
-            let count = replacement.len();
-            lines.splice(first..end, replacement);
-            let mut changed = lines.join("\n");
-            // An empty file gets its newline with its first line.
-            if !lines.is_empty() && (body.is_empty() || body.ends_with('\n')) {
-                changed.push('\n');
-            }
-            let removed = counted(end - first, "line");
-            Ok((changed, format!("Put {} in place of {removed}", counted(count, "line"))))
-        })
+        edit(files, &args.path, |text| args.change(text))
+    }
+}
+
+impl EditLinesArgs {
+    fn change(&self, text: &Text) -> Result<(String, String), String> {
+        let (path, first, end) = (&self.path, self.start.saturating_sub(1), self.end);
+        let body = text.body.as_str();
+        let mut lines = lines(body);
+        let total = lines.len();
+        if first > total || end > total || end < first {
+            return Err(format!("{path} has {}", counted(total, "line")));
+        }
+        let new = text.adapt(&self.text);
+        let new = new.strip_suffix('\n').unwrap_or(&new);
+        let replacement: Vec<&str> =
+            if self.text.is_empty() { Vec::new() } else { new.split('\n').collect() };
+        let count = replacement.len();
+        lines.splice(first..end, replacement);
+        let mut changed = lines.join("\n");
+        // An empty file gets its newline with its first line.
+        if !lines.is_empty() && (body.is_empty() || body.ends_with('\n')) {
+            changed.push('\n');
+        }
+        let removed = counted(end - first, "line");
+        Ok((changed, format!("Put {} in place of {removed}", counted(count, "line"))))
     }
 }
 
@@ -213,20 +246,29 @@ impl FileTool for RegexReplace {
         Ok(vec![Need::Write(args.path.clone())])
     }
 
+    fn preview(args: RegexReplaceArgs, files: &Files) -> Option<Preview> {
+        edited(files, &args.path, |text| args.change(text, files))
+    }
+
     fn run(args: RegexReplaceArgs, files: &Files) -> Result<String, String> {
-        edit(files, &args.path, |text| {
-            let done: Done = files.apart(&Work::Replace(Replace {
-                pattern: args.pattern.clone(),
-                replacement: text.adapt(&args.replacement),
-                limit: args.count.filter(|count| *count > 0).unwrap_or(usize::MAX),
-                body: text.body.clone(),
-            }))?;
-            match done.count {
-                0 => Err(format!("the pattern matches nothing in {}", args.path)),
-                1 => Ok((done.text, "Replaced 1 match".into())),
-                count => Ok((done.text, format!("Replaced {count} matches"))),
-            }
-        })
+        edit(files, &args.path, |text| args.change(text, files))
+    }
+}
+
+impl RegexReplaceArgs {
+    fn change(&self, text: &Text, files: &Files) -> Result<(String, String), String> {
+        let args = self;
+        let done: Done = files.apart(&Work::Replace(Replace {
+            pattern: args.pattern.clone(),
+            replacement: text.adapt(&args.replacement),
+            limit: args.count.filter(|count| *count > 0).unwrap_or(usize::MAX),
+            body: text.body.clone(),
+        }))?;
+        match done.count {
+            0 => Err(format!("the pattern matches nothing in {}", args.path)),
+            1 => Ok((done.text, "Replaced 1 match".into())),
+            count => Ok((done.text, format!("Replaced {count} matches"))),
+        }
     }
 }
 
@@ -267,6 +309,37 @@ pub(super) fn replace(order: &Replace) -> Result<Done, String> {
 
 /// Bound on an estimate that is too high, and so above what may be written.
 const REPLACED_BYTES_MAX: usize = 4 * WRITE_BYTES_MAX;
+
+/// What would become of a file that is written. Of one that cannot be compared with what is there, or may not be read
+/// without leave, it shows no more than how much would be written.
+fn written(
+    files: &Files,
+    path: &str,
+    contents: impl Fn(Option<&[u8]>) -> Result<Vec<u8>, String>,
+    bytes: usize,
+) -> Preview {
+    let changed = files.look(path).and_then(|(real, old)| {
+        let new = contents(old.as_deref())?;
+        Ok(change(&real, &old.unwrap_or_default(), &new))
+    });
+    match changed {
+        Ok(Some(change)) => Preview::Diff(change),
+        _ => Preview::Write { path: path.into(), bytes: bytes as u64 },
+    }
+}
+
+/// What would become of a file that is edited.
+fn edited(
+    files: &Files,
+    path: &str,
+    edit: impl Fn(&Text) -> Result<(String, String), String>,
+) -> Option<Preview> {
+    let (real, old) = files.look(path).ok()?;
+    let old = old?;
+    let text = Text::decode(path, old.clone()).ok()?;
+    let (body, _) = edit(&text).ok()?;
+    change(&real, &old, &text.encode(&body)).map(Preview::Diff)
+}
 
 /// Changes an existing text file. `change` gives the new body and says what it did. It may take its time: others are kept
 /// from the file only while the new contents take its name, and if it was changed until then, all is done anew.

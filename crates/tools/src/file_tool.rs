@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use nexus_core::permission::ToolClass;
-use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
+use nexus_core::preview::Preview;
+use nexus_core::tool::{Access, Invocation, Need, Tool, ToolOutput};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,11 @@ pub(super) trait FileTool: Send + Sync + 'static {
     type Output: Into<ToolOutput> + Send + 'static;
 
     fn needs(args: &Self::Args) -> Result<Vec<Need>, String>;
+
+    /// What a call would do. It looks and changes nothing; `files` opens what the agent may read without leave.
+    fn preview(_args: Self::Args, _files: &Files) -> Option<Preview> {
+        None
+    }
 
     /// Blocks. Every path goes through `files`.
     fn run(args: Self::Args, files: &Files) -> Result<Self::Output, String>;
@@ -43,17 +49,28 @@ impl<T: FileTool> TypedTool for OnThread<T> {
     const DESCRIPTION: &'static str = T::DESCRIPTION;
     const CLASS: ToolClass = T::CLASS;
     type Args = T::Args;
-    type Output = T::Output;
+    type Output = ToolOutput;
 
     fn needs(&self, args: &T::Args) -> Result<Vec<Need>, String> {
         T::needs(args)
     }
 
-    async fn run(&self, args: T::Args, call: Invocation) -> Result<T::Output, String> {
+    async fn preview(&self, args: T::Args, access: Access) -> Option<Preview> {
+        let (launcher, side_max) = (self.launcher.clone(), self.image_side_max);
+        let work = move |stop| Ok(T::preview(args, &Files::new(access, stop, launcher, side_max)));
+        on_thread(work, std::future::pending()).await.ok().flatten()
+    }
+
+    async fn run(&self, args: T::Args, call: Invocation) -> Result<ToolOutput, String> {
         let (access, launcher, side_max) =
             (call.access, self.launcher.clone(), self.image_side_max);
         // To look where blocked paths lead touches the disk too.
-        let work = move |stop| T::run(args, &Files::new(access, stop, launcher, side_max));
+        let seen = T::CLASS == ToolClass::Write && call.onlookers.want_changes();
+        let work = move |stop| {
+            let files = Files::new(access, stop, launcher, side_max).seen(seen);
+            let output: ToolOutput = T::run(args, &files)?.into();
+            Ok(ToolOutput { change: files.change(), ..output })
+        };
         on_thread(work, call.cancel.cancelled()).await
     }
 }

@@ -17,17 +17,19 @@ use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nexus_core::gate::{Act, Refusal, check_place};
 use nexus_core::paths;
+use nexus_core::preview::FileChange;
 use nexus_core::tool::Access;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::apart::Work;
+use super::change::change;
 use super::sandbox::Launcher;
 
 /// Largest file that is read as a whole. Tools hold it in memory, several at once; longer files are logs and data,
@@ -45,6 +47,15 @@ pub(super) struct Files {
     stop: Arc<AtomicBool>,
     launcher: Launcher,
     image_side_max: u32,
+    /// What was written so far, where somebody sees what becomes of files. Otherwise no file is read for it.
+    written: Option<Arc<Mutex<Vec<Written>>>>,
+}
+
+/// What a file held before it was changed, and after that.
+struct Written {
+    real: PathBuf,
+    old: Vec<u8>,
+    new: Vec<u8>,
 }
 
 /// Where a path leads.
@@ -80,7 +91,19 @@ impl Files {
     ) -> Self {
         let written = access.permissions.blocked.iter();
         let blocked = written.flat_map(|path| [path.clone(), real_place(path)]).collect();
-        Self { access, blocked, stop, launcher, image_side_max }
+        Self { access, blocked, stop, launcher, image_side_max, written: None }
+    }
+
+    /// Keeps account of what is written.
+    pub fn seen(self, seen: bool) -> Self {
+        Self { written: seen.then(Arc::default), ..self }
+    }
+
+    /// What became of the file that was changed; `None` where it was not one, or no text.
+    pub fn change(&self) -> Option<FileChange> {
+        let written = std::mem::take(&mut *noted(self.written.as_ref()?));
+        let [Written { real, old, new }] = written.as_slice() else { return None };
+        change(real, old, new)
     }
 
     pub fn stopped(&self) -> bool {
@@ -109,6 +132,13 @@ impl Files {
         require_regular(path, &stat(path, &place.nearest)?)?;
         let fd = open_exactly(&place.real, READ).map_err(|error| explain(path, error))?;
         opened(path, fd)
+    }
+
+    /// What is there now at a place that is to be written, and where it really lies; no bytes where nothing is there.
+    pub fn look(&self, path: &str) -> Result<(PathBuf, Option<Vec<u8>>), String> {
+        let place = self.locate(path, Act::Read)?;
+        let found = (place.missing == 0).then(|| self.open(path)?.bytes(path)).transpose()?;
+        Ok((place.real, found))
     }
 
     /// Opens a directory for listing.
@@ -217,6 +247,10 @@ impl Opened {
     pub fn len(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
+}
+
+fn noted(written: &Mutex<Vec<Written>>) -> MutexGuard<'_, Vec<Written>> {
+    written.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Without `NONBLOCK`, opening a named pipe would wait for a writer for ever.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nexus_core::permission::Level;
 use nexus_core::permission::ToolClass;
+use nexus_core::preview::{Preview, Program};
 use nexus_core::tool::{Access, CommandKind, Invocation, Need};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -68,6 +69,11 @@ impl TypedTool for Git {
         }
         needs.extend(plan.refused_below_yolo().map(|what| Need::Level(Level::Yolo, what)));
         Ok(needs)
+    }
+
+    async fn preview(&self, args: GitArgs, access: Access) -> Option<Preview> {
+        let argv = ["git".into()].into_iter().chain(args.args).collect();
+        Some(self.commands.preview(Program::Argv(argv), &access))
     }
 
     async fn run(&self, args: GitArgs, call: Invocation) -> Result<String, String> {

@@ -4,6 +4,7 @@ mod agents;
 mod apart;
 mod arrange;
 pub mod attach;
+mod change;
 mod command;
 mod edit;
 mod environment;

@@ -8,11 +8,13 @@ use std::fmt::Write as _;
 use diffy::Patch as Hunks;
 use diffy::patch_set::{FileMode, FileOperation, ParseOptions, PatchKind, PatchSet};
 use nexus_core::permission::ToolClass;
+use nexus_core::preview::Preview;
 use nexus_core::tool::Need;
 use rustix::fs::Stat;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::change::change;
 use super::file_tool::FileTool;
 use super::files::Files;
 use super::files::write::{Before, Slot, Staged, WRITE_BYTES_MAX, lock};
@@ -45,6 +47,14 @@ impl FileTool for Patch {
         let diff = recount(&args.diff)?;
         let changes = parse(&diff)?;
         Ok(changes.iter().flat_map(Change::needs).collect())
+    }
+
+    fn preview(args: PatchArgs, files: &Files) -> Option<Preview> {
+        let diff = recount(&args.diff).ok()?;
+        let changes = parse(&diff).ok()?;
+        // Several files are shown best by the diff that the call is.
+        let [change] = changes.as_slice() else { return None };
+        change.preview(files)
     }
 
     fn run(args: PatchArgs, files: &Files) -> Result<String, String> {
@@ -153,6 +163,20 @@ impl Change<'_> {
             return Err(format!("{path} holds more than the diff deletes; nothing was applied"));
         }
         Ok(Applied { bytes: text.encode(&body), before })
+    }
+
+    /// What becomes of the file, unless it gets another name.
+    fn preview(&self, files: &Files) -> Option<Preview> {
+        let (Action::Modify(path) | Action::Create(path) | Action::Delete(path)) = &self.action
+        else {
+            return None;
+        };
+        let (real, old) = files.look(path).ok()?;
+        let old = old.unwrap_or_default();
+        let text = Text::decode(path, old.clone()).ok()?;
+        let mut effort = Effort { files, bytes_left: COMPARED_BYTES_MAX };
+        let body = self.fit(&text.body, path, &mut effort).ok()?;
+        change(&real, &old, &text.encode(&body)).map(Preview::Diff)
     }
 
     fn fit(&self, body: &str, path: &str, effort: &mut Effort<'_>) -> Result<String, String> {

@@ -60,6 +60,7 @@ fn show(picture: Picture, path: &str) -> ToolOutput {
             name,
             source: Source::Blob(Blob::new(bytes)),
         }],
+        change: None,
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nexus_core::permission::ToolClass;
+use nexus_core::preview::Preview;
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
+use nexus_core::tool::{Access, Invocation, Need, Tool, ToolOutput};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,6 +23,11 @@ pub trait TypedTool: Send + Sync + 'static {
     type Output: Into<ToolOutput>;
 
     fn needs(&self, args: &Self::Args) -> Result<Vec<Need>, String>;
+
+    /// As [`Tool::preview`].
+    async fn preview(&self, _args: Self::Args, _access: Access) -> Option<Preview> {
+        None
+    }
 
     async fn run(&self, args: Self::Args, call: Invocation) -> Result<Self::Output, String>;
 }
@@ -52,6 +58,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
         self.tool.needs(&decode(arguments)?)
+    }
+
+    async fn preview(&self, arguments: &Value, access: Access) -> Option<Preview> {
+        self.tool.preview(decode(arguments).ok()?, access).await
     }
 
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {

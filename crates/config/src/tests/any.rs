@@ -38,6 +38,10 @@ fn any_json() -> impl Strategy<Value = Value> {
         "instruction_files",
         "compaction",
         "trigger_threshold",
+        "terminal",
+        "editor",
+        "preset",
+        "tool_lines",
         "sandboxed",
         "/x",
         "~",
@@ -95,13 +99,17 @@ fn arbitrary_json_is_refused_or_taken_but_never_panics() {
 /// Whatever an untrusted directory says, it cannot touch providers, permissions or the server.
 #[test]
 fn a_stranger_changes_nothing_that_matters() {
-    let tree = Tree::new().write("home", r#"{"providers": {"openai": {}}, "server": {"port": 9}}"#);
+    let home =
+        r#"{"providers": {"openai": {}}, "server": {"port": 9}, "terminal": {"preset": "worker"}}"#;
+    let tree = Tree::new().write("home", home);
     let before = tree.load().unwrap();
     for_all(any_json(), |near| {
         tree.put("a/b/c", near.to_string());
         if let Ok(after) = tree.load() {
             assert_eq!(after.server, before.server);
             assert_eq!(after.permissions, before.permissions);
+            assert_eq!(after.terminal.preset, before.terminal.preset);
+            assert_eq!(after.terminal.editor, before.terminal.editor);
             assert_eq!(format!("{:?}", after.providers), format!("{:?}", before.providers));
         }
     });

@@ -26,6 +26,7 @@ fn every_key_is_described() {
         "context.",
         "images.",
         "server.",
+        "terminal.",
         "auth.",
         "auth.hmac.",
         "auth.hmac.keys.k.",

@@ -21,7 +21,7 @@ use crate::logs::AgentLogs;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
-use crate::store::{Append, ApprovalStatus, Fence, Lease, Progress, Settlement, Store, StoreError};
+use crate::store::{Append, ApprovalAnswer, Fence, Lease, Progress, Settlement, Store, StoreError};
 use crate::usage::Bill;
 use crate::watch::{Asked, Watches};
 
@@ -68,9 +68,6 @@ pub struct Seen {
     pub turns: Vec<LiveTurn>,
     pub(crate) moment: u64,
 }
-
-/// What is shown of what a turn said, where it said more: the end of it.
-pub(super) const SEEN_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Why an agent is not in this process any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +313,7 @@ impl Agent {
     pub(crate) async fn settle_approval(
         &self,
         id: String,
-        status: ApprovalStatus,
+        answer: ApprovalAnswer,
         grants: Grants,
         checked: Arc<Snapshot>,
     ) -> Result<bool, StoreError> {
@@ -331,7 +328,7 @@ impl Agent {
             let grant = now.lease.map(|lease| (lease, settings.clone()));
             let store = store.clone();
             let written =
-                async move { store.settle_approval(Settlement { id, status, grant }).await };
+                async move { store.settle_approval(Settlement { id, answer, grant }).await };
             Some(after(Some(written.boxed()), Effect::Set(settings)))
         });
         match (settled.await, refused.try_recv()) {

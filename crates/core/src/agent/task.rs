@@ -15,8 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use super::handle::{
-    EnqueueError, Finish, Gone, Hooks, Order, Renamed, SEEN_TEXT_BYTES_MAX, Seen, Shown, Skipped,
-    Work,
+    EnqueueError, Finish, Gone, Hooks, Order, Renamed, Seen, Shown, Skipped, Work,
 };
 use super::{AgentSettings, Snapshot, TurnCard};
 use crate::account::MemoryShare;
@@ -415,10 +414,9 @@ impl Task {
     }
 
     fn seen(&self) -> Seen {
-        let live = |card: &TurnCard| card.live.look(SEEN_TEXT_BYTES_MAX);
         Seen {
             snapshot: Arc::new(self.now.clone()),
-            turns: self.now.turns.iter().map(live).collect(),
+            turns: self.now.turns.iter().map(|card| card.live.look()).collect(),
             moment: self.hooks.watches.moment(),
         }
     }

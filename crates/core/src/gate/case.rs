@@ -15,6 +15,8 @@ pub enum Ruling {
     /// Allowed once somebody approves: why, and what such leave for the whole session adds.
     Ask {
         access: Access,
+        /// What it has without that.
+        before: Box<Access>,
         reason: String,
         grant: Grants,
     },
@@ -147,13 +149,15 @@ impl Case {
     }
 
     fn ruling(self) -> Ruling {
-        let Self { cwd, command_dir, base: mut permissions, .. } = self;
+        let Self { cwd, command_dir, base: permissions, .. } = self;
         if self.reasons.is_empty() {
             return Ruling::Allowed(Access { cwd, command_dir, permissions, footprint: None });
         }
-        permissions.write = permissions.write.with(self.asked.write_paths.iter().cloned());
-        let access = Access { cwd, command_dir, permissions, footprint: None };
-        Ruling::Ask { access, reason: self.reasons.join("; "), grant: self.asked }
+        let before = Box::new(Access { cwd, command_dir, permissions, footprint: None });
+        let mut access = (*before).clone();
+        access.permissions.write =
+            access.permissions.write.with(self.asked.write_paths.iter().cloned());
+        Ruling::Ask { access, before, reason: self.reasons.join("; "), grant: self.asked }
     }
 }
 

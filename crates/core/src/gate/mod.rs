@@ -22,12 +22,15 @@ use crate::footprint::Footprint;
 use crate::kin::{Kin, Rights};
 use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
-use crate::name::AgentId;
+use crate::name::{AgentId, TurnId};
 use crate::on_thread;
 use crate::permission::{Grants, ToolClass};
+use crate::preview::FileChange;
 use crate::provider::ToolSpec;
 use crate::store::StoreError;
-use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Tool, ToolOutput, Toolbox};
+use crate::tool::{
+    Access, Colleagues, ENDING_MAX, Invocation, Need, Onlookers, Tool, ToolOutput, Toolbox,
+};
 
 pub use case::{Case, Ruling};
 pub use refusal::{APPROVAL_RULE, Act, CONFIGURATION, Refusal, check_place};
@@ -50,10 +53,23 @@ pub(crate) struct ToolOutcome {
     /// For the model.
     pub content: String,
     pub attachments: Vec<Attachment>,
+    /// What became of the file that it changed.
+    pub change: Option<FileChange>,
     /// The rule that refused it, where one did.
     pub refused_by: Option<&'static str>,
     /// It did not do what it was asked to.
     pub failed: bool,
+}
+
+/// What a call is made for.
+pub(crate) struct Errand<'a> {
+    pub turn: &'a TurnId,
+    pub cancel: CancellationToken,
+    /// Told of what has to be asked.
+    pub announce: Announce,
+    /// Told of the files that are changed.
+    pub footprint: Option<&'a Arc<Footprint>>,
+    pub onlookers: Arc<dyn Onlookers>,
 }
 
 /// A tool as one agent has it.
@@ -66,6 +82,9 @@ pub struct ToolStanding {
     pub offered: bool,
 }
 
+/// A question is not kept waiting any longer for what is shown with it.
+const PREVIEW_MAX: Duration = Duration::from_secs(2);
+
 /// What the model is told of a call that a cancel ended, or kept from being begun.
 const CANCELLED: &str = "Interrupted: the turn was cancelled.";
 
@@ -73,7 +92,7 @@ impl ToolOutcome {
     /// Of a call that was not carried out, or not to its end.
     pub fn failed(content: impl Into<String>) -> Self {
         let content = content.into();
-        Self { content, attachments: Vec::new(), refused_by: None, failed: true }
+        Self { content, attachments: Vec::new(), change: None, refused_by: None, failed: true }
     }
 
     fn interrupted() -> Self {
@@ -84,7 +103,9 @@ impl ToolOutcome {
 impl From<Refusal> for ToolOutcome {
     fn from(refusal: Refusal) -> Self {
         let refused_by = Some(refusal.rule());
-        Self { refused_by, ..Self::failed(format!("Refused: {refusal}.")) }
+        // What a person said ends as they ended it.
+        let full_stop = if matches!(refusal, Refusal::Denied(_)) { "" } else { "." };
+        Self { refused_by, ..Self::failed(format!("Refused: {refusal}{full_stop}")) }
     }
 }
 
@@ -109,15 +130,14 @@ impl Gate {
         self: &Arc<Self>,
         agent: &Agent,
         call: &ToolCall,
-        cancel: CancellationToken,
-        announce: Announce,
-        footprint: Option<&Arc<Footprint>>,
+        errand: Errand<'_>,
     ) -> ToolOutcome {
+        let cancel = &errand.cancel;
         // What waits behind others of its step, and what waited for leave, may come to its turn after the cancel.
         if cancel.is_cancelled() {
             return ToolOutcome::interrupted();
         }
-        match self.let_through(agent, call, &cancel, &announce).await {
+        match self.let_through(agent, call, &errand).await {
             Err(refusal) => refusal.into(),
             Ok(_) if cancel.is_cancelled() => ToolOutcome::interrupted(),
             Ok((tool, access)) => {
@@ -129,16 +149,21 @@ impl Gate {
                 let invocation = Invocation {
                     agent: agent.clone(),
                     arguments: call.arguments.clone(),
-                    access: Access { footprint: footprint.cloned(), ..access },
+                    access: Access { footprint: errand.footprint.cloned(), ..access },
                     cancel: own.clone(),
-                    announce,
+                    announce: errand.announce,
+                    onlookers: errand.onlookers,
                     colleagues,
                     memories: self.memories.clone(),
                 };
                 match self.run(&*tool, invocation, own).await {
-                    Ok(ToolOutput { text: content, attachments }) => {
-                        ToolOutcome { content, attachments, refused_by: None, failed: false }
-                    }
+                    Ok(ToolOutput { text: content, attachments, change }) => ToolOutcome {
+                        content,
+                        attachments,
+                        change,
+                        refused_by: None,
+                        failed: false,
+                    },
                     Err(content) => ToolOutcome::failed(content),
                 }
             }
@@ -184,19 +209,25 @@ impl Gate {
         self: &Arc<Self>,
         agent: &Agent,
         call: &ToolCall,
-        cancel: &CancellationToken,
-        announce: &Announce,
+        errand: &Errand<'_>,
     ) -> Result<(Arc<dyn Tool>, Access), Refusal> {
         let (tool, ruling) = self.decide(&agent.snapshot(), &call.name, &call.arguments).await?;
-        let (reason, grant) = match ruling {
+        let (reason, grant, before) = match ruling {
             Ruling::Allowed(access) => return Ok((tool, access)),
-            Ruling::Ask { reason, grant, .. } => (reason, grant),
+            Ruling::Ask { reason, grant, before, .. } => (reason, grant, before),
         };
+        let patience = self.approvals.patience().map_err(Refusal::Approval)?;
+        let Errand { turn, cancel, announce, .. } = errand;
+        let preview = tokio::time::timeout(PREVIEW_MAX, tool.preview(&call.arguments, *before));
+        let preview = cancel.run_until_cancelled(preview).await.and_then(Result::ok).flatten();
         let question = Question {
             tool: call.name.clone(),
             arguments: call.arguments.clone(),
             reason,
             grant: grant.clone(),
+            turn: (*turn).clone(),
+            patience,
+            preview,
         };
         let recheck = self.recheck(agent, call, &grant);
         match self.approvals.ask(agent, question, recheck, cancel, announce).await {
@@ -206,6 +237,7 @@ impl Gate {
                 let again = self.decide_again(&agent.snapshot(), call, &grant).await;
                 return Err(again.err().unwrap_or(Refusal::Approval(why)));
             }
+            Ok(Verdict::DeniedWith(message)) => return Err(Refusal::Denied(message)),
             Err(error) => {
                 tracing::error!(%error, "an approval could not be stored");
                 return Err(Refusal::Approval("the request for approval could not be stored"));

@@ -54,6 +54,8 @@ pub enum Refusal {
     Write(String),
     #[error("{0}")]
     Approval(&'static str),
+    #[error("denied: {0}")]
+    Denied(String),
     #[error("what this agent may do is not known: {0}")]
     Unknown(String),
 }
@@ -75,7 +77,7 @@ impl Refusal {
             | Self::Repository(_)
             | Self::Read(_)
             | Self::Write(_) => "path",
-            Self::Approval(_) => APPROVAL_RULE,
+            Self::Approval(_) | Self::Denied(_) => APPROVAL_RULE,
             Self::Unknown(_) => "permissions",
         }
     }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{AccessError, Lifecycle, Room};
 use crate::agent::{Agent, AgentSettings, Gone};
-use crate::authority::{Action, Denied, Requester};
+use crate::authority::{Action, Denied, Hand, Requester};
 use crate::conversation::Conversation;
 use crate::directory::Claim;
 use crate::model::Reasoning;
@@ -32,6 +32,7 @@ pub struct AgentSpec {
     pub system_prompt: Option<String>,
     pub disable_tools: Vec<String>,
     pub parent: Option<AgentId>,
+    pub hand: Hand,
 }
 
 #[derive(Debug, Clone, Error)]
@@ -140,8 +141,9 @@ impl Lifecycle {
         }
         let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id().is_temp());
         let name = Name::asked(spec.name.as_deref(), temporary_parent)?;
+        let preset = self.preset_given(spec.preset.as_deref(), spec.hand, requester)?;
         // Whoever names a place that hangs waits for it alone: no name is taken yet.
-        let draft = self.draft(spec, parent.as_ref()).await?;
+        let draft = self.draft(spec, preset, parent.as_ref()).await?;
         let room = self.room(requester, parent.as_ref().map(Agent::id).as_ref()).await?;
         let this = self.clone();
         detached(async move {
@@ -245,10 +247,10 @@ impl Lifecycle {
     async fn draft(
         &self,
         spec: AgentSpec,
+        preset: Preset,
         parent: Option<&Agent>,
     ) -> Result<AgentRecord, CreateError> {
         let parent = parent.map(Agent::snapshot);
-        let preset = self.preset(spec.preset.as_deref())?;
         let depth = parent.as_ref().map_or(0, |parent| parent.depth + 1);
         if depth > DEPTH_MAX {
             return Err(CreateError::TooDeep);
@@ -293,26 +295,39 @@ impl Lifecycle {
         })
     }
 
-    /// The presets that agents can be given, those that are built in first, and the name of the one that they get.
-    pub fn presets(&self) -> (Vec<Preset>, &str) {
-        let built_in = BUILT_IN.into_iter().filter_map(Preset::built_in);
+    /// The presets that agents can be given by this hand, those that are built in first, and the name of the one that
+    /// they get.
+    pub fn presets(&self, hand: Hand, requester: &Requester) -> (Vec<Preset>, &str) {
+        let yolo = hand.gives_yolo(requester);
+        let built_in = BUILT_IN.into_iter().chain(yolo.then_some("yolo"));
+        let built_in = built_in.filter_map(Preset::built_in);
         let mut configured: Vec<_> = self.rules.presets.values().cloned().collect();
-        configured.retain(|preset| preset.level != Level::Yolo);
+        configured.retain(|preset| yolo || preset.level != Level::Yolo);
         configured.sort_by(|a, b| a.name.cmp(&b.name));
         (built_in.chain(configured).collect(), &self.rules.default_preset)
     }
 
-    pub(crate) fn preset(&self, name: Option<&str>) -> Result<Preset, CreateError> {
+    /// The preset of this name, if it may be given by this hand.
+    pub(crate) fn preset_given(
+        &self,
+        name: Option<&str>,
+        hand: Hand,
+        requester: &Requester,
+    ) -> Result<Preset, CreateError> {
         let name = name.unwrap_or(&self.rules.default_preset);
-        let preset =
-            self.rules.presets.get(name).cloned().or_else(|| Preset::built_in(name)).ok_or_else(
-                || {
-                    let mut known = BUILT_IN.to_vec();
-                    known.extend(self.rules.presets.keys().map(String::as_str));
-                    CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
-                },
-            )?;
-        if preset.level == Level::Yolo { Err(CreateError::Yolo) } else { Ok(preset) }
+        let preset = self.preset(name).ok_or_else(|| {
+            let mut known = BUILT_IN.to_vec();
+            known.extend(self.rules.presets.keys().map(String::as_str));
+            CreateError::UnknownPreset { name: name.into(), known: known.join(", ") }
+        })?;
+        match preset.level == Level::Yolo && !hand.gives_yolo(requester) {
+            true => Err(CreateError::Yolo),
+            false => Ok(preset),
+        }
+    }
+
+    pub(crate) fn preset(&self, name: &str) -> Option<Preset> {
+        self.rules.presets.get(name).cloned().or_else(|| Preset::built_in(name))
     }
 
     /// What a preset gives an agent of this server.

@@ -1,11 +1,14 @@
 //! Requests for leave.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{AgentSettings, Holder, Lease, StoreError};
-use crate::name::AgentId;
+use crate::name::{AgentId, TurnId};
+use crate::preview::{Grant, Preview};
 
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
@@ -34,14 +37,40 @@ pub struct ApprovalRecord {
     pub arguments: Value,
     pub reason: String,
     pub created_at: Timestamp,
+    /// The agents above the one that asks, the topmost first, when it was asked.
+    pub lineage: Vec<AgentId>,
+    /// The turn that waits for it.
+    pub turn: Option<TurnId>,
+    /// When it is denied because nobody has answered.
+    pub expires_at: Option<Timestamp>,
+    /// What leave for the session adds, where that is one thing.
+    pub grant: Option<Grant>,
+    pub preview: Option<Arc<Preview>>,
+    pub answer: ApprovalAnswer,
+}
+
+/// How an approval stands, and by whom.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalAnswer {
     pub status: ApprovalStatus,
+    /// `administrator` or an agent's name; `None` where nobody answered.
+    pub by: Option<String>,
+    /// What was said with a denial.
+    pub message: Option<String>,
+}
+
+impl From<ApprovalStatus> for ApprovalAnswer {
+    /// What nobody in particular decided.
+    fn from(status: ApprovalStatus) -> Self {
+        Self { status, by: None, message: None }
+    }
 }
 
 /// How an approval ended.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub id: String,
-    pub status: ApprovalStatus,
+    pub answer: ApprovalAnswer,
     /// The settings of the held agent that asked, with what it was granted.
     pub grant: Option<(Lease, AgentSettings)>,
 }

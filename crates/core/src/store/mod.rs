@@ -23,8 +23,8 @@ pub use agent::{
 };
 pub use answers::{ANSWER_KEPT, AnswerRoom, AnswersStore, CallDigest, Earlier, is_forgotten};
 pub use approval::{
-    ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore, Settlement,
-    StoredApproval,
+    ApprovalAnswer, ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore,
+    Settlement, StoredApproval,
 };
 pub use key::{KeyAdded, KeyAgent, KeyRecord, KeyStore};
 pub use memory::{

@@ -75,6 +75,8 @@ pub struct Copied {
     pub progress: Progress,
     /// As in `SessionRecord`, for when it has no parent.
     pub made_by: Option<AgentId>,
+    /// It keeps so many messages from the first; all when `None`.
+    pub length_max: Option<u64>,
 }
 
 /// A session: an agent, or what is left of one.

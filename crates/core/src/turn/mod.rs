@@ -284,14 +284,19 @@ impl Turns {
         self.limits.max_tool_iterations
     }
 
+    /// Cancels all that run or wait.
+    pub fn cancel_all(&self) {
+        for agent in self.directory.agents() {
+            agent.cancel_all();
+        }
+    }
+
     /// Takes no new turns; those in flight get `grace` and are then cancelled. Returns when none is left.
     pub async fn stop(&self, grace: Duration) {
         self.slots.close();
         let mut patience = grace;
         while tokio::time::timeout(patience, self.slots.empty()).await.is_err() {
-            for agent in self.directory.agents() {
-                agent.cancel_all();
-            }
+            self.cancel_all();
             patience = CANCEL_AGAIN;
         }
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::said::{Said, Watched};
+use super::said::{Said, Watched, WatchedCall};
 use super::step::{End, Step};
 use super::talk::{Talk, Wishes};
 use super::{Job, Standing, TurnError, TurnInput, Turns};
@@ -19,9 +19,9 @@ use crate::agent::{Agent, Entry, Gone, Live, Snapshot};
 use crate::approval::Announce;
 use crate::brief::Brief;
 use crate::conversation::INTERRUPTED_CALL;
-use crate::events::TurnOutcome;
+use crate::events::{TurnEvent, TurnOutcome};
 use crate::footprint::Footprint;
-use crate::gate::{Refusal, ToolOutcome};
+use crate::gate::{Errand, Refusal, ToolOutcome};
 use crate::list::List;
 use crate::listing::Lesson;
 use crate::message::{
@@ -58,6 +58,7 @@ pub(super) struct Turn {
     pub asked: Arc<Asked>,
     /// Where others see what it says.
     pub live: Arc<Live>,
+    pub watched: Arc<Watched>,
     /// Its place among those that run.
     pub standing: Arc<Standing>,
     /// Told of the files that its tools change.
@@ -86,7 +87,13 @@ impl Job for Opening {
         let footprint = input.footprint.take();
         let run = TurnRun::begin(id);
         let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), run.clone());
-        let turn = Turn { turns, agent, run, cancel, asked, live, standing, footprint };
+        let of = agent.clone();
+        let watched = Arc::new(Watched {
+            watches: turns.watches.clone(),
+            agent: Box::new(move || of.id()),
+            turn: run.id.clone(),
+        });
+        let turn = Turn { turns, agent, run, cancel, asked, live, watched, standing, footprint };
         let ended = match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -124,7 +131,7 @@ impl Turn {
         let now = self.agent.snapshot();
         let model = self.turns.models.resolve(now.settings.model.as_deref())?;
         let shown = now.settings.reasoning.unwrap_or(model.reasoning).is_shown();
-        let mut said = Said::new(self.live.clone(), self.watched(), input.sink.take(), shown);
+        let mut said = Said::new(self.live.clone(), self.watched.clone(), input.sink.take(), shown);
         if now.progress.should_shutdown {
             self.agent.mark(false).await?;
         }
@@ -174,7 +181,7 @@ impl Turn {
             let calls: Vec<ToolCall> = step.calls().cloned().collect();
             calls.iter().for_each(|call| said.call(call));
             if !step.bill.usage.is_empty() {
-                said.usage(step.bill.usage);
+                said.tell(TurnEvent::Usage(step.bill.usage));
             }
             self.write_answer(&said.step_text(), &step, &talk, goes_on, progress).await?;
             let outcome = |said: &mut Said, stop: Stop| TurnOutcome {
@@ -431,12 +438,19 @@ impl Turn {
         let run = |call: ToolCall| {
             let announce = announce.clone();
             async move {
-                let cancel = self.cancel.clone();
-                let gate = &self.turns.gate;
-                let footprint = self.footprint.as_ref();
+                let errand = Errand {
+                    turn: &self.run.id,
+                    cancel: self.cancel.clone(),
+                    announce,
+                    footprint: self.footprint.as_ref(),
+                    onlookers: Arc::new(WatchedCall {
+                        watched: self.watched.clone(),
+                        id: call.id.clone(),
+                    }),
+                };
                 let began = Instant::now();
-                self.watched().tell(|| Event::ToolStarted { id: call.id.clone() });
-                let outcome = gate.call(&self.agent, &call, cancel, announce, footprint).await;
+                self.watched.tell(|| Event::ToolStarted { id: call.id.clone() });
+                let outcome = self.turns.gate.call(&self.agent, &call, errand).await;
                 (call, began, outcome)
             }
         };
@@ -467,7 +481,7 @@ impl Turn {
             }
             tokio::select! {
                 biased;
-                Some(approval) = announced.recv() => said.asks(&approval),
+                Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
                 written = &mut writing, if !writing.is_terminated() => drop(written?),
                 Some((call, began, outcome)) = results.next(), if running > 0 => {
                     ended.push(self.result(&call, began, outcome, said));
@@ -486,8 +500,8 @@ impl Turn {
         said: &mut Said,
     ) -> SharedMessage {
         let lasted = began.elapsed();
-        said.result(&call.id, &outcome, lasted);
-        let ToolOutcome { content, attachments, refused_by, failed } = outcome;
+        said.result(call, &outcome, lasted);
+        let ToolOutcome { content, attachments, refused_by, failed, .. } = outcome;
         self.turns.observer.tool_call_ended(&EndedToolCall {
             tool: self.turns.gate.toolbox.get(&call.name).map(|_| &*call.name),
             agent: &self.agent.id(),
@@ -529,16 +543,6 @@ impl Turn {
             Ok(now) => Ok(Some(now)),
             Err(StoreError::Ended) if self.cancel.is_cancelled() => Ok(None),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The way to those who watch the agent.
-    fn watched(&self) -> Watched {
-        let agent = self.agent.clone();
-        Watched {
-            watches: self.turns.watches.clone(),
-            agent: Box::new(move || agent.id()),
-            turn: self.run.id.clone(),
         }
     }
 

@@ -9,9 +9,8 @@ use crate::events::{EventSink, TurnEvent};
 use crate::gate::ToolOutcome;
 use crate::message::ToolCall;
 use crate::name::{AgentId, TurnId};
-use crate::provider::{ProviderError, Waiting};
-use crate::store::ApprovalRecord;
-use crate::usage::Usage;
+use crate::provider::ProviderError;
+use crate::tool::Onlookers;
 use crate::watch::{Event, Piece, Watches};
 
 /// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has
@@ -25,9 +24,9 @@ const STEPS_PARTED: &str = "\n\n";
 pub(super) struct Said {
     /// Where the text is, and where others look at it.
     live: Arc<Live>,
-    watched: Watched,
-    /// The step goes on in the middle of the one before it.
-    joins: bool,
+    watched: Arc<Watched>,
+    /// A step has begun that does not go on in the middle of the one before it, and has said nothing.
+    parts: bool,
     /// Bytes of the tool calls.
     calls_bytes: usize,
     /// Something that was thought was told, and not that this is over.
@@ -51,6 +50,37 @@ impl Watched {
         }
     }
 
+    /// Tells what the sink of the turn is told, but for its text, which has a place of its own here, and for what it asks:
+    /// that is told where it is asked.
+    fn tell_event(&self, event: &TurnEvent<'_>) {
+        if !self.watches.is_watched() {
+            return;
+        }
+        let event = match event {
+            TurnEvent::ToolCall(call) => Event::ToolCall((*call).clone()),
+            TurnEvent::ToolResult { id, content, failed, lasted, refused_by, change } => {
+                Event::ToolResult {
+                    id: (*id).into(),
+                    content: (*content).into(),
+                    failed: *failed,
+                    lasted: *lasted,
+                    refused_by: *refused_by,
+                    change: change.cloned(),
+                }
+            }
+            TurnEvent::Waiting(waiting) => Event::Waiting((*waiting).clone()),
+            TurnEvent::Fallback { from, to, reason } => {
+                Event::Fallback { from: (*from).into(), to: (*to).into(), reason: (*reason).into() }
+            }
+            TurnEvent::Usage(usage) => Event::Usage(*usage),
+            TurnEvent::Text(_)
+            | TurnEvent::Reasoning(_)
+            | TurnEvent::ReasoningEnd { .. }
+            | TurnEvent::ApprovalRequested(_) => return,
+        };
+        self.tell(|| event);
+    }
+
     fn tell_piece(
         &self,
         kind: fn(Piece) -> Event,
@@ -63,15 +93,36 @@ impl Watched {
     }
 }
 
+/// Those who watch the agent of a turn, for one call of it.
+pub(super) struct WatchedCall {
+    pub watched: Arc<Watched>,
+    pub id: String,
+}
+
+impl Onlookers for WatchedCall {
+    /// A stream of the turn has only its own events, which say nothing of files: a diff is made for those who watch.
+    fn want_changes(&self) -> bool {
+        self.watched.watches.is_watched()
+    }
+
+    fn want_output(&self) -> bool {
+        self.watched.watches.wants_deltas()
+    }
+
+    fn show_output(&self, text: String) {
+        self.watched.tell(|| Event::ToolOutput { id: self.id.clone(), text });
+    }
+}
+
 impl Said {
     pub fn new(
         live: Arc<Live>,
-        watched: Watched,
+        watched: Arc<Watched>,
         sink: Option<Box<dyn EventSink>>,
         thoughts_shown: bool,
     ) -> Self {
-        let (joins, thinking) = (false, false);
-        Self { live, watched, joins, calls_bytes: 0, thinking, thoughts_shown, sink }
+        let (parts, thinking) = (false, false);
+        Self { live, watched, parts, calls_bytes: 0, thinking, thoughts_shown, sink }
     }
 
     /// Whether somebody waits for the words.
@@ -92,46 +143,16 @@ impl Said {
     pub fn call(&mut self, call: &ToolCall) {
         self.calls_bytes += call.text_bytes();
         self.live.call(call);
-        self.watched.tell(|| Event::ToolCall(call.clone()));
         self.tell(TurnEvent::ToolCall(call));
     }
 
     /// What came of a call.
-    pub fn result(&mut self, id: &str, outcome: &ToolOutcome, lasted: Duration) {
-        let ToolOutcome { content, refused_by, failed, .. } = outcome;
-        let (failed, refused_by) = (*failed, *refused_by);
+    pub fn result(&mut self, call: &ToolCall, outcome: &ToolOutcome, lasted: Duration) {
+        let ToolOutcome { content, refused_by, failed, change, .. } = outcome;
+        let (id, failed, refused_by) = (&*call.id, *failed, *refused_by);
         self.live.call_ended(id);
-        self.watched.tell(|| Event::ToolResult {
-            id: id.into(),
-            content: content.clone(),
-            failed,
-            lasted,
-            refused_by,
-        });
-        self.tell(TurnEvent::ToolResult { id, content, refused_by });
-    }
-
-    pub fn usage(&mut self, usage: Usage) {
-        self.watched.tell(|| Event::Usage(usage));
-        self.tell(TurnEvent::Usage(usage));
-    }
-
-    pub fn waiting(&mut self, waiting: &Waiting) {
-        self.watched.tell(|| Event::Waiting(waiting.clone()));
-        self.tell(TurnEvent::Waiting(waiting));
-    }
-
-    pub fn fallback(&mut self, from: &str, to: &str, reason: &str) {
-        self.watched.tell(|| Event::Fallback {
-            from: from.into(),
-            to: to.into(),
-            reason: reason.into(),
-        });
-        self.tell(TurnEvent::Fallback { from, to, reason });
-    }
-
-    pub fn asks(&mut self, approval: &ApprovalRecord) {
-        self.tell(TurnEvent::ApprovalRequested(approval));
+        let change = change.as_ref();
+        self.tell(TurnEvent::ToolResult { id, content, failed, lasted, refused_by, change });
     }
 
     pub fn take_text(&mut self) -> String {
@@ -141,7 +162,7 @@ impl Said {
     /// What comes now is another step, or the rest of the last one.
     pub fn begin_step(&mut self, joins: bool) {
         self.live.begin_step();
-        self.joins = joins;
+        self.parts = !joins;
     }
 
     pub fn step_text(&self) -> String {
@@ -155,10 +176,8 @@ impl Said {
 
     pub fn say(&mut self, piece: &str) {
         // The words of two steps would run together without a break between them.
-        let (text_bytes, step_bytes) = self.live.lengths();
-        if text_bytes > 0 && step_bytes == 0 && !self.joins {
+        if std::mem::take(&mut self.parts) && self.live.lengths().0 > 0 {
             self.live.part(STEPS_PARTED);
-            self.joins = true;
             self.tell(TurnEvent::Text(STEPS_PARTED));
         }
         let place = self.live.say(piece);
@@ -183,7 +202,8 @@ impl Said {
         }
     }
 
-    fn tell(&mut self, event: TurnEvent<'_>) {
+    pub fn tell(&mut self, event: TurnEvent<'_>) {
+        self.watched.tell_event(&event);
         if let Some(sink) = &mut self.sink
             && !sink.event(event)
         {
@@ -204,7 +224,7 @@ mod tests {
             agent: Box::new(AgentId::default_agent),
             turn: TurnId::random(),
         };
-        Said::new(Arc::default(), watched, None, true)
+        Said::new(Arc::default(), Arc::new(watched), None, true)
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::TurnError;
 use super::run::Turn;
 use super::said::Said;
 use super::talk::Talk;
+use crate::events::TurnEvent;
 use crate::listing::Lesson;
 use crate::message::{Part, Stop, StopReason};
 use crate::observe::{CallEnd, RunningCall};
@@ -100,7 +101,7 @@ impl Turn {
                 Some(waiting) = told.recv() => {
                     self.standing.leave();
                     waits.0.store(true, Ordering::Relaxed);
-                    said.waiting(&waiting);
+                    said.tell(TurnEvent::Waiting(&waiting));
                 }
             }
         }
@@ -358,7 +359,7 @@ impl Turn {
         };
         tracing::warn!(from, to = talk.model.alias, reason, "another model takes over");
         let to = talk.model.alias.clone();
-        said.fallback(&from, &to, reason);
+        said.tell(TurnEvent::Fallback { from: &from, to: &to, reason });
         true
     }
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::message::{Content, SharedMessage, StopReason, ToolCall};
 use crate::name::{AgentId, TurnId};
 use crate::observe::TurnEnd;
+use crate::preview::FileChange;
 use crate::provider::Waiting;
 use crate::store::{AgentRecord, ApprovalRecord};
 use crate::usage::{Bill, Usage};
@@ -49,21 +50,25 @@ pub enum Event {
     ToolStarted {
         id: String,
     },
+    /// A piece of what the call prints.
+    ToolOutput {
+        id: String,
+        text: String,
+    },
     ToolResult {
         id: String,
         content: String,
         failed: bool,
         lasted: Duration,
         refused_by: Option<&'static str>,
+        change: Option<FileChange>,
     },
+    /// Also told to those who watch an agent above: its turn may wait for it.
     ApprovalRequested {
         record: Box<ApprovalRecord>,
-        /// The agents above, nearest first: their turns may wait for it.
-        lineage: Vec<AgentId>,
     },
     ApprovalDecided {
         record: Box<ApprovalRecord>,
-        lineage: Vec<AgentId>,
     },
     Waiting(Waiting),
     Fallback {
@@ -144,6 +149,11 @@ impl Ended {
 }
 
 impl Event {
+    /// Whether it is told only to who wants pieces as they come.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self, Self::ToolOutput { .. }) || self.piece().is_some()
+    }
+
     /// A piece of something that a message holds in the end.
     pub(super) fn piece(&self) -> Option<&Piece> {
         match self {
@@ -169,9 +179,13 @@ impl Event {
             Self::Delta(piece) | Self::Reasoning(piece) => piece.text.len(),
             Self::Message { message, .. } => message.text_bytes(),
             Self::ToolCall(call) => call.text_bytes(),
-            Self::ToolResult { content, .. } => content.len(),
-            Self::ApprovalRequested { record, .. } | Self::ApprovalDecided { record, .. } => {
-                record.reason.len() + record.arguments.to_string().len()
+            Self::ToolOutput { text, .. } => text.len(),
+            Self::ToolResult { content, change, .. } => {
+                content.len() + change.as_ref().map_or(0, |change| change.diff.len())
+            }
+            Self::ApprovalRequested { record } | Self::ApprovalDecided { record } => {
+                let shown = record.preview.as_ref().map_or(0, |preview| preview.bytes());
+                record.reason.len() + record.arguments.to_string().len() + shown
             }
             Self::Fallback { reason, .. } => reason.len(),
             Self::Watchers(names) => names.iter().map(String::len).sum(),

@@ -58,6 +58,8 @@ struct Inbox {
     overflown: bool,
     /// Somebody takes it to the watchers.
     carried: bool,
+    /// Nothing more is watched.
+    closed: bool,
 }
 
 #[derive(Default)]
@@ -67,7 +69,7 @@ struct Watchers {
 }
 
 struct Entry {
-    caller: Caller,
+    owner: Owner,
     name: Option<String>,
     filter: Filter,
     /// Until it is known what the watcher may see, all is kept for it.
@@ -77,7 +79,7 @@ struct Entry {
 
 /// Whose watch it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct Owner {
     pub requester: Requester,
     /// Tells connections apart.
     pub connection: usize,
@@ -174,6 +176,12 @@ impl Watches {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// How many watch on other connections than this one.
+    pub fn count_beside(&self, connection: usize) -> usize {
+        let watchers = lock(&self.watchers);
+        watchers.entries.values().filter(|entry| entry.owner.connection != connection).count()
+    }
+
     /// Tells what happened to an agent, where somebody watches: only then is `event` made.
     pub fn tell(&self, agent: &AgentId, turn: Option<&TurnId>, event: impl FnOnce() -> Event) {
         if self.is_watched() {
@@ -202,18 +210,18 @@ impl Watches {
     /// Begins to keep what happens for a further watcher. It sees nothing before it is [admitted](Watch::admit).
     pub(crate) fn open(
         self: &Arc<Self>,
-        caller: Caller,
+        owner: Owner,
         interest: Interest,
     ) -> Result<Watch, TooMany> {
         let queue = Arc::<Queue>::default();
         let id = {
             let mut watchers = lock(&self.watchers);
-            watchers.check(&caller)?;
+            watchers.check(&owner)?;
             watchers.last += 1;
             let id = watchers.last;
             let filter = Filter { deltas: interest.deltas, ..Filter::default() };
             let (name, queue) = (interest.name.clone(), queue.clone());
-            watchers.entries.insert(id, Entry { caller, name, filter, opening: true, queue });
+            watchers.entries.insert(id, Entry { owner, name, filter, opening: true, queue });
             self.open.fetch_add(1, Ordering::Relaxed);
             self.with_deltas.fetch_add(usize::from(interest.deltas), Ordering::Relaxed);
             self.approvers.fetch_add(usize::from(interest.approver), Ordering::Relaxed);
@@ -222,6 +230,8 @@ impl Watches {
         if !std::mem::replace(&mut lock(&self.inbox).carried, true) {
             tokio::spawn(self.clone().carry());
         }
+        // Should all be closed, the carrier ends this one too.
+        self.filled.notify_one();
         let watches = self.clone();
         Ok(Watch { watches, id, interest, queue, known: Known::default(), known_until: 0 })
     }
@@ -238,7 +248,7 @@ impl Watches {
     pub fn unwatch(&self, requester: &Requester, id: u64) -> bool {
         let watchers = lock(&self.watchers);
         let found = watchers.entries.get(&id).filter(|entry| {
-            *requester == Requester::Administrator || entry.caller.requester == *requester
+            *requester == Requester::Administrator || entry.owner.requester == *requester
         });
         found.inspect(|entry| entry.finish(Over::Unwatched)).is_some()
     }
@@ -250,14 +260,10 @@ impl Watches {
         }
     }
 
-    /// Ends all watches, when all that was told before has come to them.
-    pub async fn close(&self) {
-        while !lock(&self.inbox).items.is_empty() && self.is_watched() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        for entry in lock(&self.watchers).entries.values() {
-            entry.finish(Over::Stopping);
-        }
+    /// Ends all watches, when all that was told before has come to them, and those that are opened from now on.
+    pub fn close(&self) {
+        lock(&self.inbox).closed = true;
+        self.filled.notify_one();
     }
 
     /// Takes what happens to those who watch, for as long as somebody does.
@@ -265,12 +271,16 @@ impl Watches {
         loop {
             self.filled.notified().await;
             loop {
-                let (items, overflown) = {
+                let (items, overflown, closed) = {
                     let mut inbox = lock(&self.inbox);
                     inbox.bytes = 0;
-                    (std::mem::take(&mut inbox.items), std::mem::take(&mut inbox.overflown))
+                    let overflown = std::mem::take(&mut inbox.overflown);
+                    (std::mem::take(&mut inbox.items), overflown, inbox.closed)
                 };
                 if items.is_empty() && !overflown {
+                    if closed {
+                        lock(&self.watchers).finish(Over::Stopping);
+                    }
                     break;
                 }
                 let watching = lock(&self.watchers).hand_out(items, overflown);
@@ -282,7 +292,7 @@ impl Watches {
             let watchers = lock(&self.watchers);
             if watchers.entries.is_empty() {
                 let mut inbox = lock(&self.inbox);
-                *inbox = Inbox { last: inbox.last, ..Inbox::default() };
+                *inbox = Inbox { last: inbox.last, closed: inbox.closed, ..Inbox::default() };
                 return;
             }
         }
@@ -319,15 +329,15 @@ impl Inbox {
 
 impl Watchers {
     /// Agents leave places for the administrator.
-    fn check(&self, caller: &Caller) -> Result<(), TooMany> {
-        let same = |entry: &&Entry| match &caller.requester {
-            Requester::Administrator => entry.caller == *caller,
-            agent => entry.caller.requester == *agent,
+    fn check(&self, owner: &Owner) -> Result<(), TooMany> {
+        let same = |entry: &&Entry| match &owner.requester {
+            Requester::Administrator => entry.owner == *owner,
+            agent => entry.owner.requester == *agent,
         };
         if self.entries.values().filter(same).count() >= WATCHES_PER_CALLER_MAX {
             return Err(TooMany::OfCaller);
         }
-        let max = match &caller.requester {
+        let max = match &owner.requester {
             Requester::Administrator => WATCHES_MAX,
             Requester::Agent(_) => WATCHES_MAX - WATCHES_PER_CALLER_MAX,
         };
@@ -337,15 +347,18 @@ impl Watchers {
         Ok(())
     }
 
+    fn finish(&self, over: Over) {
+        self.entries.values().for_each(|entry| entry.finish(over));
+    }
+
     /// Puts each of these where its watchers find it. Returns how many watch.
     fn hand_out(&mut self, items: VecDeque<(u64, Happening)>, overflown: bool) -> usize {
+        if overflown {
+            self.finish(Over::Gap);
+        }
         let items: Vec<Item> =
             items.into_iter().map(|(number, told)| (number, Arc::new(told))).collect();
         for entry in self.entries.values_mut() {
-            if overflown {
-                entry.finish(Over::Gap);
-                continue;
-            }
             let mut any = false;
             for (number, told) in &items {
                 let pass = match entry.opening {
@@ -385,7 +398,7 @@ impl Filter {
             let shown = self.own.is_none() || !matches!(told.event, Event::Watchers(_));
             return if shown { Pass::Yes } else { Pass::No };
         };
-        if !self.deltas && told.event.piece().is_some() {
+        if !self.deltas && told.event.is_live() {
             return Pass::No;
         }
         let own = self.own.as_ref() == Some(agent);
@@ -411,8 +424,8 @@ impl Filter {
                 families.remove(agent);
                 seen.remove(agent)
             }
-            Event::ApprovalRequested { lineage, .. } | Event::ApprovalDecided { lineage, .. } => {
-                seen.contains(agent) || lineage.iter().any(|above| seen.contains(above))
+            Event::ApprovalRequested { record } | Event::ApprovalDecided { record } => {
+                seen.contains(agent) || record.lineage.iter().any(|above| seen.contains(above))
             }
             _ => seen.contains(agent),
         };
@@ -438,7 +451,7 @@ impl Watch {
         // After the watchers are held: all that is told later is newer than what is known.
         self.known_until = self.watches.moment();
         let Some(entry) = watchers.entries.get_mut(&self.id) else { return };
-        let own = match &entry.caller.requester {
+        let own = match &entry.owner.requester {
             Requester::Administrator => None,
             Requester::Agent(own) => Some(own.clone()),
         };
@@ -545,16 +558,20 @@ mod tests {
             arguments: serde_json::json!({}),
             reason: String::new(),
             created_at: crate::now(),
-            status: ApprovalStatus::Pending,
+            lineage: lineage.iter().map(|name| AgentId::parse(name).unwrap()).collect(),
+            turn: None,
+            expires_at: None,
+            grant: None,
+            preview: None,
+            answer: ApprovalStatus::Pending.into(),
         });
-        let lineage = lineage.iter().map(|name| AgentId::parse(name).unwrap()).collect();
-        Event::ApprovalRequested { record, lineage }
+        Event::ApprovalRequested { record }
     }
 
     #[test]
     fn what_an_agent_asks_is_told_to_who_watches_one_above_it() {
         let mut filter = filter(&["p"], &[]);
-        assert!(matches!(filter.pass(&told("c", asked(&["m", "p"]))), Pass::Yes));
+        assert!(matches!(filter.pass(&told("c", asked(&["p", "m"]))), Pass::Yes));
         assert!(matches!(filter.pass(&told("c", asked(&["m"]))), Pass::No));
         assert!(matches!(filter.pass(&told("c", Event::AgentEnded)), Pass::No));
     }

@@ -1,10 +1,13 @@
 //! A question is decided once, when its answer is on disk, and everybody is told the same.
 
 use nexus_core::Agent;
-use nexus_core::approval::{ApprovalMode, Decision, RespondError};
+use nexus_core::approval::{ApprovalMode, Decision, RespondError, Response};
 use nexus_core::engine::Settings;
 use nexus_core::lifecycle::AgentSpec;
-use nexus_core::store::{ApprovalRecord, ApprovalStatus, ApprovalStore as _, StoreError};
+use nexus_core::preview::{Grant, Preview};
+use nexus_core::store::{
+    ApprovalAnswer, ApprovalRecord, ApprovalStatus, ApprovalStore as _, StoreError,
+};
 use nexus_core::turn::TurnHandle;
 use serde_json::json;
 
@@ -26,7 +29,7 @@ async fn asking(name: &str) -> (World, Agent, TurnHandle, ApprovalRecord) {
 }
 
 async fn stored(world: &World, approval: &ApprovalRecord) -> ApprovalStatus {
-    world.store.approval(&approval.id).await.unwrap().unwrap().record.status
+    world.store.approval(&approval.id).await.unwrap().unwrap().record.answer.status
 }
 
 fn is_granted(agent: &Agent) -> bool {
@@ -53,7 +56,7 @@ async fn an_answer_that_could_not_be_stored_decides_nothing_and_the_next_one_doe
             assert_eq!(waiting, std::slice::from_ref(&approval), "it still waits");
             assert!(!is_granted(&agent));
 
-            assert_eq!(respond().await.unwrap().status, status);
+            assert_eq!(respond().await.unwrap().answer.status, status);
             turn.wait(None).await.unwrap();
             assert_eq!(history(&agent)[2], told);
             assert_eq!(stored(&world, &approval).await, status);
@@ -61,6 +64,57 @@ async fn an_answer_that_could_not_be_stored_decides_nothing_and_the_next_one_doe
             assert!(matches!(respond().await, Err(RespondError::Decided(_))));
         }
     }
+}
+
+#[tokio::test]
+async fn a_denial_with_words_is_told_to_the_model_and_kept_with_who_said_it() {
+    let (world, agent, turn, approval) = asking("a").await;
+    let message = Some("write to /tmp instead!".to_owned());
+    let response = Response { decision: Decision::Deny, message: message.clone() };
+    let denied = world.engine.approvals.respond(&ADMIN, &approval.id, response).await.unwrap();
+    turn.wait(None).await.unwrap();
+    assert_eq!(history(&agent)[2], "Tool: Refused: denied: write to /tmp instead!");
+    let by = Some("administrator".into());
+    assert_eq!(
+        denied.answer,
+        ApprovalAnswer { status: ApprovalStatus::Denied, by, message: message.clone() }
+    );
+    let again = world.restarted(|_| {});
+    let kept = again.engine.approvals.list(&ADMIN, None, true).await.unwrap();
+    assert_eq!(kept, [denied]);
+}
+
+#[tokio::test]
+async fn an_approval_says_who_asks_until_when_for_what_and_who_answered() {
+    let world = World::with(|settings| {
+        settings.approvals = ApprovalMode::Ask { timeout: LONG };
+        settings.commands_confined = false;
+    });
+    world.make(trusted("p")).await;
+    let agent = world.make(child("k", "p")).await;
+    world.model.call_echo(json!({"look": "x", "text": "seen"}));
+    let turn = world.start(&agent, "go").await.unwrap();
+    let approval = loop {
+        match world.engine.approvals.list(&ADMIN, None, false).await.unwrap().pop() {
+            Some(approval) => break approval,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(approval.lineage, [id("p")]);
+    assert_eq!(approval.turn.as_ref(), Some(&turn.id));
+    assert_eq!(approval.expires_at, approval.created_at.checked_add(LONG).ok());
+    let dir = agent.look().settings.cwd.display().to_string();
+    assert_eq!(approval.grant, Some(Grant::Command { tool: "echo".into(), dir }));
+    let preview = Preview::Agent { target: "nobody".into(), content: "seen".into() };
+    assert_eq!(approval.preview.as_deref(), Some(&preview));
+    assert_eq!(approval.answer, ApprovalStatus::Pending.into());
+    let parent = nexus_core::Requester::Agent(id("p"));
+    let allowed = Decision::AllowOnce;
+    let answered = world.engine.approvals.respond(&parent, &approval.id, allowed).await.unwrap();
+    assert_eq!(answered.answer.by.as_deref(), Some("p"));
+    turn.wait(None).await.unwrap();
+    let kept = world.engine.approvals.list(&ADMIN, None, true).await.unwrap();
+    assert_eq!(kept, [answered]);
 }
 
 /// Its parent is in the store alone, and the store does not answer.
@@ -107,7 +161,7 @@ async fn of_two_answers_at_once_one_decides() {
         let second = world.engine.approvals.respond(&ADMIN, &approval.id, Decision::Deny).await;
         assert!(matches!(second, Err(RespondError::Deciding(_))), "{second:?}");
         drop(held);
-        assert_eq!(first.await.unwrap().unwrap().status, ApprovalStatus::AllowedSession);
+        assert_eq!(first.await.unwrap().unwrap().answer.status, ApprovalStatus::AllowedSession);
         turn.wait(None).await.unwrap();
         assert_eq!(history(&agent)[2], "Tool: written");
         assert_eq!(stored(&world, &approval).await, ApprovalStatus::AllowedSession);
@@ -176,7 +230,7 @@ async fn a_turn_that_is_cancelled_waits_for_an_answer_that_is_being_written() {
     turn.cancel.cancel();
     tokio::task::yield_now().await;
     drop(held);
-    assert_eq!(answering.await.unwrap().unwrap().status, ApprovalStatus::AllowedSession);
+    assert_eq!(answering.await.unwrap().unwrap().answer.status, ApprovalStatus::AllowedSession);
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert_eq!(stored(&world, &approval).await, ApprovalStatus::AllowedSession);
     assert_eq!(history(&agent)[2], "Tool: Interrupted: the turn was cancelled.");

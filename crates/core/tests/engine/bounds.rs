@@ -8,7 +8,7 @@ use nexus_core::rights::PermissionChange;
 use nexus_core::session::{LoadSpec, SessionError};
 use nexus_core::settings::SettingsError;
 use nexus_core::turn::{TurnError, TurnInput};
-use nexus_core::{Agent, Requester};
+use nexus_core::{Agent, Hand, Requester};
 use serde_json::json;
 
 use crate::fakes::{ADMIN, Script, World, child, history, id, named, trusted, until};
@@ -79,7 +79,13 @@ async fn a_tree_has_so_many_agents_and_saved_sessions_and_no_more() {
     assert_eq!(full(copied.unwrap_err()), agents("p", 5));
     let saved = sessions.save(&own("p"), &id("p"), &id("x")).await;
     assert_eq!(full(saved.unwrap_err()), agents("p", 5));
-    let as_x = LoadSpec { session: id("a2"), agent: Some(id("x")), preset: None, model: None };
+    let as_x = LoadSpec {
+        session: id("a2"),
+        agent: Some(id("x")),
+        preset: None,
+        model: None,
+        hand: Hand::Program,
+    };
     let loaded = sessions.load(&own("p"), as_x.clone()).await;
     assert_eq!(full(loaded.err().unwrap()), agents("p", 5));
     // A new name is no way around it.

@@ -33,7 +33,13 @@ fn has_grant(agent: &Agent) -> bool {
 }
 
 async fn load(world: &World, session: &str, agent: &str) -> Agent {
-    let spec = LoadSpec { session: id(session), agent: Some(id(agent)), preset: None, model: None };
+    let spec = LoadSpec {
+        session: id(session),
+        agent: Some(id(agent)),
+        preset: None,
+        model: None,
+        hand: Default::default(),
+    };
     world.engine.sessions.load(&ADMIN, spec).await.unwrap()
 }
 

@@ -24,6 +24,7 @@ use nexus_core::message::{
 use nexus_core::model::{Inputs, ModelInfo};
 use nexus_core::observe::{EndedModelCall, EndedToolCall, EndedTurn, Observer};
 use nexus_core::permission::{Level, ToolClass};
+use nexus_core::preview::Preview;
 use nexus_core::prompt::{Prompt, Prompts};
 use nexus_core::provider::{
     Answer, EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
@@ -521,10 +522,15 @@ impl Tool for Echo {
         Ok(needs.into_iter().flatten().collect())
     }
 
+    async fn preview(&self, arguments: &Value, _: Access) -> Option<Preview> {
+        let content = arguments["text"].as_str()?.into();
+        Some(Preview::Agent { target: "nobody".into(), content })
+    }
+
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
         let picture = call.arguments["picture"].as_str().map(picture);
         let attachments = picture.into_iter().collect();
-        Ok(ToolOutput { text: self.echo(call).await?, attachments })
+        Ok(ToolOutput { text: self.echo(call).await?, attachments, change: None })
     }
 }
 

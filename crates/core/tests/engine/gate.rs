@@ -250,7 +250,7 @@ async fn pending(world: &World) -> ApprovalRecord {
 async fn leave_for_once_is_for_once() {
     let (world, agent, turn, approval) = asking(LONG).await;
     assert_eq!(
-        (approval.reason.as_str(), approval.status),
+        (approval.reason.as_str(), approval.answer.status),
         ("write /etc/x", ApprovalStatus::Pending)
     );
     let own = world
@@ -301,7 +301,7 @@ async fn leave_that_came_too_late_lets_nothing_through() {
         assert_eq!(told, "Tool: Refused: /etc/x lies outside what this agent may write.");
         assert_eq!(agent.look().settings.grants, Grants::default());
         let stored = world.store.approval(&approval.id).await.unwrap().unwrap();
-        assert_eq!(stored.record.status, ApprovalStatus::Denied);
+        assert_eq!(stored.record.answer.status, ApprovalStatus::Denied);
     }
 }
 
@@ -391,7 +391,7 @@ async fn a_denial_a_timeout_and_a_cancel_end_the_wait() {
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert!(world.engine.approvals.list(&ADMIN, None, false).await.unwrap().is_empty());
     let kept = world.engine.approvals.list(&ADMIN, None, true).await.unwrap();
-    assert_eq!(kept[0].status, ApprovalStatus::Cancelled);
+    assert_eq!(kept[0].answer.status, ApprovalStatus::Cancelled);
 }
 
 #[tokio::test]
@@ -417,7 +417,12 @@ async fn what_an_agent_asked_ends_with_it() {
         arguments: json!({}),
         reason: "write /etc/x".into(),
         created_at: "2000-01-01T00:00:00Z".parse().unwrap(),
-        status: ApprovalStatus::Denied,
+        lineage: Vec::new(),
+        turn: None,
+        expires_at: None,
+        grant: None,
+        preview: None,
+        answer: ApprovalStatus::Denied.into(),
     };
     world.store.put_approval(old).await.unwrap();
     world.engine.agents.create(&ADMIN, preset(".t", "trusted")).await.unwrap();
@@ -436,6 +441,7 @@ async fn permissions_change_within_the_ceiling_only() {
             preset: preset.map(Into::into),
             disable_tools: texts(off),
             enable_tools: texts(on),
+            hand: Default::default(),
         };
         world.engine.permits.set(&ADMIN, agent, change).await
     };

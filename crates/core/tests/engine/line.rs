@@ -149,6 +149,7 @@ impl Line {
                     preset: preset.map(Into::into),
                     enable_tools: tools(true),
                     disable_tools: tools(false),
+                    hand: Default::default(),
                 };
                 let _ = engine.permits.set(&ADMIN, &agent, change).await;
             }
@@ -207,6 +208,7 @@ impl Line {
             agent: Some(id(to)),
             preset: preset.map(Into::into),
             model: None,
+            hand: Default::default(),
         };
         if world.engine.sessions.load(&ADMIN, spec).await.is_ok() {
             self.agents.insert(to.into(), self.agents[like].clone());

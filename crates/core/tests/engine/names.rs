@@ -198,7 +198,8 @@ async fn do_something(world: World, mut random: fastrand::Rng) {
         12 => drop(sessions.delete(&ADMIN, &id(name)).await),
         13 | 14 => {
             let (session, agent) = (id(name), Some(id(other)));
-            let spec = LoadSpec { session, agent, preset: None, model: None };
+            let spec =
+                LoadSpec { session, agent, preset: None, model: None, hand: Default::default() };
             drop(sessions.load(&ADMIN, spec).await);
         }
         7 => drop(world.find(name).await),

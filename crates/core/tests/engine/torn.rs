@@ -257,6 +257,7 @@ fn loaded(
             agent: Some(id(agent)),
             preset: Some("sandboxed".into()),
             model: Some("m".into()),
+            hand: Default::default(),
         };
         told(world.engine.sessions.load(&ADMIN, spec).await)
     }
@@ -456,7 +457,7 @@ async fn approvals_agree(world: &World, store: &MemoryStore, what: &str) {
     let waiting = world.engine.approvals.list(&ADMIN, None, false).await.unwrap();
     let query = ApprovalQuery { limit: 1000, ..ApprovalQuery::default() };
     let mut pending = store.approvals(query).await.unwrap().approvals;
-    pending.retain(|approval| approval.status == ApprovalStatus::Pending);
+    pending.retain(|approval| approval.answer.status == ApprovalStatus::Pending);
     assert_eq!(waiting, pending, "{what}: what waits for leave");
 }
 

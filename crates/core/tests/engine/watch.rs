@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nexus_core::lifecycle::AgentSpec;
 use nexus_core::observe::TurnEnd;
-use nexus_core::watch::{Caller, Event, Happening, Interest, Over, TooMany, Watch};
+use nexus_core::watch::{Event, Happening, Interest, Over, Owner, TooMany, Watch};
 use nexus_core::watching::{Standing, WatchError, WatchSpec};
 use nexus_core::{AgentId, Requester, TurnId};
 use serde_json::json;
@@ -22,7 +22,7 @@ fn spec(agents: Option<&[&str]>) -> WatchSpec {
 }
 
 async fn open(world: &World, spec: WatchSpec) -> (Watch, Standing) {
-    let caller = Caller { requester: ADMIN, connection: 0 };
+    let caller = Owner { requester: ADMIN, connection: 0 };
     world.engine.watching.open(caller, spec).await.unwrap()
 }
 
@@ -136,7 +136,7 @@ async fn whoever_begins_in_whatever_moment_sees_everything_once() {
             let named = ["a"];
             let spec = spec((number % 2 == 0).then_some(&named));
             let requester = Requester::Administrator;
-            let caller = Caller { requester, connection: number as usize };
+            let caller = Owner { requester, connection: number as usize };
             let (mut watch, standing) = world.engine.watching.open(caller, spec).await.unwrap();
             opened.fetch_add(1, Ordering::Relaxed);
             let mut puzzle = Puzzle::new(&standing);
@@ -157,7 +157,7 @@ async fn whoever_begins_in_whatever_moment_sees_everything_once() {
     }
     let watches = world.engine.watching.watches();
     until(|| opened.load(Ordering::Relaxed) == watching.len()).await;
-    watches.close().await;
+    watches.close();
     let messages = |name: &'static str| {
         let world = world.clone();
         async move { world.find(name).await.unwrap().look().conversation.len() }
@@ -187,8 +187,8 @@ async fn where_nobody_watches_nothing_is_kept() {
 async fn callers_have_their_share_of_watches() {
     let world = World::new();
     world.agent("a").await;
-    let agent = || Caller { requester: Requester::Agent(id("a")), connection: 1 };
-    let of_admin = |connection| Caller { requester: ADMIN, connection };
+    let agent = || Owner { requester: Requester::Agent(id("a")), connection: 1 };
+    let of_admin = |connection| Owner { requester: ADMIN, connection };
     let open = async |caller| world.engine.watching.open(caller, spec(None)).await.map(|it| it.0);
     let refused = |opened: Result<Watch, WatchError>| match opened.map(drop) {
         Err(WatchError::TooMany(too_many)) => too_many,
@@ -199,7 +199,7 @@ async fn callers_have_their_share_of_watches() {
         held.push(open(agent()).await.unwrap());
     }
     // On another connection it is still the same agent.
-    let elsewhere = Caller { connection: 2, ..agent() };
+    let elsewhere = Owner { connection: 2, ..agent() };
     assert_eq!(refused(open(elsewhere).await), TooMany::OfCaller);
     for connection in 0..960 {
         held.push(open(of_admin(connection / 60)).await.unwrap());

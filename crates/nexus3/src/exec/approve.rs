@@ -80,7 +80,7 @@ impl Approver {
             });
             let Ok((back, decision)) = asked.await else { return };
             approver = back;
-            let params = RespondApprovalParams { approval_id, decision };
+            let params = RespondApprovalParams { approval_id, decision, message: None };
             if let Err(error) = api.call::<RespondApproval>(&Target::Server, params).await {
                 complain(format_args!("Warning: the answer did not arrive: {error}"));
             }
@@ -157,6 +157,13 @@ mod tests {
             reason: "run a command with exec in /a\nb".into(),
             created_at: String::new(),
             status: "pending".into(),
+            lineage: Vec::new(),
+            request_id: None,
+            expires_at: None,
+            decided_by: None,
+            message: None,
+            grant: None,
+            preview: None,
         }
     }
 

@@ -39,23 +39,26 @@ enum ApprovalsCommand {
     Deny {
         /// Name of the approval.
         approval: String,
+        /// What the agent's model is told beside it.
+        #[arg(long, short)]
+        message: Option<String>,
     },
 }
 
 pub async fn run(server: &ServerArgs, args: ApprovalsArgs) -> Result<Value> {
-    let (approval, decision) = match args.command {
+    let (approval, decision, message) = match args.command {
         ApprovalsCommand::List { id, all } => {
             let params = ListApprovalsParams { agent_id: id, include_decided: all.then_some(true) };
             return ask::<ListApprovals>(server, &Target::Server, params).await;
         }
         ApprovalsCommand::Allow { approval, session: false } => {
-            (approval, ApprovalDecision::AllowOnce)
+            (approval, ApprovalDecision::AllowOnce, None)
         }
         ApprovalsCommand::Allow { approval, session: true } => {
-            (approval, ApprovalDecision::AllowSession)
+            (approval, ApprovalDecision::AllowSession, None)
         }
-        ApprovalsCommand::Deny { approval } => (approval, ApprovalDecision::Deny),
+        ApprovalsCommand::Deny { approval, message } => (approval, ApprovalDecision::Deny, message),
     };
-    let params = RespondApprovalParams { approval_id: approval, decision };
+    let params = RespondApprovalParams { approval_id: approval, decision, message };
     ask::<RespondApproval>(server, &Target::Server, params).await
 }

@@ -260,7 +260,7 @@ fn seconds() -> clap::builder::RangedU64ValueParser {
     value_parser!(u64).range(1..=TIMEOUT_SECONDS_MAX)
 }
 
-fn ports(text: &str) -> Result<Ports, String> {
+pub fn ports(text: &str) -> Result<Ports, String> {
     parse_port_spec(text).map(Ports).map_err(|error| error.to_string())
 }
 

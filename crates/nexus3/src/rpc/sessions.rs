@@ -67,6 +67,9 @@ enum SessionsCommand {
         name: String,
         /// Name of the copy.
         new_name: String,
+        /// Index of the last message that the copy keeps; all when absent.
+        #[arg(long, value_name = "INDEX")]
+        upto: Option<u64>,
     },
     /// Gives a session another name. A live agent follows it, running turns included.
     Rename {
@@ -104,8 +107,8 @@ pub async fn run<W: Write>(
             let params = LoadSessionParams { session_name: name, agent_id: agent, preset, model };
             ask::<LoadSession>(server, at, params).await?
         }
-        SessionsCommand::Clone { name, new_name } => {
-            let params = CloneSessionParams { src_session: name, dest_session: new_name };
+        SessionsCommand::Clone { name, new_name, upto } => {
+            let params = CloneSessionParams { src_session: name, dest_session: new_name, upto };
             ask::<CloneSession>(server, at, params).await?
         }
         SessionsCommand::Rename { name, new_name } => {

@@ -65,7 +65,7 @@ pub async fn run<W: Write>(
 }
 
 /// Keeps in mind what was said last, so that a gap can be filled.
-fn note(after: &mut BTreeMap<String, i64>, event: WatchEvent) {
+pub fn note(after: &mut BTreeMap<String, i64>, event: WatchEvent) {
     let happened = event.happened;
     match (happened.event, happened.agent_id) {
         (Event::Message { index, .. }, Some(agent)) => {

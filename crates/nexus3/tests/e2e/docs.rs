@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nexus_testkit::Reply;
 
-use crate::harness::{Server, process};
+use crate::harness::{Server, Setup, process};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -27,6 +27,35 @@ fn documents() -> Vec<(PathBuf, String)> {
     }
     found.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// Commands with their other names, and flags.
+#[tokio::test]
+async fn the_page_of_the_terminal_has_all_that_can_be_said_to_it() {
+    let page = fs::read_to_string(root().join("docs/guide/terminal.md")).unwrap();
+    let stands = |name: &str| {
+        let is_end = |rest: &str| rest.starts_with(['`', ' ']);
+        page.match_indices(name)
+            .any(|(at, _)| page[..at].ends_with('`') && is_end(&page[at + name.len()..]))
+    };
+    let names: Vec<_> = nexus_terminal::command_usages()
+        .flat_map(str::lines)
+        .filter_map(|usage| usage.split(' ').next())
+        .collect();
+    assert!(names.contains(&"/agent") && names.contains(&"/q"), "{names:?}");
+
+    let world = Setup::new().world().await;
+    let help = process::run(world.command(["--help"])).await.stdout;
+    let (_, conversation) = help.split_once("\nConversation:\n").unwrap();
+    let (conversation, _) = conversation.split_once("\nServer (").unwrap();
+    let flags: Vec<_> = conversation
+        .split([' ', ',', ';', ':', '\n'])
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(flags.contains(&"--fresh") && flags.contains(&"--init-global-force"), "{flags:?}");
+    for name in names.into_iter().chain(flags) {
+        assert!(stands(name), "{name} does not stand on the page");
+    }
 }
 
 /// What the security page promises is worth the tests that it names.

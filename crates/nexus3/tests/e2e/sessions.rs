@@ -20,6 +20,7 @@ over_every_wire! {
     a_turn_that_failed_moves_its_session_up,
     a_temporary_agent_becomes_permanent_by_being_saved,
     a_copy_is_whole_and_goes_its_own_way,
+    a_copy_ends_where_it_is_told_to_and_goes_on_from_there,
     a_session_is_loaded_under_another_name,
     a_saved_copy_is_replaced_by_a_later_save,
     a_deleted_session_ends_its_agent,
@@ -157,6 +158,41 @@ async fn a_temporary_agent_becomes_permanent_by_being_saved(wire: &Wire) {
     assert_eq!(entry(wire, ".kid").await["parent_agent_id"], "t", "its children follow");
     wire.ok("save_session", json!({"agent_id": ".kid", "session_name": "kid"})).await;
     assert_eq!(sessions(wire).await, ["kid", "t", "taken"]);
+}
+
+async fn a_copy_ends_where_it_is_told_to_and_goes_on_from_there(wire: &Wire) {
+    create(wire, "a").await;
+    // 0 user, 1 two calls, 2 and 3 their results, 4 assistant, 5 user, 6 assistant.
+    let look = json!({"path": "."});
+    let calls = Reply::tool_call("list_directory", look.clone());
+    wire.model().push(calls.then_tool_call("list_directory", look));
+    wire.model().push(Reply::text("seen"));
+    wire.model().set_default(Reply::echo());
+    say(wire, "a", "one").await;
+    say(wire, "a", "two").await;
+    let whole = history(wire, "a").await;
+    assert_eq!(whole.len(), 7);
+    let clone = |upto: u64| json!({"src_session": "a", "dest_session": format!("upto-{upto}"), "upto": upto});
+    for (upto, why) in [
+        (1, "lies between a tool call and its results"),
+        (2, "lies between a tool call and its results"),
+        (7, "has 7 messages: the index 7 is past its end"),
+        (u64::MAX, "is past its end"),
+    ] {
+        let fault = wire.refused("clone_session", clone(upto)).await;
+        assert_eq!(fault.code, -32602);
+        assert!(fault.message.contains(why), "{fault:?}");
+    }
+    for kept in [0, 3, 4, 5, 6] {
+        wire.ok("clone_session", clone(kept)).await;
+        let name = format!("upto-{kept}");
+        let loaded = wire.ok("load_session", json!({"session_name": name})).await;
+        assert_eq!(loaded["message_count"], kept + 1);
+        assert_eq!(history(wire, &name).await, whole[..=usize::try_from(kept).unwrap()]);
+        say(wire, &name, "on").await;
+        assert_eq!(history(wire, &name).await.last().unwrap(), "assistant: on");
+    }
+    assert_eq!(history(wire, "a").await, whole);
 }
 
 async fn a_copy_is_whole_and_goes_its_own_way(wire: &Wire) {

@@ -14,6 +14,8 @@ over_every_wire! {
     permissions_are_shown_explained_and_changed,
     what_needs_approval_is_denied_where_nobody_is_asked,
     an_approval_is_listed_and_answered: asking(),
+    an_approval_shows_what_a_person_has_to_know: asking(),
+    a_message_is_said_with_a_denial_only: asking(),
     what_a_command_may_take_is_configured: taking(),
     a_file_that_cannot_be_parsed_costs_one_call,
 }
@@ -181,6 +183,93 @@ async fn an_approval_is_listed_and_answered(wire: &Wire) {
     let statuses: Vec<_> =
         all["approvals"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
     assert_eq!(statuses, ["denied", "allowed_once"]);
+}
+
+/// The approval that waits, as soon as one does.
+async fn waiting(wire: &Wire) -> Value {
+    eventually("an approval waits", async || {
+        let listed = wire.ok("list_approvals", json!({})).await;
+        listed["approvals"].as_array().is_some_and(|list| !list.is_empty())
+    })
+    .await;
+    wire.ok("list_approvals", json!({})).await["approvals"][0].clone()
+}
+
+async fn an_approval_shows_what_a_person_has_to_know(wire: &Wire) {
+    let (_dir, inside, secret) = places();
+    make(wire, "a", "trusted", &inside).await;
+    let answer = async {
+        let write = waiting(wire).await;
+        assert_eq!(write["lineage"], json!([]));
+        assert_eq!(write["grant"], json!({"kind": "write", "path": secret}));
+        let diff = "@@ -1,1 +1,1 @@\n-TOP-SECRET\n\\ No newline at end of file\n+mine\n\\ No newline at end of file\n";
+        assert_eq!(
+            write["preview"],
+            json!({
+                "kind": "diff", "path": secret, "diff": diff,
+                "added": 1, "removed": 1, "truncated": false
+            })
+        );
+        let (asked, ends) = (write["created_at"].as_str(), write["expires_at"].as_str());
+        assert!(asked < ends, "{write}");
+        assert_eq!((&write["decided_by"], &write["message"]), (&json!(null), &json!(null)));
+        let deny = json!({
+            "approval_id": write["approval_id"], "decision": "deny", "message": "Leave it be."
+        });
+        let denied = wire.ok("respond_approval", deny).await["approval"].clone();
+        assert_eq!(
+            (&denied["decided_by"], &denied["message"], &denied["status"]),
+            (&json!("administrator"), &json!("Leave it be."), &json!("denied"))
+        );
+    };
+    let arguments = json!({"path": secret, "content": "mine"});
+    let (said, ()) = tokio::join!(tool(wire, "a", "write_file", arguments), answer);
+    assert_eq!(said, "tool: Refused: denied: Leave it be.");
+
+    let answer = async {
+        let run = waiting(wire).await;
+        assert_eq!(run["grant"], json!({"kind": "command", "tool": "exec", "dir": inside}));
+        let preview = &run["preview"];
+        assert_eq!(
+            (&preview["kind"], &preview["argv"], &preview["cwd"]),
+            (&json!("command"), &json!(["true", "x"]), &json!(inside))
+        );
+        assert!(preview["sandbox"].is_string(), "{preview}");
+        let allow = json!({"approval_id": run["approval_id"], "decision": "allow_once"});
+        wire.ok("respond_approval", allow).await;
+    };
+    let arguments = json!({"argv": ["true", "x"]});
+    tokio::join!(tool(wire, "a", "exec", arguments), answer);
+    let all = wire.ok("list_approvals", json!({"include_decided": true})).await;
+    let kept = &all["approvals"];
+    assert_eq!(kept[0]["message"], "Leave it be.");
+    assert_eq!(kept[0]["preview"]["kind"], "diff");
+    assert!(kept[1]["request_id"].is_string(), "{kept}");
+}
+
+async fn a_message_is_said_with_a_denial_only(wire: &Wire) {
+    let (_dir, inside, secret) = places();
+    make(wire, "a", "trusted", &inside).await;
+    let answer = async {
+        let id = waiting(wire).await["approval_id"].clone();
+        let respond = |decision: &str, message: &str| json!({"approval_id": id, "decision": decision, "message": message});
+        let longest = "ä".repeat(2_000);
+        let refused = [
+            ("allow_once", "x", "with a denial only"),
+            ("allow_session", "x", "with a denial only"),
+            ("deny", " \n", "blank"),
+            ("deny", &format!("{longest}x"), "at most 2000 characters"),
+        ];
+        for (decision, message, why) in refused {
+            let error = wire.refused("respond_approval", respond(decision, message)).await;
+            assert_eq!(error.code, -32602);
+            assert!(error.message.contains(why), "{error:?}");
+        }
+        wire.ok("respond_approval", respond("deny", &longest)).await;
+    };
+    let arguments = json!({"path": secret, "content": "mine"});
+    let (said, ()) = tokio::join!(tool(wire, "a", "write_file", arguments), answer);
+    assert!(said.ends_with('ä'), "{said}");
 }
 
 #[tokio::test]

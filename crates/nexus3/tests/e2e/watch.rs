@@ -1,6 +1,7 @@
 //! Watching agents, on every transport.
 
 mod borders;
+mod calls;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -43,6 +43,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
             .parent_agent_id
             .map(|name| agent_id("parent_agent_id", &name))
             .transpose()?,
+        hand: cx.caller.hand,
     };
     let agent = engine.agents.create(&cx.caller.requester, spec).await.map_err(wire)?;
     let mut result = CreateAgentResult {

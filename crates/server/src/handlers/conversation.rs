@@ -28,9 +28,6 @@ const PAGE_MESSAGES: u32 = 200;
 /// What the messages of a page may be in JSON. A page always holds one, whatever its size.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// What is shown of what a turn has said.
-const TEXT_BYTES_MAX: usize = 1 << 20;
-
 pub fn register(table: &mut Table) {
     table.on::<GetContext, _, _>(context);
     table.on::<GetMessages, _, _>(messages);
@@ -52,11 +49,7 @@ async fn context(cx: Cx, _: NoParams) -> Result<GetContextResult, RpcError> {
             request_id: request_id(&unfinished.turn),
             unknown_tool_calls: unfinished.open_calls,
         }),
-        turns: now
-            .turns
-            .iter()
-            .map(|card| turn_entry(card, card.live.look(TEXT_BYTES_MAX)))
-            .collect(),
+        turns: now.turns.iter().map(|card| turn_entry(card, card.live.look())).collect(),
     })
 }
 

@@ -15,6 +15,7 @@ mod session;
 mod settings;
 mod shared_context;
 mod task;
+mod terminal;
 mod turn;
 pub mod usage;
 mod watch;
@@ -30,7 +31,7 @@ pub use code::result as check_result;
 pub use conversation::{message_entry, tool_call_entry};
 pub use key::key_entry;
 pub use model::entry as model_entry;
-pub use permission::entry as approval_entry;
+pub use permission::{change_entry, entry as approval_entry};
 
 pub fn register(table: &mut Table) {
     agent::register(table);
@@ -45,6 +46,7 @@ pub fn register(table: &mut Table) {
     session::register(table);
     settings::register(table);
     task::register(table);
+    terminal::register(table);
     shared_context::register(table);
     turn::register(table);
     usage::register(table);

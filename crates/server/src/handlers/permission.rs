@@ -1,26 +1,29 @@
 //! What an agent may do, and what waits for leave.
 
-use nexus_core::approval::Decision;
+use std::sync::Arc;
+
+use nexus_core::approval::{Decision, Response};
 use nexus_core::authority::Action;
 use nexus_core::gate::{Explanation, ToolStanding};
 use nexus_core::permission::{Preset, Reach};
+use nexus_core::preview::{FileChange, Grant, Preview, Program};
 use nexus_core::rights::PermissionChange;
 use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
-use nexus_protocol::params::NoParams;
+use nexus_protocol::params::{BLANK, NoParams, is_blank};
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ExplainPermission, ExplainPermissionParams,
-    ExplainPermissionResult, GetPermissions, GetPermissionsResult, ListApprovals,
-    ListApprovalsParams, ListApprovalsResult, ListPresets, ListPresetsResult, ListTools,
-    ListToolsResult, Policy, PresetEntry, RespondApproval, RespondApprovalParams,
-    RespondApprovalResult, SessionAllowances, SetPermissions, SetPermissionsParams,
-    SetPermissionsResult, ToolEntry,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, DENIAL_CHARS_MAX, ExplainPermission,
+    ExplainPermissionParams, ExplainPermissionResult, FileChange as WireFileChange, GetPermissions,
+    GetPermissionsResult, ListApprovals, ListApprovalsParams, ListApprovalsResult, ListPresets,
+    ListPresetsResult, ListTools, ListToolsResult, Policy, PresetEntry, Preview as WirePreview,
+    RespondApproval, RespondApprovalParams, RespondApprovalResult, SessionAllowances,
+    SetPermissions, SetPermissionsParams, SetPermissionsResult, ToolEntry,
 };
 use serde_json::json;
 
-use super::agent_id;
+use super::{agent_id, request_id};
 use crate::cx::Cx;
-use crate::dispatcher::Table;
+use crate::dispatcher::{Caller, Table};
 use crate::errors::wire;
 
 pub fn register(table: &mut Table) {
@@ -82,6 +85,7 @@ async fn set(cx: Cx, params: SetPermissionsParams) -> Result<SetPermissionsResul
         preset: params.preset,
         disable_tools: params.disable_tools.unwrap_or_default(),
         enable_tools: params.enable_tools.unwrap_or_default(),
+        hand: cx.caller.hand,
     };
     let permits = &cx.services().engine.permits;
     let now = permits.set(&cx.caller.requester, &agent, change).await.map_err(wire)?;
@@ -132,7 +136,8 @@ async fn list_tools(cx: Cx, _: NoParams) -> Result<ListToolsResult, RpcError> {
 }
 
 async fn list_presets(cx: Cx, _: NoParams) -> Result<ListPresetsResult, RpcError> {
-    let (presets, default) = cx.services().engine.agents.presets();
+    let Caller { hand, requester, .. } = &cx.caller;
+    let (presets, default) = cx.services().engine.agents.presets(*hand, requester);
     let entry = |preset: Preset| PresetEntry {
         built_in: preset.extends.is_none(),
         level: preset.level.name().into(),
@@ -159,14 +164,32 @@ async fn respond_approval(
     cx: Cx,
     params: RespondApprovalParams,
 ) -> Result<RespondApprovalResult, RpcError> {
+    check_message(&params)?;
     let decision = match params.decision {
         ApprovalDecision::AllowOnce => Decision::AllowOnce,
         ApprovalDecision::AllowSession => Decision::AllowSession,
         ApprovalDecision::Deny => Decision::Deny,
     };
     let approvals = &cx.services().engine.approvals;
-    let answered = approvals.respond(&cx.caller.requester, &params.approval_id, decision).await;
+    let response = Response { decision, message: params.message };
+    let answered = approvals.respond(&cx.caller.requester, &params.approval_id, response).await;
     Ok(RespondApprovalResult { approval: entry(answered.map_err(wire)?) })
+}
+
+/// A model that is refused is told why; one that is let go on would never see it.
+fn check_message(params: &RespondApprovalParams) -> Result<(), RpcError> {
+    let Some(message) = &params.message else { return Ok(()) };
+    let wrong = match params.decision {
+        ApprovalDecision::Deny if is_blank(message) => format!("message {BLANK}"),
+        ApprovalDecision::Deny if message.chars().count() > DENIAL_CHARS_MAX => {
+            format!("message has at most {DENIAL_CHARS_MAX} characters")
+        }
+        ApprovalDecision::Deny => return Ok(()),
+        ApprovalDecision::AllowOnce | ApprovalDecision::AllowSession => {
+            "message is said with a denial only".into()
+        }
+    };
+    Err(RpcError::invalid_param("/message", wrong))
 }
 
 pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
@@ -177,6 +200,37 @@ pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
         arguments: record.arguments,
         reason: record.reason,
         created_at: record.created_at.to_string(),
-        status: record.status.name().into(),
+        status: record.answer.status.name().into(),
+        lineage: record.lineage.iter().map(ToString::to_string).collect(),
+        request_id: record.turn.as_ref().map(request_id),
+        expires_at: record.expires_at.map(|at| at.to_string()),
+        decided_by: record.answer.by,
+        message: record.answer.message,
+        grant: record.grant.map(|grant| match grant {
+            Grant::Write { path } => ApprovalGrant::Write { path },
+            Grant::Command { tool, dir } => ApprovalGrant::Command { tool, dir },
+        }),
+        preview: record.preview.map(|preview| preview_entry(Arc::unwrap_or_clone(preview))),
     }
+}
+
+fn preview_entry(preview: Preview) -> WirePreview {
+    match preview {
+        Preview::Diff(change) => WirePreview::Diff(change_entry(change)),
+        Preview::Command { program, cwd, sandbox } => {
+            let (argv, command, code) = match program {
+                Program::Argv(argv) => (Some(argv), None, None),
+                Program::Line(line) => (None, Some(line), None),
+                Program::Python(code) => (None, None, Some(code)),
+            };
+            WirePreview::Command { argv, command, code, cwd, sandbox }
+        }
+        Preview::Agent { target, content } => WirePreview::Agent { target, content },
+        Preview::Write { path, bytes } => WirePreview::Write { path, bytes },
+    }
+}
+
+pub fn change_entry(change: FileChange) -> WireFileChange {
+    let FileChange { path, diff, added, removed, truncated } = change;
+    WireFileChange { path, diff, added, removed, truncated }
 }

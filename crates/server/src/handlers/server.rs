@@ -46,19 +46,19 @@ async fn info(cx: Cx, _: NoParams) -> Result<ServerInfoResult, RpcError> {
     let services = cx.services();
     let requester = &cx.caller.requester;
     requester.administrator_only("see what the server is and does").map_err(wire)?;
-    let (engine, place) = (&services.engine, &services.place);
+    let (engine, site) = (&services.engine, &services.site);
     let (load, watches) = (engine.load(), engine.watching.watches());
-    let contact = place.contact.get();
+    let contact = site.contact.get();
     let path = |path: &Path| path.display().to_string();
     Ok(ServerInfoResult {
         name: NAME.into(),
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
-        home: path(&place.home),
+        home: path(&site.home),
         cwd: path(engine.agents.cwd()),
         url: contact.and_then(|contact| contact.url.clone()),
         socket: contact.and_then(|contact| contact.socket.as_deref().map(path)),
-        started_at: place.started_at.to_string(),
+        started_at: site.started_at.to_string(),
         approvals: engine.approvals.mode().name().into(),
         agents: load.agents as u64,
         turns: load.turns as u64,

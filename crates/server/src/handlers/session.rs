@@ -70,6 +70,7 @@ async fn load(cx: Cx, params: LoadSessionParams) -> Result<LoadSessionResult, Rp
         agent: params.agent_id.map(|name| agent_id("agent_id", &name)).transpose()?,
         preset: params.preset,
         model: params.model,
+        hand: cx.caller.hand,
     };
     let loaded = cx.services().engine.sessions.load(&cx.caller.requester, spec).await;
     let agent = loaded.map_err(session("session_name", "agent_id"))?;
@@ -91,9 +92,13 @@ async fn save(cx: Cx, params: SaveSessionParams) -> Result<SaveSessionResult, Rp
 async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult, RpcError> {
     let from = agent_id("src_session", &params.src_session)?;
     let to = agent_id("dest_session", &params.dest_session)?;
-    let cloned = cx.services().engine.sessions.copy(&cx.caller.requester, &from, &to).await;
+    let (sessions, requester) = (&cx.services().engine.sessions, &cx.caller.requester);
+    let cloned = match params.upto {
+        Some(upto) => sessions.copy_upto(requester, &from, &to, upto).await,
+        None => sessions.copy(requester, &from, &to).await,
+    };
     cloned.map_err(session("src_session", "dest_session"))?;
-    let CloneSessionParams { src_session, dest_session } = params;
+    let CloneSessionParams { src_session, dest_session, upto: _ } = params;
     Ok(CloneSessionResult { cloned: true, src_session, dest_session })
 }
 

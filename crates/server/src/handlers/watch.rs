@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nexus_core::authority::Action;
-use nexus_core::watch::{Caller, Interest, Over, Watch};
+use nexus_core::watch::{Interest, Over, Owner, Watch};
 use nexus_core::watching::{Standing, WatchSpec};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::RpcError;
@@ -39,10 +39,10 @@ async fn watch(cx: Cx, params: WatchParams) -> Result<WatchResult, RpcError> {
     };
     let spec = spec(&params)?;
     let after = cursors(&spec, params.after)?;
-    let caller =
-        Caller { requester: cx.caller.requester.clone(), connection: Arc::as_ptr(&peer).addr() };
+    let owner =
+        Owner { requester: cx.caller.requester.clone(), connection: Arc::as_ptr(&peer).addr() };
     let (mut watch, standing) =
-        cx.services().engine.watching.open(caller, spec).await.map_err(wire)?;
+        cx.services().engine.watching.open(owner, spec).await.map_err(wire)?;
     let mut feed = Feed::open(peer, watch.id(), cx.request_id.as_ref());
     let (lane, services) = (feed.lane(), cx.services());
     let over = tokio::select! {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use nexus_core::Requester;
+use nexus_core::{Hand, Requester};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +56,8 @@ pub enum Frame {
 /// How a peer is served.
 pub struct Terms {
     pub requester: Requester,
+    pub hand: Hand,
+    pub signer: Signer,
     /// What it came through, if that is for one identity alone.
     pub door: Option<Arc<Door>>,
     /// Largest answer.
@@ -132,7 +134,8 @@ where
         let peer = Arc::new(Peer::new(host.freight().load(&terms.requester)));
         let caller = Caller {
             requester: terms.requester,
-            signer: Signer::Nobody,
+            hand: terms.hand,
+            signer: terms.signer,
             target: Target::Server,
             peer: Some(peer.clone()),
             behalf: Some(Arc::new(Behalf::through(terms.door))),
@@ -160,9 +163,9 @@ where
         }
     }
 
-    /// Cancelled when the peer is gone.
-    pub fn closed(&self) -> CancellationToken {
-        self.peer.closed.clone()
+    /// The way back to the peer, which says when it is gone.
+    pub fn peer(&self) -> Arc<Peer> {
+        self.peer.clone()
     }
 
     /// Serves the peer until it is gone, or the server stops and its calls are answered. `Err` when it cannot be read

@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use nexus_core::AgentId;
+use nexus_core::{AgentId, Hand};
 use nexus_protocol::RpcError;
 use nexus_protocol::error::RATE_LIMITED;
 use tokio::io::AsyncWriteExt as _;
@@ -272,6 +272,7 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
     Ok(Prepared {
         caller: Caller {
             requester,
+            hand: Hand::Program,
             signer: Signer::Nobody,
             target,
             peer: None,

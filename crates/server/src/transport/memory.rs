@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nexus_core::Requester;
+use nexus_core::{Hand, Requester};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio_util::sync::DropGuard;
 
@@ -30,6 +30,7 @@ impl MemoryConnection {
         let peer = Arc::new(Peer::new(dispatcher.freight().load(&requester)));
         let caller = Caller {
             requester,
+            hand: Hand::Program,
             signer: Signer::Process,
             target: Target::Server,
             peer: Some(peer.clone()),

@@ -1,5 +1,6 @@
 //! Transports turn bytes into messages and answers into bytes, and say who calls. None looks inside a message.
 
+pub mod channel;
 mod connection;
 mod courtesy;
 pub mod http;

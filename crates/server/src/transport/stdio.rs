@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use nexus_core::Requester;
+use nexus_core::{Hand, Requester};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, Frame, Framing, Terms};
 use super::stall::Stall;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, Signer};
 
 /// Longest line, as HTTP's body limit.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -34,6 +34,8 @@ pub fn serve(
 ) -> Parent {
     let terms = Terms {
         requester: Requester::Administrator,
+        hand: Hand::Program,
+        signer: Signer::Nobody,
         door: None,
         answer_bytes_max,
         silence_max: None,
@@ -42,7 +44,7 @@ pub fn serve(
         place: None,
     };
     let connection = Connection::new(dispatcher, Lines::default(), (input, output), terms);
-    let gone = connection.closed();
+    let gone = connection.peer().closed.clone();
     let answered = tokio::spawn(async move {
         if let Err(error) = connection.run(&stop).await {
             tracing::debug!(%error, "the parent cannot be reached any more");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use nexus_core::Requester;
+use nexus_core::{Hand, Requester};
 use nexus_protocol::RpcError;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
@@ -24,6 +24,7 @@ use super::places::Places;
 use super::stall::Stall;
 use super::{error_message, not_accepted, too_many_connections};
 use crate::behalf::Door;
+use crate::dispatcher::Signer;
 use crate::host::Host;
 
 /// Largest frame, both ways.
@@ -114,6 +115,8 @@ impl UnixServer {
             };
             let terms = Terms {
                 requester: Requester::Administrator,
+                hand: Hand::Program,
+                signer: Signer::Nobody,
                 door: door.clone(),
                 answer_bytes_max: FRAME_BYTES_MAX,
                 silence_max: Some(limits.idle_timeout),
@@ -121,7 +124,7 @@ impl UnixServer {
                 place: Some(place),
             };
             let (host, stop) = (host.for_connection(), stop.clone());
-            let connection = Connection::new(host, Frames, stream.into_split(), terms);
+            let connection = Connection::new(host, Frames::<1>, stream.into_split(), terms);
             connections.spawn(async move {
                 // Whatever ended it, this connection is all that is lost.
                 let _ = connection.run(&stop).await;
@@ -136,7 +139,7 @@ impl UnixServer {
 /// Tells one connection too many that it is one too many.
 async fn turn_away(mut stream: UnixStream) {
     let mut frame = Vec::new();
-    Frames.encode(&error_message(&too_many_connections()), &mut frame);
+    Frames::<1>.encode(&error_message(&too_many_connections()), &mut frame);
     let _ = stream.write_all(&frame).await;
     let _ = stream.shutdown().await;
 }
@@ -208,11 +211,11 @@ fn is_own_user(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// A length of four bytes, then that many of JSON.
-struct Frames;
+/// A length of four bytes, then that many of JSON; so many calls at once.
+pub(super) struct Frames<const CALLS_MAX: usize>;
 
-impl Framing for Frames {
-    const CALLS_MAX: usize = 1;
+impl<const CALLS_MAX: usize> Framing for Frames<CALLS_MAX> {
+    const CALLS_MAX: usize = CALLS_MAX;
     const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
     /// Sets no memory aside for a length that is only announced: what a peer did not send costs nothing.

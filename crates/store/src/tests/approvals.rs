@@ -7,7 +7,7 @@ use nexus_testkit::store::sample::asked;
 use super::{SqliteStore, agent, home, id, open};
 
 fn approval(name: &str, status: ApprovalStatus) -> ApprovalRecord {
-    ApprovalRecord { status, ..asked(name, "a", 0) }
+    ApprovalRecord { answer: status.into(), ..asked(name, "a", 0) }
 }
 
 async fn all(store: &SqliteStore) -> Vec<ApprovalRecord> {

@@ -133,5 +133,5 @@ async fn settings_that_were_columns_are_read_and_written() {
     assert_eq!(copy.record.settings, plain);
     assert!(copy.record.born > 9);
     let denied = store.approval("x").await.unwrap().unwrap();
-    assert_eq!(denied.record.status, ApprovalStatus::Denied);
+    assert_eq!(denied.record.answer.status, ApprovalStatus::Denied);
 }

@@ -523,6 +523,11 @@ impl Data {
     }
 
     fn add_copy(&mut self, mut copy: Row, copied: Copied) -> Lease {
+        if let Some(max) = copied.length_max {
+            copy.messages.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+            copy.own_from = copy.messages.len();
+            copy.count();
+        }
         copy.fence = self.next_fence();
         copy.record.id = copied.name;
         copy.record.born = copy.fence;
@@ -635,7 +640,7 @@ impl Data {
             self.update(me, lease, settings)?;
         }
         if let Some(asked) = self.approvals.get_mut(&settlement.id) {
-            asked.record.status = settlement.status;
+            asked.record.answer = settlement.answer;
         }
         Ok(())
     }
@@ -643,7 +648,7 @@ impl Data {
     pub(super) fn approval(&self, me: Process, id: &str) -> Option<StoredApproval> {
         let asked = self.approvals.get(id)?;
         let record = self.as_seen(asked);
-        let waits = record.status == ApprovalStatus::Pending && asked.owner != me;
+        let waits = record.answer.status == ApprovalStatus::Pending && asked.owner != me;
         Some(StoredApproval { waits_in: waits.then(|| self.holder(asked.owner)), record })
     }
 
@@ -669,8 +674,10 @@ impl Data {
 
     fn as_seen(&self, asked: &Asked) -> ApprovalRecord {
         let mut record = asked.record.clone();
-        if record.status == ApprovalStatus::Pending && !self.living.contains_key(&asked.owner) {
-            record.status = ApprovalStatus::DeniedByRestart;
+        if record.answer.status == ApprovalStatus::Pending
+            && !self.living.contains_key(&asked.owner)
+        {
+            record.answer.status = ApprovalStatus::DeniedByRestart;
         }
         record
     }

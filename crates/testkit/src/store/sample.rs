@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use nexus_core::agent::AgentSettings;
 use nexus_core::message::{Message, Meta, Role, SharedMessage};
 use nexus_core::permission::{Grants, Permissions, Reach};
+use nexus_core::preview::{Grant, Preview, Program};
 use nexus_core::store::{
     AgentRecord, Append, ApprovalRecord, ApprovalStatus, Copied, Progress, Settlement,
 };
@@ -89,7 +90,7 @@ pub fn step(first_index: u64, texts: &[&str]) -> Append {
 /// A copy with the settings of `agent`, made by nobody in particular.
 pub fn copy(name: &str) -> Copied {
     let (settings, progress) = (settings(), Progress::default());
-    Copied { name: id(name), settings, progress, made_by: None }
+    Copied { name: id(name), settings, progress, made_by: None, length_max: None }
 }
 
 /// A request of `agent` for leave, of the second `at`.
@@ -101,11 +102,21 @@ pub fn asked(name: &str, agent: &str, at: i64) -> ApprovalRecord {
         arguments: json!({"argv": ["ls", "\u{e4}\0"]}),
         reason: "run a command".into(),
         created_at: Timestamp::from_second(at).unwrap_or_default(),
-        status: ApprovalStatus::Pending,
+        lineage: vec![id("top"), id("p")],
+        turn: Some(TurnId::Number(7)),
+        expires_at: Timestamp::from_second(at + 60).ok(),
+        grant: Some(Grant::Command { tool: "exec".into(), dir: "/w".into() }),
+        preview: Some(Arc::new(preview())),
+        answer: ApprovalStatus::Pending.into(),
     }
+}
+
+fn preview() -> Preview {
+    let program = Program::Argv(vec!["ls".into(), "\u{e4}".into()]);
+    Preview::Command { program, cwd: "/w".into(), sandbox: "none".into() }
 }
 
 /// A settlement that grants nothing.
 pub fn settled(name: &str, status: ApprovalStatus) -> Settlement {
-    Settlement { id: name.into(), status, grant: None }
+    Settlement { id: name.into(), answer: status.into(), grant: None }
 }

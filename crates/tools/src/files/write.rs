@@ -18,8 +18,8 @@ use rustix::fs::{Access as Permission, AtFlags, FileType, Mode, OFlags, RenameFl
 use rustix::io::Errno;
 
 use super::{
-    Act, Files, Opened, explain, kind, kind_name, open_exactly, open_in, repository,
-    require_regular,
+    Act, Files, Opened, Written, explain, kind, kind_name, noted, open_exactly, open_in,
+    repository, require_regular,
 };
 
 /// Largest file that is written. A model that writes more at once has lost its way.
@@ -38,6 +38,7 @@ pub(crate) struct Slot {
     may_make_repository: bool,
     footprint: Option<Arc<Footprint>>,
     stop: Arc<AtomicBool>,
+    written: Option<Arc<Mutex<Vec<Written>>>>,
 }
 
 /// New contents on their way to a name. Dropped, they leave nothing behind.
@@ -45,6 +46,8 @@ pub(crate) struct Staged<'a> {
     slot: &'a Slot,
     temporary: String,
     file: File,
+    /// What it holds, where somebody sees what becomes of files.
+    shown: Option<Vec<u8>>,
 }
 
 /// What must still hold when new contents take a name.
@@ -126,7 +129,8 @@ impl Files {
         let name = real.file_name().ok_or_else(|| format!("{path} is a directory"))?.to_owned();
         let may_make_repository = self.may_make_repository(&real);
         let (footprint, stop) = (self.access.footprint.clone(), self.stop.clone());
-        Ok(Slot { path: path.into(), real, dir, name, may_make_repository, footprint, stop })
+        let (path, written) = (path.into(), self.written.clone());
+        Ok(Slot { path, real, dir, name, may_make_repository, footprint, stop, written })
     }
 
     /// At the highest level, and in a `.git` directory, for which the gate has its own rule.
@@ -172,6 +176,7 @@ impl Slot {
         }
         let mut staged = self.temporary(Mode::from_raw_mode(0o644))?;
         staged.file.write_all(bytes).map_err(|error| self.explain_io(&error))?;
+        staged.shown = self.written.is_some().then(|| bytes.into());
         if let Some(like) = like {
             keep_owner_and_mode(&staged.file, like).map_err(|error| self.explain(error))?;
         }
@@ -204,8 +209,30 @@ impl Slot {
     pub fn remove(&self) -> Result<(), String> {
         self.go_on()?;
         self.claim()?;
+        let old = self.before();
         rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty())
-            .map_err(|error| self.explain(error))
+            .map_err(|error| self.explain(error))?;
+        self.note(old, Some(Vec::new()));
+        Ok(())
+    }
+
+    /// What the name holds now, where somebody sees what becomes of files; `None` where that cannot be read.
+    fn before(&self) -> Option<Vec<u8>> {
+        self.written.as_ref()?;
+        match self.stat().ok()? {
+            None => Some(Vec::new()),
+            Some(_) => {
+                open_in(&self.dir, Path::new(&self.name), &self.path).ok()?.bytes(&self.path).ok()
+            }
+        }
+    }
+
+    /// Notes what became of the file. One of which too little is known counts as changed in ways that cannot be shown.
+    fn note(&self, old: Option<Vec<u8>>, new: Option<Vec<u8>>) {
+        if let Some(written) = &self.written {
+            let (old, new) = old.zip(new).unwrap_or_default();
+            noted(written).push(Written { real: self.real.clone(), old, new });
+        }
     }
 
     /// An empty file with a name that nobody knows. It cannot be a link that somebody laid there.
@@ -215,7 +242,7 @@ impl Slot {
         let temporary = format!(".nexus3-{:016x}.tmp", RandomState::new().build_hasher().finish());
         let file = rustix::fs::openat(&self.dir, &temporary, flags, mode)
             .map_err(|error| self.explain(error))?;
-        Ok(Staged { slot: self, temporary, file: File::from(file) })
+        Ok(Staged { slot: self, temporary, file: File::from(file), shown: None })
     }
 
     fn refuse_repository(&self) -> Result<Option<MutexGuard<'static, ()>>, String> {
@@ -263,7 +290,7 @@ impl Staged<'_> {
     }
 
     /// Gives the new contents their name.
-    pub fn commit(self, before: Before<'_>) -> Result<(), String> {
+    pub fn commit(mut self, before: Before<'_>) -> Result<(), String> {
         let Slot { dir, name, path, .. } = self.slot;
         self.slot.go_on()?;
         let _making = self.slot.refuse_repository()?;
@@ -278,8 +305,11 @@ impl Staged<'_> {
                 RenameFlags::empty()
             }
         };
+        let old = self.slot.before();
         rustix::fs::renameat_with(dir, &self.temporary, dir, name, flags)
-            .map_err(|error| self.slot.explain(error))
+            .map_err(|error| self.slot.explain(error))?;
+        self.slot.note(old, self.shown.take());
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ mod apart;
 mod files;
 mod launcher;
 mod limits;
+mod live;
 mod order;
 mod output;
 mod policy;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use super::live::Printed;
+
 /// Kept of the start and of the end of each stream: together about what a model can make use of in one answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const TAIL_BYTES_MAX: usize = 16 * 1024;
@@ -20,12 +22,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Takes in everything `stream` has.
-    pub(super) async fn fill(&mut self, mut stream: impl AsyncRead + Unpin) {
+    /// Takes in everything `stream` has, and lets others see it.
+    pub(super) async fn fill(&mut self, mut stream: impl AsyncRead + Unpin, mut seen: Printed<'_>) {
         let mut buffer = vec![0; READ_BYTES];
         // A stream that fails has ended.
         while let Ok(read @ 1..) = stream.read(&mut buffer).await {
             self.take(&buffer[..read]);
+            seen.put(&buffer[..read]);
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nexus_core::tool::Onlookers;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::launcher::LAUNCHER_ARGUMENT;
 use super::limits::Bound;
+use super::live::Live;
 use super::order::{Command, GRACE, Order, Report};
 use super::output::Kept;
 
@@ -77,26 +79,28 @@ impl Launcher {
         &self.program
     }
 
-    /// Runs a command to its end. When this future is dropped, the command and all it started are ended.
+    /// Runs a command to its end, before the eyes of `onlookers`. When this future is dropped, the command and all it started are ended.
     pub async fn run(
         &self,
         command: &Command,
         cancel: &CancellationToken,
+        onlookers: &dyn Onlookers,
     ) -> Result<Outcome, LaunchError> {
         let started = Instant::now();
         let order = encode(command)?;
         let (mut child, server) = self.start().map_err(LaunchError::Launcher)?;
         let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
+        let live = Live::new(onlookers);
         let (from, to) = (child.stdout.take(), child.stderr.take());
         let printed = async {
             let fill_stdout = async {
                 if let Some(pipe) = from {
-                    stdout.fill(pipe).await
+                    stdout.fill(pipe, live.stream()).await
                 }
             };
             let fill_stderr = async {
                 if let Some(pipe) = to {
-                    stderr.fill(pipe).await
+                    stderr.fill(pipe, live.stream()).await
                 }
             };
             tokio::join!(fill_stdout, fill_stderr);
@@ -116,7 +120,7 @@ impl Launcher {
             // Only a command without bounds can leave a pipe open: one that killed its launcher.
             let _ = tokio::time::timeout(DRAIN_MAX, printed).await;
         };
-        let (end, ()) = tokio::join!(told, printed);
+        let (end, ()) = live.during(async { tokio::join!(told, printed) }).await;
         let end = end?;
         // It has said its last word.
         let _ = tokio::time::timeout(DRAIN_MAX, child.wait()).await;

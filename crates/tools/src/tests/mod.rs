@@ -2,11 +2,13 @@
 //! `outside`, which it may not.
 
 mod attaching;
+mod changes;
 mod changing;
 mod escapes;
 mod looking;
 mod mounts;
 mod patching;
+mod previews;
 mod specs;
 
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, Colleagues, Invocation, ToolOutput, Toolbox};
+use nexus_core::tool::{Access, Colleagues, Invocation, Onlookers, ToolOutput, Toolbox};
 use nexus_core::{Agent, AgentId, Engine, Requester};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -131,6 +133,16 @@ impl World {
         tool: &str,
         arguments: Value,
     ) -> Result<ToolOutput, String> {
+        self.output_before(Arc::new(()), access, tool, arguments).await
+    }
+
+    async fn output_before(
+        &self,
+        onlookers: Arc<dyn Onlookers>,
+        access: Access,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<ToolOutput, String> {
         let tools = file_tools(&Launcher::own(), SIDE_MAX);
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
         tool.run(Invocation {
@@ -139,6 +151,7 @@ impl World {
             access,
             cancel: Default::default(),
             announce: Arc::new(|_| {}),
+            onlookers,
             colleagues: Arc::new(Silent),
             memories: self.engine.memories.clone(),
         })

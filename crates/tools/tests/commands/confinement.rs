@@ -182,7 +182,7 @@ async fn a_directory_that_became_a_link_is_not_entered() {
         limits: Limits::default(),
         timeout: Duration::from_secs(60),
     };
-    let refused = launcher().run(&command, &CancellationToken::new()).await.unwrap_err();
+    let refused = launcher().run(&command, &CancellationToken::new(), &()).await.unwrap_err();
     assert!(refused.to_string().ends_with("leads through a link by now"), "{refused}");
     assert!(!world.outside.join("made").exists());
 }
@@ -415,7 +415,7 @@ for attempt in attempts:
         limits: Limits::default(),
         timeout: Duration::from_secs(60),
     };
-    let outcome = launcher().run(&command, &CancellationToken::new()).await.unwrap();
+    let outcome = launcher().run(&command, &CancellationToken::new(), &()).await.unwrap();
     assert_eq!(outcome.end, End::Exited(0), "{}", outcome.stderr);
     assert_eq!(outcome.stdout.to_string(), "refused\n".repeat(7));
     let after = file.metadata().unwrap();

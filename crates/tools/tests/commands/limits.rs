@@ -22,7 +22,7 @@ async fn run(limits: Limits, script: &str) -> End {
         limits,
         timeout: Duration::from_secs(120),
     };
-    launcher().run(&command, &CancellationToken::new()).await.unwrap().end
+    launcher().run(&command, &CancellationToken::new(), &()).await.unwrap().end
 }
 
 /// How long something goes on that is to be looked at and found within its bounds.

@@ -134,6 +134,7 @@ impl World {
             access,
             cancel,
             announce: Arc::new(|_| {}),
+            onlookers: Arc::new(()),
             colleagues: Arc::new(Nobody),
             memories: self.engine.memories.clone(),
         })

@@ -29,11 +29,23 @@ pub struct Output {
 
 impl Process {
     pub fn spawn(mut command: Command) -> (Self, ChildStdin, ChildStdout) {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.kill_on_drop(true).spawn().expect("the program can be started");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Self::spawn_on(command);
+        let child = &mut process.child;
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        (process, stdin, stdout)
+    }
+
+    /// The same with the input that the command has.
+    pub fn spawn_on(mut command: Command) -> Self {
+        command.stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().expect("the program can be started");
         let log = Log::collect(child.stderr.take().unwrap());
-        (Self { child, log }, stdin, stdout)
+        Self { child, log }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("the process has not been waited for")
     }
 
     pub fn log(&self) -> &Log {

@@ -49,6 +49,20 @@ impl World {
         self.command_of(PROGRAM, args)
     }
 
+    /// The same as the first process of a session whose terminal is its standard input.
+    pub fn command_on_terminal<S: Into<OsString>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let all = [OsString::from("-c"), PROGRAM.into()].into_iter();
+        self.command_of("setsid", all.chain(args.into_iter().map(Into::into)))
+    }
+
+    /// A shell as the first process of such a session, in which `$0` is the program.
+    pub fn shell_on_terminal(&self, script: &str) -> Command {
+        self.command_of("setsid", ["-c", "sh", "-c", script, PROGRAM])
+    }
+
     /// A shell that runs `script`, in which `$0` is the program.
     pub fn shell(&self, script: &str) -> Command {
         self.command_of("sh", ["-c", script, PROGRAM])
@@ -208,6 +222,18 @@ impl Setup {
         }
         command.args(&self.args).envs(self.env.iter().cloned()).env(KEY.0, KEY.1);
         Stdio::start(command, world)
+    }
+
+    /// `nexus3 serve --terminal` in a world, but for its standard input.
+    pub fn terminal_server(&self, world: &World) -> Command {
+        let mut command = world.command(["serve", "--terminal"]);
+        match &self.socket {
+            Socket::OfTheWorld => command.arg("--socket").arg(world.socket()),
+            Socket::At(path) => command.arg("--socket").arg(path),
+            Socket::Off | Socket::Unsaid => command.arg("--no-socket"),
+        };
+        command.args(&self.args).envs(self.env.iter().cloned()).env(KEY.0, KEY.1);
+        command
     }
 
     pub(super) fn command(&self, world: &World) -> Command {

@@ -16,6 +16,11 @@ impl Framed {
         Self(within("a connection", UnixStream::connect(path)).await.unwrap())
     }
 
+    /// One end of a pair.
+    pub fn over(stream: UnixStream) -> Self {
+        Self(stream)
+    }
+
     /// Bytes as they are, without a header.
     pub async fn write(&mut self, bytes: &[u8]) {
         within("the server to read", self.0.write_all(bytes)).await.unwrap();

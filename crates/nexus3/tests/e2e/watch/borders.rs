@@ -1,5 +1,9 @@
 //! Who may watch what, how much, and what ends a watch.
 
+use nexus_client::{NexusClient, StreamItem, UnixClient, WatchItem, WatchStream};
+use nexus_protocol::params::NonBlank;
+use nexus_protocol::turn::SendParams;
+use nexus_protocol::watch::WatchParams;
 use nexus_testkit::{Gate, Reply};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -277,6 +281,75 @@ async fn more_agents_than_one_snapshot_holds_come_in_several() {
         watch.unwatch(wire).await;
     })
     .await;
+}
+
+/// The events of one turn, as the client of Rust gives them out, and that the watch ended by itself.
+async fn follow(mut watch: WatchStream, stop: impl Future<Output = ()>) {
+    let mut kinds = Vec::new();
+    let mut stop = std::pin::pin!(Some(stop));
+    while let Some(item) = within("an item", watch.next()).await {
+        match item.unwrap() {
+            WatchItem::Event { event, raw } => {
+                let raw: Value = serde_json::from_str(raw.get()).unwrap();
+                assert_eq!(raw["sequence"], event.sequence);
+                kinds.push(raw["event"]["type"].as_str().unwrap().to_string());
+            }
+            WatchItem::Unknown(raw) => panic!("{raw}"),
+            WatchItem::Done(result) => {
+                assert_eq!(result.reason, "gone");
+                break;
+            }
+        }
+        if kinds.last().is_some_and(|kind| kind == "turn_ended")
+            && let Some(stop) = stop.as_mut().as_pin_mut()
+        {
+            stop.await;
+        }
+    }
+    assert!(watch.next().await.is_none());
+    assert_eq!((&*kinds[0], &**kinds.last().unwrap()), ("snapshot", "agent_ended"));
+}
+
+/// What it is told, and what it streams on the socket.
+#[tokio::test]
+async fn the_client_of_rust_watches_and_streams() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let http = NexusClient::builder()
+        .url(format!("http://{}", server.address))
+        .token(server.token.clone().unwrap())
+        .build()
+        .unwrap();
+    let unix = UnixClient::new(server.socket.clone().unwrap());
+    for over_socket in [false, true] {
+        create(&wire, "a").await;
+        let params = WatchParams { agents: Some(vec!["a".into()]), ..WatchParams::default() };
+        let watch = match over_socket {
+            true => unix.watch(params).await.unwrap(),
+            false => http.watch(params).await.unwrap(),
+        };
+        let end = async { drop(wire.ok("destroy_agent", json!({"agent_id": "a"})).await) };
+        let turn = async {
+            let params = SendParams::new(NonBlank::new("Hi").unwrap());
+            let mut stream = unix.send_stream("a", params).await.unwrap();
+            let mut said = String::new();
+            while let Some(item) = stream.next().await {
+                match item.unwrap() {
+                    StreamItem::Text(text) => said.push_str(&text),
+                    StreamItem::Done(result) => assert_eq!(result.content, said),
+                    _ => {}
+                }
+            }
+            assert_eq!(said, "Hello from the scripted model.");
+        };
+        tokio::join!(follow(watch, end), turn);
+        let nobody = WatchParams { agents: Some(vec!["nobody".into()]), ..WatchParams::default() };
+        let refused = match over_socket {
+            true => unix.watch(nobody).await.unwrap().next().await.unwrap().unwrap_err(),
+            false => http.watch(nobody).await.unwrap().next().await.unwrap().unwrap_err(),
+        };
+        assert!(refused.to_string().contains("Unknown agent: nobody"), "{refused}");
+    }
 }
 
 /// `nexus3 rpc watch`: a line of JSON for each event, until the server stops.

@@ -1,8 +1,12 @@
 //! Requests for leave.
 
+use std::sync::Arc;
+
+use nexus_core::TurnId;
+use nexus_core::preview::{FileChange, Grant, Preview};
 use nexus_core::store::{
-    AgentStore, ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore,
-    Contact, SessionStore, Settlement, Store, StoreError,
+    AgentStore, ApprovalAnswer, ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus,
+    ApprovalStore, Contact, SessionStore, Settlement, Store, StoreError,
 };
 
 use super::{Place, found, made, refused};
@@ -14,11 +18,54 @@ pub async fn an_approval_keeps_its_last_status(place: impl Place) {
     made(store.put_approval(asked("x", "a", 0)).await);
     for status in ApprovalStatus::ALL {
         made(store.settle_approval(settled("x", status)).await);
-        let expected = ApprovalRecord { status, ..asked("x", "a", 0) };
+        let expected = ApprovalRecord { answer: status.into(), ..asked("x", "a", 0) };
         assert_eq!(found(store.approval("x").await).record, expected);
         assert_eq!(all(&store).await, [expected]);
     }
     assert!(made(store.approval("nothing").await).is_none());
+}
+
+pub async fn who_answered_and_what_was_said_is_kept(place: impl Place) {
+    let store = place.open().await;
+    made(store.create(agent("a")).await);
+    made(store.put_approval(asked("x", "a", 0)).await);
+    let (by, message) = (Some("administrator".into()), Some("not \u{e4}\nthere".into()));
+    let answer = ApprovalAnswer { status: ApprovalStatus::Denied, by, message };
+    let settlement = Settlement { answer: answer.clone(), ..settled("x", answer.status) };
+    made(store.settle_approval(settlement).await);
+    let expected = ApprovalRecord { answer, ..asked("x", "a", 0) };
+    assert_eq!(found(store.approval("x").await).record, expected);
+    assert_eq!(all(&store).await, [expected]);
+}
+
+pub async fn what_a_person_is_shown_is_kept(place: impl Place) {
+    let store = place.open().await;
+    made(store.create(agent("a")).await);
+    let change = FileChange {
+        path: "/w/a".into(),
+        diff: "@@ -1 +1 @@\n-a\n+\u{e4}\n".into(),
+        added: 1,
+        removed: 1,
+        truncated: true,
+    };
+    let previews = [
+        None,
+        Some(Preview::Diff(change)),
+        Some(Preview::Agent { target: "b".into(), content: "go".into() }),
+        Some(Preview::Write { path: "/w/a".into(), bytes: u64::from(u32::MAX) }),
+    ];
+    for (number, preview) in previews.into_iter().enumerate() {
+        let record = ApprovalRecord {
+            lineage: Vec::new(),
+            turn: Some(TurnId::Text("7".into())),
+            expires_at: None,
+            grant: preview.as_ref().map(|_| Grant::Write { path: "/w/a".into() }),
+            preview: preview.map(Arc::new),
+            ..asked(&format!("x{number}"), "a", 0)
+        };
+        made(store.put_approval(record.clone()).await);
+        assert_eq!(found(store.approval(&record.id).await).record, record);
+    }
 }
 
 pub async fn only_an_agent_can_ask(place: impl Place) {
@@ -43,10 +90,13 @@ pub async fn a_grant_and_its_answer_are_one_step(place: impl Place) {
         ..settled("x", ApprovalStatus::AllowedSession)
     };
     refused!(store.settle_approval(answer(lost)).await, StoreError::LeaseLost);
-    assert_eq!(found(store.approval("x").await).record.status, ApprovalStatus::Pending);
+    assert_eq!(found(store.approval("x").await).record.answer.status, ApprovalStatus::Pending);
     assert_eq!(made(store.lineage(&id("a")).await)[0].settings, settings());
     made(store.settle_approval(answer(held)).await);
-    assert_eq!(found(store.approval("x").await).record.status, ApprovalStatus::AllowedSession);
+    assert_eq!(
+        found(store.approval("x").await).record.answer.status,
+        ApprovalStatus::AllowedSession
+    );
     assert_eq!(made(store.lineage(&id("a")).await)[0].settings, granted);
     made(store.append(held, step(0, &["0"])).await);
     made(store.destroy(vec![id("a")]).await);
@@ -80,12 +130,15 @@ pub async fn an_approval_waits_in_one_process(place: impl Place) {
     assert_eq!(waits.map(|holder| holder.contact), Some(contact));
     assert_eq!(found(dying.approval("x").await).waits_in, None);
     assert_eq!(found(living.approval("y").await).waits_in, None, "it does not wait");
-    assert_eq!(all(&living).await[0].status, ApprovalStatus::Pending);
+    assert_eq!(all(&living).await[0].answer.status, ApprovalStatus::Pending);
     drop(dying);
-    let statuses: Vec<_> = all(&living).await.iter().map(|it| it.status).collect();
+    let statuses: Vec<_> = all(&living).await.iter().map(|it| it.answer.status).collect();
     assert_eq!(statuses, [ApprovalStatus::DeniedByRestart, ApprovalStatus::AllowedOnce]);
     let denied = found(living.approval("x").await);
-    assert_eq!((denied.record.status, denied.waits_in), (ApprovalStatus::DeniedByRestart, None));
+    assert_eq!(
+        (denied.record.answer.status, denied.waits_in),
+        (ApprovalStatus::DeniedByRestart, None)
+    );
 }
 
 pub async fn approvals_come_by_page_the_oldest_first(place: impl Place) {

@@ -81,6 +81,7 @@ macro_rules! store_contract {
         }
         $crate::store_contract! { $place; sessions:
             a_copy_shares_its_past_and_goes_its_own_way
+            a_copy_may_keep_the_beginning_alone
             a_copy_stands_where_its_source_stands
             a_tree_is_counted_with_what_was_saved_of_it
             a_saved_session_is_no_agent_until_it_is_loaded
@@ -141,6 +142,8 @@ macro_rules! store_contract {
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status
+            who_answered_and_what_was_said_is_kept
+            what_a_person_is_shown_is_kept
             only_an_agent_can_ask
             a_grant_and_its_answer_are_one_step
             approvals_end_with_their_agent

@@ -29,6 +29,31 @@ pub async fn a_copy_shares_its_past_and_goes_its_own_way(place: impl Place) {
     assert_eq!(texts(&store, "c").await, ["0", "1", "2b", "3b"]);
 }
 
+pub async fn a_copy_may_keep_the_beginning_alone(place: impl Place) {
+    let store = place.open().await;
+    let lease = speaking(&store, "a", &["0", "1", "2", "3"]).await;
+    let some = |name: &str, max| Copied { length_max: Some(max), ..copy(name) };
+    made(store.copy_session(&id("a"), some("b", 3), false).await);
+    made(store.copy_session(&id("a"), some("all", 4), false).await);
+    made(store.copy_session(&id("a"), some("more", 5), false).await);
+    made(store.copy_session(&id("a"), some("none", 0), false).await);
+    made(store.append(lease, step(4, &["4"])).await);
+    let loaded = found(store.load(&id("b"), None).await);
+    assert_eq!(loaded.record.message_count, 3);
+    made(store.append(loaded.lease, step(3, &["3b", "4b"])).await);
+    // Also where what is kept lies in a log before its own, and when that has gone.
+    made(store.copy_session(&id("b"), some("c", 2), false).await);
+    made(store.copy_session(&id("b"), some("d", 4), false).await);
+    made(store.delete(&id("a")).await);
+    made(store.delete(&id("b")).await);
+    assert_eq!(texts(&store, "c").await, ["0", "1"]);
+    assert_eq!(texts(&store, "d").await, ["0", "1", "2", "3b"]);
+    for name in ["all", "more"] {
+        assert_eq!(texts(&store, name).await, ["0", "1", "2", "3"], "{name}");
+    }
+    assert_eq!(texts(&store, "none").await, [""; 0]);
+}
+
 pub async fn a_copy_stands_where_its_source_stands(place: impl Place) {
     let store = place.open().await;
     made(store.create(agent("p")).await);
@@ -41,7 +66,7 @@ pub async fn a_copy_stands_where_its_source_stands(place: impl Place) {
     let progress = Progress { last_iteration_count: 3, ..Progress::default() };
     let copied = |name: &str| {
         let (name, settings) = (id(name), settings.clone());
-        Copied { name, settings, progress, made_by: Some(id("p")) }
+        Copied { name, settings, progress, made_by: Some(id("p")), length_max: None }
     };
     made(store.copy_session(&id("a"), copied("b"), false).await);
     found(store.load_copy(&id("a"), copied("c")).await);

@@ -1,0 +1,90 @@
+//! The log of a server that a terminal started: a file, since the screen is the terminal's.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use nexus_core::visible;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::output::complain;
+
+const DIRECTORY: &str = "logs";
+const FILE: &str = "server.log";
+
+/// Makes the file this program's standard error, and returns what was that before. Where there can be no such file there
+/// is no log: a name that somebody else took must not keep the server from its work.
+pub fn redirect(home: &Path) -> io::Result<OwnedFd> {
+    let person = io::stderr().as_fd().try_clone_to_owned()?;
+    let log = open(home).or_else(|error| {
+        let path = home.join(DIRECTORY).join(FILE);
+        let why = format!("Warning: no log is kept: {}: {error}", path.display());
+        complain(visible::text(&why));
+        Ok::<_, io::Error>(std::fs::File::options().write(true).open("/dev/null")?.into())
+    })?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(person)
+}
+
+/// Opens the log at its end. No link is followed below the home.
+fn open(home: &Path) -> io::Result<OwnedFd> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
+    let links = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let home = rustix::fs::open(home, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match rustix::fs::mkdirat(&home, DIRECTORY, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let logs = rustix::fs::openat(&home, DIRECTORY, OFlags::DIRECTORY | links, Mode::empty())?;
+    // One that another program reads would wait for it here.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | links;
+    let log = rustix::fs::openat(&logs, FILE, flags, Mode::RUSR | Mode::WUSR)?;
+    let found = rustix::fs::fstat(&log)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
+        return Err(io::Error::other("it is no file of its own"));
+    }
+    rustix::fs::fchmod(&log, Mode::RUSR | Mode::WUSR)?;
+    Ok(log)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_was_logged_stays_and_nobody_else_reads_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("logs/server.log");
+        for line in ["one\n", "two\n"] {
+            fs::File::from(open(home.path()).unwrap()).write_all(line.as_bytes()).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        open(home.path()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn links_lead_nowhere() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(other.path(), home.path().join("logs")).unwrap();
+        open(home.path()).unwrap_err();
+        fs::remove_file(home.path().join("logs")).unwrap();
+        fs::create_dir(home.path().join("logs")).unwrap();
+        let target = other.path().join("target");
+        fs::write(&target, "").unwrap();
+        symlink(&target, home.path().join("logs/server.log")).unwrap();
+        open(home.path()).unwrap_err();
+        fs::remove_file(home.path().join("logs/server.log")).unwrap();
+        fs::hard_link(&target, home.path().join("logs/server.log")).unwrap();
+        open(home.path()).unwrap_err();
+        assert_eq!(fs::read(&target).unwrap(), b"");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,195 @@
+//! Approvals on the screen: asked for once, answered by whoever looked at them, and by nobody who only typed.
+
+use std::time::{Duration, Instant};
+
+use nexus_testkit::{Gate, Reply};
+use serde_json::{Value, json};
+
+use super::screen::{Desk, Key, Screen};
+use crate::harness::within;
+
+/// The keys of the question, which are shown when it has the keys.
+const KEYS: &str = "y once · a session · n deny · d deny, saying why";
+
+/// Longer than a question must have been there before it takes a key.
+const LOOKED: Duration = Duration::from_millis(550);
+
+fn touch(name: &str) -> Reply {
+    Reply::tool_call("exec", json!({"argv": ["touch", name]}))
+}
+
+/// A conversation whose agent wants to make `made.txt`.
+async fn asking(desk: &Desk) -> Screen {
+    desk.model().push(touch("made.txt"));
+    desk.model().push(Reply::text("So be it."));
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Make it.").await;
+    screen.wait_for("? work: exec").await;
+    screen
+}
+
+/// Types a key as somebody does who has read the question.
+async fn answer(screen: &Screen, key: &str) {
+    look(screen).await;
+    screen.type_text(key).await;
+}
+
+/// Reads the question. How long that takes is what the terminal tells an answer by.
+async fn look(screen: &Screen) {
+    screen.wait_for(KEYS).await;
+    let since = Instant::now();
+    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+}
+
+async fn waiting(desk: &Desk) -> usize {
+    desk.ok("list_approvals", json!({})).await["approvals"].as_array().unwrap().len()
+}
+
+/// What the model was told of its call.
+fn told(desk: &Desk) -> String {
+    let body = desk.model().last_request().body;
+    let messages = body["messages"].as_array().unwrap();
+    let told = messages.iter().rfind(|message| message["role"] == "tool").unwrap();
+    match &told["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn y_allows_it_once() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    let panel = screen.text();
+    assert!(panel.contains("touch made.txt") && panel.contains("held by"), "{panel}");
+    assert!(!desk.world.work().join("made.txt").exists());
+    answer(&screen, "y").await;
+    screen.wait_for("So be it.").await;
+    assert!(desk.world.work().join("made.txt").exists());
+    screen.wait_until_gone("? work: exec").await;
+    // The next one is asked for again.
+    desk.model().push(touch("more.txt"));
+    screen.say("Another.").await;
+    screen.wait_for("touch more.txt").await;
+    screen.wait_for("? work: exec").await;
+    assert!(!desk.world.work().join("more.txt").exists());
+}
+
+#[tokio::test]
+async fn a_allows_it_for_the_session() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    answer(&screen, "a").await;
+    screen.wait_for("So be it.").await;
+    desk.model().push(touch("more.txt"));
+    desk.model().push(Reply::text("Again."));
+    screen.say("Another.").await;
+    screen.wait_for("Again.").await;
+    assert!(desk.world.work().join("more.txt").exists());
+}
+
+#[tokio::test]
+async fn n_denies_it() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    answer(&screen, "n").await;
+    screen.wait_for("So be it.").await;
+    assert!(told(&desk).contains("denied"), "{}", told(&desk));
+    assert!(!desk.world.work().join("made.txt").exists());
+    screen.wait_for("⊘").await;
+}
+
+#[tokio::test]
+async fn d_tells_the_model_why() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    answer(&screen, "d").await;
+    screen.wait_for("deny> ").await;
+    screen.say("Rather write it down.").await;
+    screen.wait_for("So be it.").await;
+    assert!(told(&desk).contains("denied: Rather write it down."), "{}", told(&desk));
+    assert!(!desk.world.work().join("made.txt").exists());
+}
+
+#[tokio::test]
+async fn enter_never_answers() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    look(&screen).await;
+    screen.key(Key::Enter).await;
+    // A key that is seen to have come after it.
+    screen.type_text("x").await;
+    screen.wait_for("work> x").await;
+    assert_eq!(waiting(&desk).await, 1);
+    assert!(!desk.world.work().join("made.txt").exists());
+}
+
+#[tokio::test]
+async fn what_is_typed_while_a_question_appears_answers_nothing() {
+    let desk = Desk::new().await;
+    let gate = Gate::new();
+    desk.model().push(touch("made.txt").held_by(&gate));
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Make it.").await;
+    within("the model to be asked", desk.model().wait_for_requests(1)).await;
+    let text = "yes and any day now: 1 2 3 ay nd ";
+    for (at, letter) in text.chars().enumerate() {
+        if at == 5 {
+            gate.release();
+        }
+        if at == 12 {
+            screen.wait_for("? work: exec").await;
+        }
+        screen.type_text(&letter.to_string()).await;
+    }
+    screen.wait_for(&format!("work> {}", text.trim_end())).await;
+    // The question stays without the keys for as long as there is something in the input.
+    let since = Instant::now();
+    screen.wait_until("some time", |_| since.elapsed() > LOOKED * 2).await;
+    screen.type_text("yand").await;
+    screen.wait_for(&format!("work> {text}yand")).await;
+    assert_eq!(waiting(&desk).await, 1);
+    // Turned to on purpose, it takes an answer, and what was typed stays.
+    desk.model().push(Reply::text("So be it."));
+    screen.key(Key::ShiftTab).await;
+    answer(&screen, "y").await;
+    screen.wait_for("So be it.").await;
+    screen.wait_for(&format!("work> {text}yand")).await;
+}
+
+#[tokio::test]
+async fn a_key_that_comes_too_soon_is_the_inputs() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    screen.type_text("y").await;
+    screen.wait_for("work> y").await;
+    assert_eq!(waiting(&desk).await, 1);
+    screen.key(Key::ShiftTab).await;
+    screen.wait_for(KEYS).await;
+    screen.type_text("n").await;
+    screen.wait_for("work> yn").await;
+    assert_eq!(waiting(&desk).await, 1);
+}
+
+#[tokio::test]
+async fn escape_goes_back_to_the_input_and_leaves_it_open() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    look(&screen).await;
+    screen.key(Key::Escape).await;
+    screen.wait_for("Shift-Tab to answer").await;
+    screen.type_text("y").await;
+    screen.wait_for("work> y").await;
+    assert_eq!(waiting(&desk).await, 1);
+}
+
+#[tokio::test]
+async fn what_somebody_else_decided_is_no_question_any_more() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    let id = desk.ok("list_approvals", json!({})).await["approvals"][0]["approval_id"].clone();
+    desk.ok("respond_approval", json!({"approval_id": id, "decision": "deny"})).await;
+    screen.wait_until_gone("? work: exec").await;
+    screen.wait_for_line("work exec: denied").await;
+    screen.wait_for("So be it.").await;
+}

@@ -1,0 +1,242 @@
+//! Approvals on the screen: one at a time, oldest first, and answered by nobody who did not look at it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use nexus_client::{Api as _, Target};
+use nexus_protocol::permission::{
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ExplainPermission, ExplainPermissionParams,
+    Preview, RespondApproval, RespondApprovalParams,
+};
+
+use super::App;
+use super::panel::Panel;
+use crate::keys::{Code, Key};
+use crate::shown::Shown;
+use crate::style::{Colour, Line, Style};
+
+/// Lines of a diff or a command that are shown in the panel; the rest is in the pager.
+const PREVIEW_LINES: usize = 12;
+
+impl App {
+    /// The approval that is asked for now: the oldest that was not answered here.
+    fn asked_approval(&self) -> Option<&ApprovalEntry> {
+        let session = self.session.as_ref()?;
+        session.approvals.iter().find(|approval| !self.answered.contains(&approval.approval_id))
+    }
+
+    /// Another one may stand there now, and then nobody has looked at it yet.
+    pub(super) fn look_at_approvals(&mut self) {
+        let asked = self.asked_approval().map(|approval| approval.approval_id.clone());
+        let shown = self.approval.as_ref().map(|(id, _)| id);
+        if asked.as_ref() != shown {
+            self.focus.forget();
+            self.is_dirty = true;
+            self.approval = asked.map(|id| (id, Instant::now()));
+            if self.approval.is_some() && self.options.settings.bell_approval {
+                let _ = self.tty.write("\x07");
+            }
+        }
+    }
+
+    pub(super) fn turn_to_approval(&mut self) {
+        if self.approval.is_some() {
+            self.focus.turn_to(Instant::now());
+        }
+    }
+
+    /// Whether the key was the question's.
+    pub(super) async fn approval_key(&mut self, key: Key) -> bool {
+        let Some(approval) = self.asked_approval() else { return false };
+        let id = approval.approval_id.clone();
+        if key.ctrl || key.alt {
+            return false;
+        }
+        match key.code {
+            Code::Char('y' | '1') => self.respond(id, ApprovalDecision::AllowOnce, None),
+            Code::Char('a' | '2') if can_grant(approval) => {
+                self.respond(id, ApprovalDecision::AllowSession, None);
+            }
+            Code::Char('n' | '3') => self.respond(id, ApprovalDecision::Deny, None),
+            Code::Char('d') => {
+                let draft = self.editor.clear();
+                self.panel = Some(Panel::Sentence { approval: id, draft });
+            }
+            Code::Char('p') => {
+                let text = everything(approval);
+                self.page(&text).await;
+            }
+            Code::Char('?') => self.explain(),
+            Code::Escape => self.focus.leave(),
+            Code::Tab if key.shift => self.focus.leave(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A key while the sentence for a denial is written, in the input.
+    pub(super) async fn sentence_key(&mut self, approval: String, draft: String, key: Key) {
+        match key.code {
+            Code::Enter => {
+                let sentence = self.editor.clear();
+                self.editor.set(&draft);
+                self.close_panel();
+                let sentence = Some(sentence.trim().to_owned()).filter(|text| !text.is_empty());
+                self.respond(approval, ApprovalDecision::Deny, sentence);
+            }
+            Code::Escape => {
+                self.editor.set(&draft);
+                self.close_panel();
+            }
+            _ => {
+                self.panel = None;
+                self.edit_key(key);
+                self.completion = None;
+                self.panel = Some(Panel::Sentence { approval, draft });
+            }
+        }
+    }
+
+    fn respond(&mut self, id: String, decision: ApprovalDecision, message: Option<String>) {
+        let Some(session) = &self.session else { return };
+        let (link, cx) = (Arc::clone(&session.link), session.cx());
+        self.answered.insert(id.clone());
+        tokio::spawn(async move {
+            let params = RespondApprovalParams { approval_id: id, decision, message };
+            if let Err(error) = link.call::<RespondApproval>(&Target::Server, params).await {
+                cx.warn(error.to_string());
+            }
+        });
+        self.look_at_approvals();
+    }
+
+    /// The gate's own words.
+    fn explain(&self) {
+        let (Some(session), Some(approval)) = (&self.session, self.asked_approval()) else {
+            return;
+        };
+        let (link, cx) = (Arc::clone(&session.link), session.cx());
+        let target = Target::Agent(approval.agent_id.clone());
+        let params = ExplainPermissionParams {
+            tool: approval.tool.clone(),
+            arguments: Some(approval.arguments.clone()),
+        };
+        tokio::spawn(async move {
+            match link.call::<ExplainPermission>(&target, params).await {
+                Ok(said) => {
+                    let rule = said.rule.unwrap_or_else(|| "allowed".into());
+                    cx.note(format!("{rule}: {}", said.reason.unwrap_or_default()));
+                }
+                Err(error) => cx.warn(error.to_string()),
+            }
+        });
+    }
+
+    /// The question as rows.
+    pub(super) fn approval_rows(&self) -> Vec<Line> {
+        let Some(approval) = self.asked_approval() else { return Vec::new() };
+        let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
+        let mut rows = question(approval, waiting);
+        let keys = match can_grant(approval) {
+            true => "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later",
+            false => "y once · n deny · d deny, saying why · p all · ? rule · Esc later",
+        };
+        rows.push(match self.focus.has() {
+            true => Line::styled(keys, Style::BOLD),
+            false => Line::styled("Shift-Tab to answer", Style::DIM),
+        });
+        rows
+    }
+}
+
+/// What is granted for the session is named; where nothing is, it is not offered, and never for what no sandbox holds.
+fn can_grant(approval: &ApprovalEntry) -> bool {
+    approval.grant.is_some() && approval.tool != "shell_UNSAFE"
+}
+
+/// Who asks, for what, and what a yes would do.
+fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
+    let yellow = Style::colour(Colour::Yellow);
+    let mut who = approval.lineage.join(" › ");
+    if !who.is_empty() {
+        who.push_str(" › ");
+    }
+    who.push_str(&approval.agent_id);
+    let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
+    if waiting > 1 {
+        head.push(format!("  1 of {waiting}"), Style::DIM);
+    }
+    if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
+        head.push(format!("  {left} left"), Style::DIM);
+    }
+    let mut rows = vec![head, Line::plain(approval.reason.as_str())];
+    match &approval.preview {
+        Some(Preview::Diff(change)) => {
+            let count = format!("  +{} -{}", change.added, change.removed);
+            rows.push(underlined(&change.path, &count));
+            rows.extend(change.diff.lines().skip(2).take(PREVIEW_LINES).map(diff_row));
+        }
+        Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
+            let text = command.clone().or_else(|| code.clone());
+            let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
+            let text = text.unwrap_or_default();
+            rows.extend(text.lines().take(PREVIEW_LINES).map(|line| underlined(line, "")));
+            rows.push(Line::styled(format!("in {cwd}, held by {sandbox}"), Style::DIM));
+        }
+        Some(Preview::Agent { target, content }) => {
+            rows.push(Line::plain(format!("to {target}:")));
+            rows.extend(content.lines().take(PREVIEW_LINES).map(Line::plain));
+        }
+        Some(Preview::Write { path, bytes }) => {
+            rows.push(underlined(path, &format!("  {bytes} bytes")));
+        }
+        None => rows.push(underlined(&approval.arguments.to_string(), "")),
+    }
+    match &approval.grant {
+        Some(ApprovalGrant::Write { path }) => {
+            rows.push(Line::styled(format!("a: may write {path} from now on"), Style::DIM));
+        }
+        Some(ApprovalGrant::Command { tool, dir }) if can_grant(approval) => {
+            rows.push(Line::styled(format!("a: {tool} without asking in {dir}"), Style::DIM));
+        }
+        _ => {}
+    }
+    rows
+}
+
+/// A path or a command: what is not ASCII in it is underlined, since it may only look like what it seems to be.
+fn underlined(text: &str, rest: &str) -> Line {
+    let mut line = Line { spans: Shown::suspicious(text, Style::PLAIN) };
+    line.push(rest, Style::DIM);
+    line
+}
+
+fn diff_row(row: &str) -> Line {
+    let style = match row.as_bytes().first() {
+        Some(b'+') => Style::colour(Colour::Green),
+        Some(b'-') => Style::colour(Colour::Red),
+        Some(b'@') => Style::colour(Colour::Cyan),
+        _ => Style::PLAIN,
+    };
+    Line::styled(row, style)
+}
+
+/// All that is known of it, for the pager.
+fn everything(approval: &ApprovalEntry) -> String {
+    let text = match &approval.preview {
+        Some(Preview::Diff(change)) => change.diff.clone(),
+        _ => serde_json::to_string_pretty(&approval.arguments).unwrap_or_default(),
+    };
+    let head = format!("{} asks for {}\n{}\n\n", approval.agent_id, approval.tool, approval.reason);
+    Shown::from(format!("{head}{text}\n")).as_str().to_owned()
+}
+
+fn time_left(until: &str) -> Option<String> {
+    let until: jiff::Timestamp = until.parse().ok()?;
+    let seconds = until.duration_since(jiff::Timestamp::now()).as_secs();
+    Some(match seconds {
+        ..0 => "0 s".into(),
+        0..120 => format!("{seconds} s"),
+        _ => format!("{} min", seconds / 60),
+    })
+}

@@ -1,0 +1,298 @@
+//! The live part: open text, marks of other agents, what happens now, the input and the status.
+
+use std::time::Duration;
+
+use super::App;
+use crate::compose::compose;
+use crate::screen::Live;
+use crate::session::{Mark, Session};
+use crate::shown::Shown;
+use crate::style::{Colour, Line, Style};
+use crate::view::Activity;
+
+/// Below this only the input is drawn.
+const ROWS_MIN: usize = 6;
+const COLUMNS_MIN: usize = 24;
+
+/// Rows of open text: few, since an emulator that gets narrow and low at once pushes what is above into its scrollback.
+const OPEN_ROWS_MAX: usize = 3;
+
+const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+impl App {
+    /// Prints what is finished and draws the rest.
+    pub(super) fn draw(&mut self) -> std::io::Result<()> {
+        // A frame for another size than the emulator has now would leave its rows behind.
+        if self.tty.size() != (self.screen.width(), self.rows) {
+            self.resized.get_or_insert_with(std::time::Instant::now);
+            return Ok(());
+        }
+        let live = self.live();
+        let finished = std::mem::take(&mut self.finished);
+        let out = self.new_title() + &self.screen.frame(&finished, live);
+        self.is_dirty = false;
+        self.drawn = std::time::Instant::now();
+        match out.is_empty() {
+            true => Ok(()),
+            false => self.tty.write(&out),
+        }
+    }
+
+    /// Names the window after the agent, when that is another one.
+    fn new_title(&mut self) -> String {
+        let agent = self.session.as_ref().and_then(|session| session.agent());
+        let title = Shown::from(agent.map_or("nexus3".into(), |agent| format!("{agent} · nexus3")));
+        if !self.options.settings.title || title.as_str() == self.title {
+            return String::new();
+        }
+        title.as_str().clone_into(&mut self.title);
+        format!("\x1b]0;{}\x07", title.as_str())
+    }
+
+    fn live(&mut self) -> Live {
+        let width = self.screen.width();
+        let prompt = self.prompt();
+        let style = Style::colour(Colour::Cyan).bold();
+        let input = compose(&self.editor, &prompt, style, width);
+        let input_max = (self.rows * 2 / 5).max(1);
+        // The rows around the caret.
+        let first = (input.caret.0 + 1).saturating_sub(input_max);
+        let input_rows: Vec<Line> = input.rows.into_iter().skip(first).take(input_max).collect();
+        let mut caret = (input.caret.0 - first, input.caret.1);
+        if self.rows < ROWS_MIN || width < COLUMNS_MIN {
+            return Live { rows: input_rows, caret };
+        }
+        let mut fixed = self.panels();
+        let room = (self.rows / 2).max(4);
+        let status = self.status(width);
+        let now = self.now();
+        let marks = self.marks();
+        let taken =
+            input_rows.len() + usize::from(now.is_some()) + usize::from(marks.is_some()) + 1;
+        fixed.truncate(room.saturating_sub(taken).max(3));
+        let room = room.saturating_sub(taken + fixed.len()).min(OPEN_ROWS_MAX);
+        let mut rows = self.open_text(room);
+        rows.extend(marks);
+        rows.extend(now);
+        rows.extend(fixed);
+        caret.0 += rows.len();
+        rows.extend(input_rows);
+        rows.push(status);
+        Live { rows, caret }
+    }
+
+    /// The text that is not finished; what does not fit is finished.
+    fn open_text(&mut self, room: usize) -> Vec<Line> {
+        let Some(view) = self.session.as_mut().and_then(|session| session.view.as_mut()) else {
+            return Vec::new();
+        };
+        self.finished.extend(view.overflow(room.max(1)));
+        let mut open = view.open();
+        let surplus = open.len().saturating_sub(room);
+        open.drain(..surplus);
+        open
+    }
+
+    /// Lists and questions, whichever stands there.
+    fn panels(&self) -> Vec<Line> {
+        let panel = self.panel_rows();
+        if !panel.is_empty() {
+            return panel;
+        }
+        let approval = self.approval_rows();
+        if !approval.is_empty() {
+            return approval;
+        }
+        self.completion.as_ref().map(|list| list.rows()).unwrap_or_default()
+    }
+
+    pub(super) fn prompt(&self) -> String {
+        if let Some(super::panel::Panel::Sentence { .. }) = &self.panel {
+            return "deny> ".into();
+        }
+        let session = self.session.as_ref();
+        let name = session.and_then(|session| {
+            session.whisper.clone().or_else(|| session.agent().map(ToOwned::to_owned))
+        });
+        name.map_or_else(|| "> ".into(), |name| format!("{name}> "))
+    }
+
+    /// What happens now, in plain words; or a hint.
+    fn now(&self) -> Option<Line> {
+        if let Some((hint, _)) = &self.hint {
+            return Some(Line::styled(hint.as_str(), Style::colour(Colour::Yellow)));
+        }
+        let Some(session) = &self.session else {
+            return Some(Line::styled("looking for the server", Style::DIM));
+        };
+        if !session.is_connected {
+            return Some(Line::styled("not connected", Style::colour(Colour::Yellow)));
+        }
+        let view = session.view.as_ref()?;
+        let (activity, lasts) = view.activity()?;
+        let queued = match view.queued().len() {
+            0 => String::new(),
+            queued => format!(" · queued {queued}"),
+        };
+        let words = format!("{} {} s{queued} · Esc cancels", said(activity), lasts.as_secs());
+        Some(match self.options.settings.motion {
+            true => Line::styled(spinner(lasts), Style::colour(Colour::Cyan))
+                .with(format!(" {words}"), Style::DIM),
+            false => Line::styled(words, Style::DIM),
+        })
+    }
+
+    /// Other agents of whom there is something to see.
+    fn marks(&self) -> Option<Line> {
+        let session = self.session.as_ref()?;
+        let mut line = Line::default();
+        for (number, mark) in self.marked().into_iter().enumerate() {
+            let waits = session.approvals.iter().any(|it| it.agent_id == mark.agent.agent_id);
+            let (sign, style) = match mark {
+                _ if waits => (" !".to_owned(), Style::colour(Colour::Yellow)),
+                _ if mark.is_running => (" ⧗".to_owned(), Style::colour(Colour::Cyan)),
+                _ if mark.has_failed => (" ✗".to_owned(), Style::colour(Colour::Red)),
+                _ => (format!(" ●{}", mark.unseen), Style::colour(Colour::Green)),
+            };
+            if number > 0 {
+                line.push("  ", Style::PLAIN);
+            }
+            line.push(mark.agent.agent_id.as_str(), Style::PLAIN);
+            line.push(sign, style);
+        }
+        let waiting = session.approvals.len();
+        if waiting > 0 && !self.focus.has() {
+            let words = match waiting {
+                1 => "  ! 1 approval (Shift-Tab)".to_owned(),
+                waiting => format!("  ! {waiting} approvals (Shift-Tab)"),
+            };
+            line.push(words, Style::colour(Colour::Yellow).bold());
+        }
+        (!line.spans.is_empty()).then_some(line)
+    }
+
+    /// The agents that have a mark, in the order of their numbers.
+    pub(super) fn marked(&self) -> Vec<&Mark> {
+        let Some(session) = &self.session else { return Vec::new() };
+        let shown = session.agent();
+        let marks = session.agents.iter().filter(|mark| {
+            let waits = session.approvals.iter().any(|it| it.agent_id == mark.agent.agent_id);
+            Some(mark.agent.agent_id.as_str()) != shown
+                && (mark.is_running || mark.unseen > 0 || mark.has_failed || waits)
+        });
+        marks.collect()
+    }
+
+    /// Items from the left; those that do not fit are left out, from the right.
+    fn status(&self, width: usize) -> Line {
+        let Some(session) = &self.session else { return Line::styled("nexus3", Style::DIM) };
+        let mut items = Vec::new();
+        let mark = session.mark();
+        match (session.agent(), mark) {
+            (Some(agent), Some(mark)) => {
+                items.push(agent.to_owned());
+                items.push(mark.agent.model.clone().unwrap_or_else(|| "no model".into()));
+                items.push(mark.agent.permission_level.to_lowercase());
+                items.push(home_relative(&mark.agent.cwd));
+            }
+            (Some(agent), None) => items.push(agent.to_owned()),
+            (None, _) => {
+                items.push("new session".into());
+                items.extend(session.making.model.clone());
+                items.extend(session.making.preset.clone());
+                items.push(home_relative(&session.making.cwd.to_string_lossy()));
+            }
+        }
+        if let Some((total, budget)) = session.tokens
+            && budget > 0
+        {
+            items.push(gauge(total, budget));
+        }
+        if session.watchers.len() > 1 {
+            items.push(format!("{} watching", session.watchers.len()));
+        }
+        let mut line = Line::default();
+        for (number, item) in items.iter().enumerate() {
+            let text = if number == 0 { item.clone() } else { format!(" · {item}") };
+            let is_dangerous = item == "yolo";
+            let piece = Line::plain(text.as_str());
+            if line.width() + piece.width() > width.saturating_sub(1) {
+                break;
+            }
+            let style = if is_dangerous { Style::colour(Colour::Red).bold() } else { Style::DIM };
+            line.push(text, style);
+        }
+        line
+    }
+}
+
+fn gauge(total: u64, budget: u64) -> String {
+    let percent = total * 100 / budget;
+    let full = (percent * 6).div_ceil(100).min(6) as usize;
+    let bar = format!("{}{}", "▓".repeat(full), "░".repeat(6 - full));
+    format!("{}/{} {bar} {percent} %", thousands(total), thousands(budget))
+}
+
+fn thousands(number: u64) -> String {
+    if number < 1_000 { number.to_string() } else { format!("{}k", number / 1_000) }
+}
+
+fn said(activity: &Activity) -> String {
+    match activity {
+        Activity::Waiting => "waiting".into(),
+        Activity::Held(why) => format!("waiting: {why}"),
+        Activity::Thinking => "thinking".into(),
+        Activity::Writing => "writing".into(),
+        Activity::Running(tool) => format!("running {tool}"),
+        Activity::Approval => "waiting for approval".into(),
+    }
+}
+
+fn spinner(lasts: Duration) -> &'static str {
+    SPINNER[(lasts.as_millis() / 100 % SPINNER.len() as u128) as usize]
+}
+
+/// `~/src` for what is below the person's own directory.
+pub fn home_relative(path: &str) -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    match path.strip_prefix(home.as_str()) {
+        Some(rest) if !home.is_empty() && (rest.is_empty() || rest.starts_with('/')) => {
+            format!("~{rest}")
+        }
+        _ => path.to_owned(),
+    }
+}
+
+/// What a person is told first: three lines at most.
+pub fn banner(session: &Session) -> Vec<Line> {
+    let info = &session.info;
+    let place = info.url.clone().or_else(|| info.socket.clone()).unwrap_or_default();
+    let whose = if session.own.is_some() { "own" } else { "attached" };
+    let agents = match info.agents {
+        1 => "1 agent".to_owned(),
+        agents => format!("{agents} agents"),
+    };
+    let watching = match info.watchers.len() {
+        0 => String::new(),
+        watching => format!(", {watching} watching"),
+    };
+    vec![
+        Line::styled(format!("nexus3 {}", info.version), Style::BOLD)
+            .with("  /help for commands", Style::DIM),
+        Line::styled(
+            format!("server {place} (pid {}, {whose}, {agents}{watching})", info.pid),
+            Style::DIM,
+        ),
+    ]
+}
+
+/// Whether the emulator breaks lines anew when its width changes. It is not asked: what it is called says it.
+pub fn reflows() -> bool {
+    let term = std::env::var("TERM").unwrap_or_default();
+    let is_tmux = std::env::var_os("TMUX").is_some();
+    let is_old = std::env::var_os("XTERM_VERSION").is_some()
+        || term == "linux"
+        || term.starts_with("rxvt")
+        || (term.starts_with("screen") && !is_tmux);
+    !is_old
+}

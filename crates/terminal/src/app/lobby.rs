@@ -1,0 +1,258 @@
+//! Which conversation to begin with.
+
+use std::sync::Arc;
+
+use nexus_client::{Api as _, CallError, DiscoveredServer, Target};
+use nexus_protocol::agent::{ListAgents, ListAgentsParams};
+use nexus_protocol::session::{
+    ListSessions, ListSessionsParams, LoadSession, LoadSessionParams, SessionEntry,
+};
+
+use super::App;
+use super::panel::{Choosing, Panel, Then};
+use crate::cx::{Choice, Chosen, Front};
+use crate::link::Link;
+use crate::options::{ServerChoice, SessionChoice};
+use crate::session::Session;
+use crate::start;
+use crate::style::Line;
+
+/// What there is to choose from.
+pub struct Lobby {
+    pub sessions: Vec<SessionEntry>,
+    /// Agents that run.
+    pub running: Vec<String>,
+}
+
+impl App {
+    /// Begins with what the options name, or asks. Whoever writes already wants to talk.
+    pub(super) fn choose_session(&self) {
+        if let Some(session) = &self.session {
+            begin(session, self.editor.is_empty() && self.early.is_empty());
+        }
+    }
+
+    /// Takes the one server that is ready, or lets the person choose.
+    pub(super) fn choose_server(&mut self, servers: Vec<DiscoveredServer>) {
+        if servers.is_empty() {
+            return self.fail(start::NONE);
+        }
+        let items = servers.iter().map(start::describe).collect();
+        self.servers = servers;
+        if let [one] = self.servers.as_slice()
+            && start::is_ready(one)
+        {
+            return self.chosen_server(Some(Chosen::Item(0)));
+        }
+        self.ask(Panel::Choose(Choosing {
+            choice: Choice { title: "Servers".into(), items, can_delete: false },
+            filter: String::new(),
+            at: 0,
+            reply: None,
+            then: Then::Server,
+        }));
+    }
+
+    pub(super) fn chosen_server(&mut self, chosen: Option<Chosen>) {
+        let Some(Chosen::Item(number)) = chosen else { return self.leave_quietly() };
+        if let Some(server) = self.servers.get(number) {
+            let token = start::token(&self.options).map(ToOwned::to_owned);
+            self.options.server = ServerChoice::At { url: server.base_url.clone(), token };
+            self.connect();
+        }
+    }
+
+    /// Puts the choice on the screen, unless somebody began to write.
+    pub(super) fn enter_lobby(&mut self, lobby: Lobby) {
+        let is_begun = self.session.as_ref().is_none_or(|session| session.view.is_some());
+        if lobby.sessions.is_empty() || !self.editor.is_empty() || is_begun {
+            return;
+        }
+        let mut items: Vec<String> = Vec::new();
+        if let Some(last) = lobby.sessions.first() {
+            items.push(format!("1) Resume: {}", describe(last)));
+        }
+        items.push("2) Fresh session".into());
+        items.push("3) Choose from saved...".into());
+        items.extend(
+            lobby.running.iter().enumerate().map(|(at, name)| format!("{}) {name}", at + 4)),
+        );
+        self.lobby = Some(lobby);
+        self.ask(Panel::Choose(Choosing {
+            choice: Choice { title: "[1/2/3/q]".into(), items, can_delete: false },
+            filter: String::new(),
+            at: 0,
+            reply: None,
+            then: Then::Lobby,
+        }));
+    }
+
+    pub(super) fn chosen_in_lobby(&mut self, chosen: Option<Chosen>) {
+        let Some(lobby) = &self.lobby else { return };
+        match chosen {
+            Some(Chosen::Item(0)) => {
+                if let Some(last) = lobby.sessions.first() {
+                    self.open_session(last.name.clone());
+                }
+            }
+            Some(Chosen::Item(1)) => {}
+            Some(Chosen::Item(2)) => {
+                let items = lobby.sessions.iter().map(describe).collect();
+                self.ask(Panel::Choose(Choosing {
+                    choice: Choice { title: "Sessions (b: back)".into(), items, can_delete: false },
+                    filter: String::new(),
+                    at: 0,
+                    reply: None,
+                    then: Then::Sessions,
+                }));
+            }
+            Some(Chosen::Item(number)) => {
+                if let Some(agent) = lobby.running.get(number - 3) {
+                    self.open_session(agent.clone());
+                }
+            }
+            Some(Chosen::Delete(_)) | None => self.leave_quietly(),
+        }
+    }
+
+    pub(super) fn chosen_session(&mut self, chosen: Option<Chosen>) {
+        let Some(lobby) = self.lobby.take() else { return };
+        match chosen {
+            Some(Chosen::Item(number)) => {
+                if let Some(session) = lobby.sessions.get(number) {
+                    self.open_session(session.name.clone());
+                }
+            }
+            Some(Chosen::Delete(_)) | None => self.enter_lobby(lobby),
+        }
+    }
+
+    fn open_session(&self, name: String) {
+        if let Some(session) = &self.session {
+            open_in(session, &name);
+        }
+    }
+}
+
+/// Begins with what the options name; where they name nothing, tells what there is to choose from if `may_ask`.
+pub fn begin(session: &Session, may_ask: bool) {
+    let (link, front) = (Arc::clone(&session.link), session.front.clone());
+    let cwd = session.options.cwd.to_string_lossy().into_owned();
+    match session.options.session.clone() {
+        SessionChoice::Fresh { .. } => {}
+        SessionChoice::Lobby if !may_ask => {}
+        SessionChoice::Named(name) => {
+            tokio::spawn(async move {
+                let none = format!("Session not found: {name}");
+                let _ = front.send(told(open(&link, &name).await, none));
+            });
+        }
+        SessionChoice::Last => {
+            tokio::spawn(async move {
+                let none = "No last session to resume".to_owned();
+                let _ = front.send(told(last(&link, &cwd).await, none));
+            });
+        }
+        SessionChoice::Lobby => {
+            tokio::spawn(async move {
+                if let Ok(lobby) = look(&link, &cwd).await {
+                    let _ = front.send(Front::Lobby(lobby));
+                }
+            });
+        }
+    }
+}
+
+fn told(opened: Result<Option<String>, CallError>, none: String) -> Front {
+    match opened {
+        Ok(Some(agent)) => Front::Show(agent),
+        Ok(None) => Front::Fail(none),
+        Err(error) => Front::Fail(error.to_string()),
+    }
+}
+
+/// Shows the agent or session of this name.
+pub fn open_in(session: &Session, name: &str) {
+    let (link, cx, name) = (Arc::clone(&session.link), session.cx(), name.to_owned());
+    tokio::spawn(async move {
+        match open(&link, &name).await {
+            Ok(Some(agent)) => cx.tell(Front::Show(agent)),
+            Ok(None) => cx.warn(format!("Session not found: {name}")),
+            Err(error) => cx.warn(error.to_string()),
+        }
+    });
+}
+
+/// The choice as lines with numbers, for the plain form: sessions from the fourth on.
+pub fn describe_lobby(lobby: &Lobby) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(last) = lobby.sessions.first() {
+        lines.push(Line::plain(format!("1) Resume: {}", describe(last))));
+    }
+    lines.push(Line::plain("2) Fresh session"));
+    let others = lobby.sessions.iter().enumerate().skip(1).take(20);
+    lines.extend(others.map(|(at, it)| Line::plain(format!("{}) {}", at + 3, describe(it)))));
+    lines.push(Line::plain("q) Leave"));
+    lines
+}
+
+/// The agent of this name, or the one that is made of the session of this name.
+pub async fn open(link: &Link, name: &str) -> Result<Option<String>, CallError> {
+    let agents = link.call::<ListAgents>(&Target::Server, ListAgentsParams::default()).await?;
+    if agents.agents.iter().any(|agent| agent.agent_id == name) {
+        return Ok(Some(name.to_owned()));
+    }
+    let params =
+        LoadSessionParams { session_name: name.into(), agent_id: None, preset: None, model: None };
+    match link.call::<LoadSession>(&Target::Server, params).await {
+        Ok(loaded) => Ok(Some(loaded.agent_id)),
+        Err(CallError::Rpc(error)) if error.code == nexus_protocol::error::INVALID_PARAMS => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The session that changed last in this directory, else the last of all.
+async fn last(link: &Link, cwd: &str) -> Result<Option<String>, CallError> {
+    let sessions = look(link, cwd).await?.sessions;
+    match sessions.first() {
+        Some(session) => open(link, &session.name).await,
+        None => Ok(None),
+    }
+}
+
+/// Sessions with something in them, those of this directory first, each kind by its last change.
+async fn look(link: &Link, cwd: &str) -> Result<Lobby, CallError> {
+    let params = ListSessionsParams {
+        limit: nexus_protocol::params::Bounded::new(1_000),
+        ..Default::default()
+    };
+    let sessions = link.call::<ListSessions>(&Target::Server, params).await?.sessions;
+    let (mut here, elsewhere): (Vec<_>, Vec<_>) = sessions
+        .into_iter()
+        .filter(|session| session.message_count > 0)
+        .partition(|session| session.cwd == cwd);
+    here.extend(elsewhere);
+    let agents = link.call::<ListAgents>(&Target::Server, ListAgentsParams::default()).await?;
+    let running =
+        agents.agents.iter().filter(|agent| agent.status != "stored" && agent.status != "idle");
+    let running = running.map(|agent| agent.agent_id.clone()).collect();
+    Ok(Lobby { sessions: here, running })
+}
+
+fn describe(session: &SessionEntry) -> String {
+    let ago = ago(session.updated_at);
+    format!("{} ({ago}, {} messages)", session.name, session.message_count)
+}
+
+/// How long ago a moment was, in one word.
+pub fn ago(at: f64) -> String {
+    let now = jiff::Timestamp::now().as_second();
+    match now.saturating_sub(at as i64) {
+        seconds @ ..60 => format!("{} s ago", seconds.max(0)),
+        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}

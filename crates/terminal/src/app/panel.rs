@@ -1,0 +1,325 @@
+//! What stands between the conversation and the input and wants an answer.
+
+use tokio::sync::oneshot;
+
+use super::App;
+use crate::cx::{Choice, Chosen, Front, Leaving};
+use crate::keys::{Code, Key};
+use crate::style::{Colour, Line, Style};
+
+/// A question that takes the keys, since the person asked for it.
+pub enum Panel {
+    Confirm {
+        question: String,
+        reply: Option<oneshot::Sender<bool>>,
+    },
+    Choose(Choosing),
+    Search(Search),
+    /// A sentence for the model, with a denial.
+    Sentence {
+        approval: String,
+        draft: String,
+    },
+    /// Leaving, while turns run.
+    Quit {
+        turns: u64,
+    },
+}
+
+pub struct Choosing {
+    pub choice: Choice,
+    pub filter: String,
+    pub at: usize,
+    pub reply: Option<oneshot::Sender<Option<Chosen>>>,
+    /// What is done with the choice when nobody waits for it.
+    pub then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    Reply,
+    Lobby,
+    Sessions,
+    Server,
+}
+
+/// The search in the history.
+#[derive(Default)]
+pub struct Search {
+    pub query: String,
+    pub at: usize,
+    /// What stood in the input before.
+    pub draft: String,
+}
+
+/// Rows of a list that are seen at once.
+const LIST_ROWS: usize = 8;
+
+impl Choosing {
+    /// The items that the filter leaves, by their numbers.
+    pub fn left(&self) -> Vec<usize> {
+        let words = self.filter.to_lowercase();
+        let items = self.choice.items.iter().enumerate();
+        items.filter(|(_, item)| item.to_lowercase().contains(&words)).map(|(at, _)| at).collect()
+    }
+}
+
+impl App {
+    /// What a command asks of the person, or of the screen.
+    pub(super) async fn asked(&mut self, front: Front) {
+        self.is_dirty = true;
+        match front {
+            Front::Say(lines) => self.finished.extend(lines),
+            Front::Show(agent) => {
+                if let Some(session) = &mut self.session {
+                    session.show(agent);
+                }
+            }
+            Front::Fresh => {
+                if let Some(session) = &mut self.session {
+                    session.fresh();
+                }
+            }
+            Front::Confirm(question, reply) => {
+                self.ask(Panel::Confirm { question, reply: Some(reply) });
+            }
+            Front::Choose(choice, reply) => self.ask(Panel::Choose(Choosing {
+                choice,
+                filter: String::new(),
+                at: 0,
+                reply: Some(reply),
+                then: Then::Reply,
+            })),
+            // What is being written is not replaced; the history has the other.
+            Front::Fill(text) if !self.editor.is_empty() => self.history.add(&text),
+            Front::Fill(text) => self.editor.set(&text),
+            Front::Page(text, reply) => {
+                self.page(&text).await;
+                let _ = reply.send(());
+            }
+            Front::Edit(text, reply) => {
+                let edited = self.edit(&text).await;
+                let _ = reply.send(edited);
+            }
+            Front::Copy(text) => self.copy(&text),
+            Front::Whisper(to) => {
+                if let Some(session) = &mut self.session {
+                    session.whisper = to;
+                }
+            }
+            Front::Clear => self.clear(),
+            Front::Theme(name) => self.theme(&name),
+            Front::Leave(leaving) => self.leave(leaving),
+            Front::Lobby(lobby) => self.enter_lobby(lobby),
+            Front::Fail(why) => self.fail(&why),
+        }
+        self.look_at_approvals();
+    }
+
+    /// Puts a question on the screen, or behind the one that is there.
+    pub(super) fn ask(&mut self, panel: Panel) {
+        match self.panel {
+            Some(_) => self.questions.push_back(panel),
+            None => self.panel = Some(panel),
+        }
+    }
+
+    /// The question is answered or left; the next one takes its place.
+    pub(super) fn close_panel(&mut self) {
+        self.panel = self.questions.pop_front();
+        self.is_dirty = true;
+    }
+
+    /// A key for the question.
+    pub(super) async fn panel_key(&mut self, key: Key) {
+        let Some(panel) = self.panel.take() else { return };
+        match panel {
+            Panel::Confirm { question, mut reply } => {
+                let answer = match key.code {
+                    Code::Char('y' | 'Y') if !key.ctrl => Some(true),
+                    Code::Char('n' | 'N') | Code::Enter | Code::Escape => Some(false),
+                    Code::Char('c' | 'd') if key.ctrl => Some(false),
+                    _ => None,
+                };
+                match answer {
+                    Some(answer) => {
+                        let word = if answer { "y" } else { "n" };
+                        self.finished.push(Line::plain(format!("{question} [y/N] {word}")));
+                        if let Some(reply) = reply.take() {
+                            let _ = reply.send(answer);
+                        }
+                        self.close_panel();
+                    }
+                    None => self.panel = Some(Panel::Confirm { question, reply }),
+                }
+            }
+            Panel::Choose(choosing) => self.choose_key(choosing, key),
+            Panel::Search(search) => self.search_key(search, key),
+            Panel::Sentence { approval, draft } => self.sentence_key(approval, draft, key).await,
+            Panel::Quit { turns } => match key.code {
+                Code::Char('w') => {
+                    self.close_panel();
+                    self.is_waiting_to_leave = true;
+                }
+                Code::Char('d') => self.leave(Leaving::Detach),
+                Code::Char('c') if !key.ctrl => self.leave(Leaving::Cancel),
+                Code::Escape | Code::Char('c') => self.close_panel(),
+                _ => self.panel = Some(Panel::Quit { turns }),
+            },
+        }
+    }
+
+    fn choose_key(&mut self, mut choosing: Choosing, key: Key) {
+        let left = choosing.left();
+        let chosen = |at: usize| left.get(at).copied();
+        let answer = match key.code {
+            Code::Enter => match chosen(choosing.at) {
+                Some(item) => Some(Some(Chosen::Item(item))),
+                None => return self.panel = Some(Panel::Choose(choosing)),
+            },
+            Code::Escape => Some(None),
+            Code::Char('c' | 'd') if key.ctrl => Some(None),
+            Code::Delete if choosing.choice.can_delete => {
+                chosen(choosing.at).map(|item| Some(Chosen::Delete(item)))
+            }
+            Code::Char('d') if choosing.choice.can_delete && choosing.filter.is_empty() => {
+                chosen(choosing.at).map(|item| Some(Chosen::Delete(item)))
+            }
+            Code::Up => {
+                choosing.at = choosing.at.saturating_sub(1);
+                None
+            }
+            Code::Down | Code::Tab => {
+                choosing.at = (choosing.at + 1).min(left.len().saturating_sub(1));
+                None
+            }
+            Code::Backspace => {
+                choosing.filter.pop();
+                choosing.at = 0;
+                None
+            }
+            Code::Char(digit @ '1'..='9')
+                if choosing.then == Then::Lobby && choosing.filter.is_empty() =>
+            {
+                chosen(digit as usize - '1' as usize).map(|item| Some(Chosen::Item(item)))
+            }
+            Code::Char('q') if choosing.then == Then::Lobby && choosing.filter.is_empty() => {
+                Some(None)
+            }
+            Code::Char('b') if choosing.then == Then::Sessions && choosing.filter.is_empty() => {
+                Some(None)
+            }
+            Code::Char(c) if !key.ctrl && !key.alt => {
+                choosing.filter.push(c);
+                choosing.at = 0;
+                None
+            }
+            _ => None,
+        };
+        let Some(answer) = answer else { return self.panel = Some(Panel::Choose(choosing)) };
+        self.close_panel();
+        match choosing.then {
+            Then::Reply => {
+                if let Some(reply) = choosing.reply.take() {
+                    let _ = reply.send(answer);
+                }
+            }
+            Then::Lobby => self.chosen_in_lobby(answer),
+            Then::Sessions => self.chosen_session(answer),
+            Then::Server => self.chosen_server(answer),
+        }
+    }
+
+    fn search_key(&mut self, mut search: Search, key: Key) {
+        let found = |search: &Search| -> Option<String> {
+            self.history.search(&search.query).get(search.at).map(|text| (*text).to_owned())
+        };
+        match key.code {
+            Code::Enter | Code::Tab | Code::Right => {
+                let text = found(&search).unwrap_or(search.draft);
+                self.editor.set(&text);
+                return self.close_panel();
+            }
+            Code::Escape => {
+                self.editor.set(&search.draft);
+                return self.close_panel();
+            }
+            Code::Char('c' | 'g') if key.ctrl => {
+                self.editor.set(&search.draft);
+                return self.close_panel();
+            }
+            Code::Char('r') if key.ctrl => search.at += 1,
+            Code::Up => search.at += 1,
+            Code::Char('s') if key.ctrl => search.at = search.at.saturating_sub(1),
+            Code::Down => search.at = search.at.saturating_sub(1),
+            Code::Backspace => {
+                search.query.pop();
+                search.at = 0;
+            }
+            Code::Char(c) if !key.ctrl && !key.alt => {
+                search.query.push(c);
+                search.at = 0;
+            }
+            _ => {}
+        }
+        if found(&search).is_none() {
+            search.at = search.at.saturating_sub(1);
+        }
+        self.panel = Some(Panel::Search(search));
+    }
+
+    /// The question as rows, and the caret where it takes text.
+    pub(super) fn panel_rows(&self) -> Vec<Line> {
+        let title = Style::colour(Colour::Yellow);
+        match &self.panel {
+            None => Vec::new(),
+            Some(Panel::Confirm { question, .. }) => {
+                vec![Line::styled(question.as_str(), title).with(" [y/N] ", Style::PLAIN)]
+            }
+            Some(Panel::Quit { turns }) => {
+                let words = match turns {
+                    1 => "1 turn runs: [w]ait, [d]etach, [c]ancel, Esc".to_owned(),
+                    turns => format!("{turns} turns run: [w]ait, [d]etach, [c]ancel, Esc"),
+                };
+                vec![Line::styled(words, title)]
+            }
+            Some(Panel::Sentence { .. }) => {
+                vec![Line::styled(
+                    "What should the model be told? Enter denies, Esc goes back",
+                    title,
+                )]
+            }
+            Some(Panel::Search(search)) => {
+                let found = self.history.search(&search.query);
+                let text = found.get(search.at).copied().unwrap_or("nothing found");
+                let first = text.lines().next().unwrap_or_default();
+                let words = format!("search `{}`: ", search.query);
+                vec![Line::styled(words, title).with(first, Style::PLAIN)]
+            }
+            Some(Panel::Choose(choosing)) => choose_rows(choosing),
+        }
+    }
+}
+
+fn choose_rows(choosing: &Choosing) -> Vec<Line> {
+    let title = match choosing.filter.is_empty() {
+        true => choosing.choice.title.clone(),
+        false => format!("{} `{}`", choosing.choice.title, choosing.filter),
+    };
+    let mut rows = vec![Line::styled(title, Style::colour(Colour::Yellow))];
+    let left = choosing.left();
+    let first = choosing.at.saturating_sub(LIST_ROWS - 1);
+    for (at, item) in left.iter().enumerate().skip(first).take(LIST_ROWS) {
+        let text = choosing.choice.items[*item].as_str();
+        let (mark, style) = match at == choosing.at {
+            true => ("› ", Style::BOLD),
+            false => ("  ", Style::PLAIN),
+        };
+        rows.push(Line::styled(format!("{mark}{text}"), style));
+    }
+    if left.len() > first + LIST_ROWS {
+        let words = format!("  … {} more", left.len() - first - LIST_ROWS);
+        rows.push(Line::styled(words, Style::DIM));
+    }
+    rows
+}

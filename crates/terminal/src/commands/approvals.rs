@@ -1,0 +1,135 @@
+//! `/approvals`: what waits for somebody's leave, and what became of the rest.
+
+use jiff::Timestamp;
+use nexus_protocol::permission::{
+    ApprovalEntry, ApprovalGrant, ListApprovals, ListApprovalsParams, Preview,
+};
+
+use super::figures::{count, field};
+use super::flags::{refuse_flags, split, take};
+use crate::cx::{Cx, Done, refuse};
+use crate::style::{Colour, Line, Style};
+
+pub async fn approvals(cx: &Cx, rest: &str) -> Done {
+    let mut words = split(rest)?;
+    let is_of_all = take(&mut words, "--all");
+    refuse_flags(&words)?;
+    if !words.is_empty() {
+        return refuse("Usage: /approvals [--all]");
+    }
+    let params = ListApprovalsParams { agent_id: None, include_decided: is_of_all.then_some(true) };
+    let approvals = cx.server::<ListApprovals>(params).await?.approvals;
+    if approvals.is_empty() {
+        cx.note(if is_of_all { "No approvals." } else { "Nothing waits for approval." });
+    }
+    let now = Timestamp::now();
+    cx.say_all(approvals.iter().flat_map(|approval| describe(approval, now)).collect());
+    Ok(())
+}
+
+fn describe(approval: &ApprovalEntry, now: Timestamp) -> Vec<Line> {
+    let path: Vec<_> = approval.lineage.iter().chain([&approval.agent_id]).cloned().collect();
+    let style = match approval.status == "pending" {
+        true => Style::colour(Colour::Yellow),
+        false => Style::DIM,
+    };
+    let mut lines = vec![
+        Line::styled(approval.approval_id.as_str(), Style::BOLD)
+            .with(format!("  {}  {}  ", path.join(" › "), approval.tool), Style::PLAIN)
+            .with(state(approval, now), style),
+        field("reason", approval.reason.as_str()),
+    ];
+    let asked = match &approval.preview {
+        Some(preview) => shown(preview),
+        None => vec![field("arguments", approval.arguments.to_string())],
+    };
+    lines.extend(asked);
+    match &approval.grant {
+        Some(ApprovalGrant::Write { path }) => {
+            lines.push(field("session", format!("may write {path}")));
+        }
+        Some(ApprovalGrant::Command { tool, dir }) => {
+            lines.push(field("session", format!("{tool} may run commands in {dir}")));
+        }
+        None => {}
+    }
+    if let Some(message) = &approval.message {
+        lines.push(field("said", message.as_str()));
+    }
+    lines
+}
+
+fn state(approval: &ApprovalEntry, now: Timestamp) -> String {
+    let status = approval.status.replace('_', " ");
+    let by = approval.decided_by.as_ref().map(|who| format!(" by {who}")).unwrap_or_default();
+    let expires_at = approval.expires_at.as_deref().filter(|_| approval.status == "pending");
+    match expires_at.and_then(|at| at.parse::<Timestamp>().ok()) {
+        Some(at) => format!("{status}, {} s left", (at.as_second() - now.as_second()).max(0)),
+        None => format!("{status}{by}"),
+    }
+}
+
+/// What the call would do. Lines of a change stand without a prefix, so that they can be copied.
+fn shown(preview: &Preview) -> Vec<Line> {
+    match preview {
+        Preview::Diff(change) => {
+            let cut = if change.truncated { ", cut" } else { "" };
+            let size = format!("+{} -{}{cut}", change.added, change.removed);
+            let head = judged("change", &change.path).with(format!(" ({size})"), Style::PLAIN);
+            [head].into_iter().chain(change.diff.lines().map(changed)).collect()
+        }
+        Preview::Command { argv, command, code, cwd, sandbox } => {
+            let argv = argv.as_ref().and_then(|argv| serde_json::to_string(argv).ok());
+            let said = argv.or_else(|| command.clone()).or_else(|| code.clone());
+            let mut lines = vec![field("command", "")];
+            lines.extend(said.unwrap_or_default().lines().map(|line| judged("", line)));
+            lines.extend([judged("directory", cwd), field("sandbox", sandbox.as_str())]);
+            lines
+        }
+        Preview::Agent { target, content } => {
+            let head = field("tells", target.as_str());
+            [head].into_iter().chain(content.lines().map(Line::plain)).collect()
+        }
+        Preview::Write { path, bytes } => {
+            let size = format!(", {} bytes", count(*bytes));
+            vec![judged("writes", path).with(size, Style::PLAIN)]
+        }
+    }
+}
+
+/// A command or path that somebody decides on: what only looks like a letter of it is underlined.
+fn judged(name: &str, text: &str) -> Line {
+    let mut line = if name.is_empty() { Line::default() } else { field(name, "") };
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_ascii = first.is_ascii();
+        let end = rest.find(|c: char| c.is_ascii() != is_ascii).unwrap_or(rest.len());
+        let (piece, behind) = rest.split_at(end);
+        line.push(piece, Style { underline: !is_ascii, ..Style::PLAIN });
+        rest = behind;
+    }
+    line
+}
+
+fn changed(line: &str) -> Line {
+    let style = match line.as_bytes().first() {
+        Some(b'+') => Style::colour(Colour::Green),
+        Some(b'-') => Style::colour(Colour::Red),
+        _ => Style::PLAIN,
+    };
+    Line::styled(line, style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_letter_is_underlined() {
+        let line = judged("", "rm ехample");
+        let underlined: Vec<_> =
+            line.spans.iter().map(|span| (span.text.as_str(), span.style.underline)).collect();
+        assert_eq!(underlined, [("rm ", false), ("ех", true), ("ample", false)]);
+        assert!(judged("directory", "/src").spans.iter().all(|span| !span.style.underline));
+    }
+}

@@ -1,0 +1,132 @@
+//! What the server tells by itself: a watch, carried to whoever shows it.
+
+use std::sync::Arc;
+
+use nexus_client::{CallError, DiscoveredServer, WatchItem};
+use nexus_protocol::conversation::{InterruptedTurn, MessageEntry};
+use nexus_protocol::turn::{RequestId, SendResult};
+use nexus_protocol::watch::{Event, Happened, WatchParams};
+use tokio::sync::mpsc::Sender;
+
+use crate::link::Link;
+
+/// Something from the server.
+pub enum News {
+    /// Of the watch of all agents.
+    All(Box<Happened>),
+    /// Of the watch of the agent that is shown; the number tells one that was shown before.
+    Shown(u64, Box<Happened>),
+    /// The reader was too slow; what it missed comes now.
+    CaughtUp(u64),
+    /// The end of the conversation, when an agent is shown.
+    Recent(u64, Recent),
+    /// The turn that was cut off while there was no connection.
+    Interrupted(u64, InterruptedTurn),
+    /// Of the agent that is shown: tokens in its context, and its window.
+    Tokens(String, u64, u64),
+    /// What can be completed.
+    Names(crate::session::Names),
+    /// The agent for the first message.
+    Made(Result<String, CallError>),
+    /// A message of this terminal was answered, or could not be.
+    Answered {
+        id: RequestId,
+        whispered_to: Option<String>,
+        sent: Box<Result<SendResult, CallError>>,
+    },
+    /// The server ends, since somebody stopped it. Either watch may be the first to hear of it.
+    Stopping,
+    /// The connection is lost, or the server refuses.
+    Lost(CallError),
+    /// Servers to choose from.
+    Servers(Vec<DiscoveredServer>),
+    /// There is a server again.
+    Back(Box<crate::start::Found>),
+    /// A server could not be reached for good.
+    NoServer(String),
+}
+
+pub struct Recent {
+    pub messages: Vec<MessageEntry>,
+    pub total: u64,
+    pub interrupted: Option<InterruptedTurn>,
+}
+
+/// Which of the two watches.
+#[derive(Clone, Copy)]
+pub enum Of {
+    All,
+    Shown(u64),
+}
+
+/// Watches until the connection is lost or nothing is left to watch. A gap is filled by watching again.
+pub async fn follow(link: Arc<Link>, mut params: WatchParams, of: Of, news: Sender<News>) {
+    loop {
+        match watch(&link, &mut params, of, &news).await {
+            Ok(Ended::Gap) => {
+                if let Of::Shown(generation) = of {
+                    let _ = news.send(News::CaughtUp(generation)).await;
+                }
+            }
+            Ok(Ended::Stopping) => {
+                let _ = news.send(News::Stopping).await;
+                return;
+            }
+            Ok(Ended::Over) => return,
+            Err(error) => {
+                let _ = news.send(News::Lost(error)).await;
+                return;
+            }
+        }
+    }
+}
+
+enum Ended {
+    Gap,
+    /// Somebody stops the server.
+    Stopping,
+    /// Nobody listens, or nothing is left.
+    Over,
+}
+
+async fn watch(
+    link: &Link,
+    params: &mut WatchParams,
+    of: Of,
+    news: &Sender<News>,
+) -> Result<Ended, CallError> {
+    let mut stream = link.watch(again(params)).await?;
+    while let Some(item) = stream.next().await {
+        let event = match item? {
+            WatchItem::Event { event, .. } => event.happened,
+            WatchItem::Unknown(_) => continue,
+            WatchItem::Done(result) if result.reason == "gap" => return Ok(Ended::Gap),
+            WatchItem::Done(result) if result.reason == "stopping" => return Ok(Ended::Stopping),
+            WatchItem::Done(_) => return Ok(Ended::Over),
+        };
+        if let (Event::Message { index, .. }, Some(agent)) = (&event.event, &event.agent_id)
+            && let Some(at) = params.after.as_mut().and_then(|after| after.get_mut(agent))
+        {
+            *at = *index as i64;
+        }
+        let told = match of {
+            Of::All => News::All(Box::new(event)),
+            Of::Shown(generation) => News::Shown(generation, Box::new(event)),
+        };
+        if news.send(told).await.is_err() {
+            return Ok(Ended::Over);
+        }
+    }
+    Ok(Ended::Over)
+}
+
+fn again(params: &WatchParams) -> WatchParams {
+    WatchParams {
+        agents: params.agents.clone(),
+        descendants: params.descendants,
+        deltas: params.deltas,
+        after: params.after.clone(),
+        approver: params.approver,
+        name: params.name.clone(),
+    }
+}

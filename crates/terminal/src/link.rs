@@ -1,0 +1,132 @@
+//! The way to the server: every call of the terminal passes here, and can be seen.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use nexus_client::{Api, CallError, ChannelClient, NexusClient, Target, UnixClient, WatchStream};
+use nexus_protocol::Method;
+use nexus_protocol::watch::WatchParams;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// One server, by whichever way it is reached.
+pub struct Link {
+    wire: Wire,
+    /// As it is named to a person, and for `/curl`.
+    pub url: Option<String>,
+    /// Whether each call is told to whoever shows it.
+    is_traced: AtomicBool,
+    traced: UnboundedSender<Traced>,
+    last: Mutex<Option<Call>>,
+}
+
+enum Wire {
+    Unix(Box<UnixClient>),
+    Http(Box<NexusClient>),
+    /// To a server that this terminal started.
+    Channel(ChannelClient),
+}
+
+/// A call that was made, for `/curl`.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub target: Target,
+    pub method: String,
+    pub params: Value,
+}
+
+/// A call and what came of it, for `/trace`.
+#[derive(Debug)]
+pub struct Traced {
+    pub call: Call,
+    pub answer: String,
+}
+
+impl Link {
+    pub fn unix(client: UnixClient, url: Option<String>, traced: UnboundedSender<Traced>) -> Self {
+        Self::new(Wire::Unix(Box::new(client)), url, traced)
+    }
+
+    pub fn http(client: NexusClient, url: String, traced: UnboundedSender<Traced>) -> Self {
+        Self::new(Wire::Http(Box::new(client)), Some(url), traced)
+    }
+
+    pub fn channel(
+        client: ChannelClient,
+        url: Option<String>,
+        traced: UnboundedSender<Traced>,
+    ) -> Self {
+        Self::new(Wire::Channel(client), url, traced)
+    }
+
+    fn new(wire: Wire, url: Option<String>, traced: UnboundedSender<Traced>) -> Self {
+        Self { wire, url, is_traced: AtomicBool::new(false), traced, last: Mutex::new(None) }
+    }
+
+    pub async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
+        match &self.wire {
+            Wire::Unix(client) => client.watch(params).await,
+            Wire::Http(client) => client.watch(params).await,
+            Wire::Channel(client) => client.watch(params).await,
+        }
+    }
+
+    /// Calls a method known by name only.
+    pub async fn value(
+        &self,
+        target: &Target,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, CallError> {
+        let answer = match &self.wire {
+            Wire::Unix(client) => client.call_value(target, method, &params).await,
+            Wire::Http(client) => client.call_value(target, method, &params).await,
+            Wire::Channel(client) => client.call_value(target, method, &params).await,
+        };
+        let text = match &answer {
+            Ok(value) => value.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.note(Call { target: target.clone(), method: method.into(), params }, text);
+        answer
+    }
+
+    /// Whether calls are told.
+    pub fn trace(&self, is_on: bool) {
+        self.is_traced.store(is_on, Ordering::Relaxed);
+    }
+
+    /// The call that was made last.
+    pub fn last(&self) -> Option<Call> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, call: Call, answer: String) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(call.clone());
+        if self.is_traced.load(Ordering::Relaxed) {
+            // Nobody shows it any more when the terminal is about to end.
+            let _ = self.traced.send(Traced { call, answer });
+        }
+    }
+}
+
+impl Api for Link {
+    async fn call<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> Result<M::Result, CallError> {
+        let said = serde_json::to_value(&params).unwrap_or_default();
+        let answer = match &self.wire {
+            Wire::Unix(client) => client.call::<M>(target, params).await,
+            Wire::Http(client) => client.call::<M>(target, params).await,
+            Wire::Channel(client) => client.call::<M>(target, params).await,
+        };
+        let text = match &answer {
+            Ok(result) => serde_json::to_string(result).unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        self.note(Call { target: target.clone(), method: M::NAME.into(), params: said }, text);
+        answer
+    }
+}

@@ -1,0 +1,67 @@
+//! What becomes of a message, told to a session as its tasks would.
+
+use serde_json::json;
+use tokio::sync::mpsc::{channel, unbounded_channel};
+
+use super::*;
+use crate::code::Theme;
+use crate::markdown::Wrap;
+use crate::options::{ServerChoice, Settings};
+use crate::testing::Fake;
+
+/// A session on a server that makes agents and knows nothing else.
+fn session(fake: &Fake, news: Sender<News>) -> Session {
+    let options = Options {
+        home: "/home".into(),
+        cwd: "/work/api".into(),
+        program: "/nexus3".into(),
+        sockets: Vec::new(),
+        ports: Vec::new(),
+        server_arguments: Vec::new(),
+        server: ServerChoice::Any,
+        session: SessionChoice::Fresh { is_temporary: false },
+        model: None,
+        preset: None,
+        system_prompt: None,
+        settings: Settings::default(),
+    };
+    let info = json!({
+        "name": "nexus3", "version": "0", "pid": 1, "home": "/home", "cwd": "/work/api", "url": null,
+        "socket": null, "started_at": "", "approvals": "auto", "agents": 0, "turns": 0,
+        "turns_running": 0, "watches": 0, "watchers": [],
+    });
+    let (traced, _) = unbounded_channel();
+    let found = Found {
+        link: Arc::new(fake.link(traced.clone())),
+        info: serde_json::from_value(info).unwrap(),
+        own: None,
+    };
+    let look = Look { width: 80, wrap: Wrap::Word, theme: Theme::Mono };
+    Session::new(options, found, look, news, unbounded_channel().0, traced)
+}
+
+#[tokio::test]
+async fn the_first_message_is_sent_when_its_agent_is_watched() {
+    let fake = Fake::start(|method, _| match method {
+        "create_agent" => Ok(json!({"agent_id": "api", "url": "/agent/api"})),
+        _ => Err(nexus_protocol::error::RpcError::method_not_found(method)),
+    });
+    let (news, mut told) = channel(100);
+    let mut session = session(&fake, news);
+    session.say("hello");
+    let made = loop {
+        match told.recv().await.unwrap() {
+            made @ News::Made(_) => break made,
+            _ => continue,
+        }
+    };
+    session.take(made);
+    assert_eq!(session.agent(), Some("api"));
+    assert!(session.sending.is_none(), "it was sent before anybody could be told what comes of it");
+    let snapshot = json!({
+        "at": "", "event": {"type": "snapshot", "agents": [], "approvals": [], "watchers": []},
+    });
+    let snapshot = Box::new(serde_json::from_value(snapshot).unwrap());
+    session.take(News::Shown(session.generation, snapshot));
+    assert!(session.sending.is_some());
+}

@@ -1,0 +1,72 @@
+//! What happens is told as the server tells it, and every line is printed once.
+
+use nexus_protocol::watch::Happened;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::code::Theme;
+use crate::markdown::Wrap;
+
+/// The lines that are finished after all of this happened in one turn.
+fn check(events: &[Value], expected: &[&str]) {
+    let look = Look { width: 80, wrap: Wrap::Word, theme: Theme::Mono };
+    let mut view = View::new("api".into(), Settings::default(), look);
+    let mut lines = Vec::new();
+    for event in events {
+        let happened = json!({"agent_id": "api", "request_id": "r1", "at": "", "event": event});
+        let happened: Happened = serde_json::from_value(happened).unwrap();
+        lines.extend(view.happened(happened));
+    }
+    let lines: Vec<_> = lines.iter().map(Line::text).filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines, expected);
+}
+
+fn started() -> Value {
+    json!({"type": "turn_started", "content": "fix it", "resumed": false, "model": null})
+}
+
+fn delta(step: u32, offset: u64, text: &str) -> Value {
+    json!({"type": "delta", "step": step, "offset": offset, "text": text})
+}
+
+fn call() -> Value {
+    json!({"id": "call_7f3a", "name": "read_file", "arguments": {"path": "a.py"}})
+}
+
+fn told_call() -> Value {
+    let mut event = call();
+    event["type"] = "tool_call".into();
+    event
+}
+
+fn answer(index: u64, content: &str, calls: &[Value]) -> Value {
+    let message = json!({
+        "index": index, "role": "assistant", "content": content, "tool_calls": calls,
+        "meta": {"request_id": "r1", "at": ""},
+    });
+    json!({"type": "message", "index": index, "message": message})
+}
+
+const CALLED: &str = "● read_file  a.py   [7f3a]";
+
+#[test]
+fn text_before_a_call_is_printed_once_whichever_way_it_is_told() {
+    let expected = ["you> fix it", "I look.", CALLED, "Done."];
+    let rest = [delta(2, 0, "Done."), answer(2, "Done.", &[])];
+    let message = answer(1, "I look.", &[call()]);
+    let ways = [
+        vec![delta(1, 0, "I look."), told_call(), message.clone()],
+        vec![delta(1, 0, "I lo"), delta(1, 4, "ok."), message.clone(), told_call()],
+        vec![message],
+    ];
+    for way in ways {
+        let events: Vec<_> = [started()].into_iter().chain(way).chain(rest.clone()).collect();
+        check(&events, &expected);
+    }
+}
+
+#[test]
+fn what_did_not_come_as_it_was_said_comes_with_the_message() {
+    let events = [started(), delta(1, 0, "One.\n\n"), answer(1, "One.\n\nTwo.", &[])];
+    check(&events, &["you> fix it", "One.", "Two."]);
+}
