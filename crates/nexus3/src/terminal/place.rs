@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nexus_client::{Api as _, NexusClient, Target, token};
@@ -22,6 +22,9 @@ const BYTES_MAX: u64 = 8 * 1024;
 
 /// How long whoever has the usual port may take to say whether it is a server of this home.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// How long whoever has the place may have said nothing: it has just taken it, or is about to leave it.
+const SILENT_MAX: Duration = Duration::from_secs(1);
 
 /// Another server of this home runs or starts; this one is not needed.
 #[derive(Debug, thiserror::Error)]
@@ -47,18 +50,21 @@ impl Place {
             options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32).open(&path)
         };
         let file = open().with_context(|| path.display().to_string())?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut said = String::new();
-                let _ = file.take(BYTES_MAX).read_to_string(&mut said);
-                let said = match said.trim() {
-                    "" => "it is about to start".into(),
-                    said => said.to_owned(),
-                };
+        let silent_until = Instant::now() + SILENT_MAX;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            }
+            let said = said_in(&file);
+            if !said.is_empty() {
                 return Err(AnotherRuns(said).into());
             }
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            if Instant::now() > silent_until {
+                return Err(AnotherRuns("it does not say where".into()).into());
+            }
+            std::thread::sleep(SILENT_MAX / 100);
         }
         let mut place = Self(file);
         place.say(&format!("process {}, which is about to start", std::process::id()));
@@ -80,6 +86,13 @@ impl Place {
             tracing::warn!(%error, "the place of this server is not written down");
         }
     }
+}
+
+/// What stands in the file of the one who has the place.
+fn said_in(mut file: &File) -> String {
+    let mut said = String::new();
+    let _ = file.rewind().and_then(|()| file.take(BYTES_MAX).read_to_string(&mut said));
+    said.trim().to_owned()
 }
 
 impl Drop for Place {
@@ -129,6 +142,19 @@ mod tests {
         assert!(refused().ends_with(&format!("process {own}, http://127.0.0.1:1, /s")));
         drop(place);
         drop(Place::take(home.path()).unwrap());
+    }
+
+    #[test]
+    fn one_that_is_leaving_is_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let leaving = Place::take(home.path()).unwrap();
+        leaving.0.set_len(0).unwrap();
+        let next = std::thread::scope(|both| {
+            let next = both.spawn(|| Place::take(home.path()).map(drop));
+            drop(leaving);
+            next.join().unwrap()
+        });
+        next.unwrap();
     }
 
     #[test]
