@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors client-python client-node test test-llama-cpp check docs \
+.PHONY: run build ash llama-cpp vendors client-python client-node xterm test test-llama-cpp check docs \
 	third-party picture bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
@@ -76,8 +76,9 @@ $(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
 # The Node client: its types, its build and its tests, against the programs that cargo built. What that needs is installed
 # below target/, again when the list of it changes; Node itself too, from Python's registry, where there is none.
 NODE = target/clients/node
+XTERM = target/xterm
 NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
-client-node docs $(NODE)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+client-node docs test $(NODE)/installed $(XTERM)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
 NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
 client-node: $(NODE)/installed
 	rm -rf $(NODE)/build
@@ -92,12 +93,22 @@ $(NODE)/installed: $(NODE_LIST)
 	npm ci --prefix $(NODE) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
+# The emulator of VS Code's terminal, for the tests of ours. Installed again when the list of it changes.
+XTERM_LIST = $(addprefix crates/nexus3/tests/e2e/terminal/xterm/,package.json package-lock.json)
+xterm: $(XTERM)/installed
+
+$(XTERM)/installed: $(XTERM_LIST) | $(NODE)/installed
+	mkdir -p $(XTERM)
+	cp $(XTERM_LIST) $(XTERM)
+	npm ci --prefix $(XTERM) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors
+test: vendors $(XTERM)/installed
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_VENDORS=required cargo test --locked --workspace
+	NEXUS3_VENDORS=required NEXUS3_XTERM=required cargo test --locked --workspace
 	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt as _, StreamExt as _};
+use nexus_protocol::answer;
 use nexus_protocol::watch::{Unwatch, UnwatchParams, WATCH_EVENT, Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target};
 use serde::Deserialize;
@@ -20,8 +21,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::answer;
-use crate::incoming::{Incoming, params};
+use crate::incoming::Incoming;
 use crate::retry::timeout_for;
 use crate::unix::{codec, frame};
 use crate::watch::WatchStream;
@@ -277,7 +277,7 @@ impl Shared {
                 }
             }
             Some(WATCH_EVENT) => {
-                let of = params(&message)?;
+                let of = answer::params(&message)?;
                 self.hand_event(of, bytes);
             }
             // Of a stream that nobody here asked for.

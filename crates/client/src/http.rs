@@ -11,6 +11,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::watch::{Watch, WatchParams};
@@ -25,7 +26,7 @@ use crate::retry::{Again, retrying, timeout_for};
 use crate::stream::SendStream;
 use crate::token::{self, Environment, Token};
 use crate::watch::WatchStream;
-use crate::{PORT_DEFAULT, answer, detection};
+use crate::{PORT_DEFAULT, detection, outgoing};
 
 /// Largest answer that is read. A page of 2,000 long messages fits; a stranger's endless body does not fill the memory.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -183,7 +184,7 @@ impl NexusClient {
         call: &Prepared,
         accept: &'static str,
     ) -> Result<Response<Body>, CallError> {
-        let body = answer::signed(self.signing_key.as_ref(), &call.body)?;
+        let body = outgoing::signed(self.signing_key.as_ref(), &call.body)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = call.uri.clone();
@@ -197,8 +198,8 @@ impl NexusClient {
             headers.insert(AGENT_HEADER, identity.clone());
         }
         self.http.request(request).await.map_err(|error| match error.is_connect() {
-            true => CallError::Connect(answer::cause(&error)),
-            false => CallError::Transport(answer::cause(&error)),
+            true => CallError::Connect(outgoing::cause(&error)),
+            false => CallError::Transport(outgoing::cause(&error)),
         })
     }
 }
@@ -364,7 +365,7 @@ async fn read_body(response: Response<Body>) -> Result<Bytes, CallError> {
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
         true => CallError::Answer(format!("it is over {ANSWER_BYTES_MAX} bytes")),
-        false => CallError::Transport(answer::cause(&*error)),
+        false => CallError::Transport(outgoing::cause(&*error)),
     })?;
     let body = body.to_bytes();
     if body.is_empty() {

@@ -5,14 +5,11 @@ use futures_util::StreamExt as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming as Body;
 use nexus_protocol::CallError;
-use nexus_protocol::envelope::Outgoing;
 use nexus_sse::{Decoder, TooLong};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use crate::answer;
 use crate::channel::Subscription;
 use crate::http::ANSWER_BYTES_MAX;
+use crate::outgoing;
 use crate::unix::Connection;
 
 /// Where they come from. Dropping it closes the connection, or ends the watch where others share that.
@@ -67,15 +64,9 @@ async fn next_event(body: &mut Body, events: &mut Decoder) -> Result<BytesMut, C
                 frame.data_ref().into_iter().for_each(|bytes| events.push(bytes));
                 continue;
             }
-            Some(Err(error)) => answer::cause(&error),
+            Some(Err(error)) => outgoing::cause(&error),
             None => ENDED.into(),
         };
         return Err(CallError::Transport(lost));
     }
-}
-
-/// What a notification says.
-pub(crate) fn params<'a, P: Deserialize<'a>>(message: &Outgoing<'a>) -> Result<P, CallError> {
-    serde_json::from_str(message.params.map_or("{}", RawValue::get))
-        .map_err(|error| CallError::Answer(format!("a notification: {error}")))
 }

@@ -3,16 +3,10 @@
 use std::time::Duration;
 
 use nexus_protocol::CallError;
-use nexus_protocol::stream::{
-    Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamStart,
-};
-use nexus_protocol::turn::SendResult;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use nexus_protocol::answer::{Item as _, StreamItem};
 use tokio::time::Instant;
 
-use crate::answer;
-use crate::incoming::{Incoming, params};
+use crate::incoming::Incoming;
 
 /// What happens in a streamed turn, in order, up to `Done` or an error. Dropping it closes the connection, which
 /// cancels the turn.
@@ -21,23 +15,6 @@ pub struct SendStream {
     incoming: Option<Incoming>,
     /// When to give up, and how long that was from the start.
     deadline: Option<(Instant, Duration)>,
-}
-
-#[derive(Debug)]
-pub enum StreamItem {
-    Start {
-        stream_id: String,
-    },
-    /// The next piece of the answer's text.
-    Text(String),
-    Event(Event),
-    /// A kind of event that this client does not know yet.
-    Unknown(Box<RawValue>),
-    End {
-        total_chunks: u64,
-    },
-    /// The whole answer; nothing comes after it.
-    Done(SendResult),
 }
 
 impl SendStream {
@@ -56,44 +33,10 @@ impl SendStream {
                 Err(_) => Err(CallError::Timeout(limit)),
             },
         };
-        let item = message.and_then(|message| item(&message, self.id));
-        if matches!(item, Ok(StreamItem::Done(_)) | Err(_)) {
+        let item = message.and_then(|message| StreamItem::read(&message, self.id));
+        if item.as_ref().map_or(true, StreamItem::is_last) {
             self.incoming = None;
         }
         Some(item)
     }
-}
-
-/// What one message of the stream says.
-fn item(message: &[u8], id: u64) -> Result<StreamItem, CallError> {
-    let message = answer::envelope(message)?;
-    match message.method.as_deref() {
-        None => answer::result(message, id).map(StreamItem::Done),
-        Some(STREAM_START) => {
-            let start: StreamStart = params(&message)?;
-            Ok(StreamItem::Start { stream_id: start.stream_id.into_owned() })
-        }
-        Some(STREAM_DATA) => {
-            let data: StreamData = params(&message)?;
-            Ok(StreamItem::Text(data.chunk.into_owned()))
-        }
-        Some(STREAM_END) => {
-            let end: StreamEnd = params(&message)?;
-            Ok(StreamItem::End { total_chunks: end.total_chunks })
-        }
-        Some(STREAM_EVENT) => {
-            let EventParams { event } = params(&message)?;
-            Ok(match serde_json::from_str(event.get()) {
-                Ok(event) => StreamItem::Event(event),
-                Err(_) => StreamItem::Unknown(event),
-            })
-        }
-        Some(_) => params(&message).map(StreamItem::Unknown),
-    }
-}
-
-/// The event is read by itself, so that one of a kind from a newer server is passed on.
-#[derive(Deserialize)]
-struct EventParams {
-    event: Box<RawValue>,
 }

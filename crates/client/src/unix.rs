@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
+use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::watch::{Watch, WatchParams};
@@ -19,8 +20,8 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-use crate::answer;
 use crate::incoming::Incoming;
+use crate::outgoing;
 use crate::retry::{Again, retrying, timeout_for};
 use crate::stream::SendStream;
 use crate::watch::WatchStream;
@@ -99,7 +100,7 @@ impl UnixClient {
     ) -> Result<(u64, Incoming), CallError> {
         let (id, body) = self.prepare(target, M::NAME, params)?;
         let opening = retrying(self.timeout, Again::of::<M>(params), || async {
-            let body = answer::signed(self.signing_key.as_ref(), &body)?;
+            let body = outgoing::signed(self.signing_key.as_ref(), &body)?;
             let mut connection = self.connection().await?;
             let lost = |error: io::Error| CallError::Transport(error.to_string());
             connection.send(body).await.map_err(lost)?;
@@ -126,7 +127,7 @@ impl UnixClient {
         again: Again,
     ) -> Result<R, CallError> {
         retrying(timeout, again, || async {
-            let body = answer::signed(self.signing_key.as_ref(), &body)?;
+            let body = outgoing::signed(self.signing_key.as_ref(), &body)?;
             let mut connection = self.connection().await?;
             let answer = roundtrip(&mut connection, body).await?;
             // Only a connection with nothing under way goes back; one whose call was dropped is closed with it.

@@ -1,29 +1,14 @@
 //! What happens to agents, as a `watch` tells it.
 
 use nexus_protocol::CallError;
-use nexus_protocol::watch::{WATCH_EVENT, WatchEvent, WatchResult};
-use serde_json::value::RawValue;
+use nexus_protocol::answer::{Item as _, WatchItem};
 
-use crate::answer;
-use crate::incoming::{Incoming, params};
+use crate::incoming::Incoming;
 
 /// An open watch. Dropping it ends the watch, and nothing else.
 pub struct WatchStream {
     id: u64,
     incoming: Option<Incoming>,
-}
-
-#[derive(Debug)]
-pub enum WatchItem {
-    Event {
-        event: Box<WatchEvent>,
-        /// As the server wrote it.
-        raw: Box<RawValue>,
-    },
-    /// A kind of event that this client does not know yet.
-    Unknown(Box<RawValue>),
-    /// The watch ended; nothing comes after it.
-    Done(WatchResult),
 }
 
 impl WatchStream {
@@ -34,25 +19,10 @@ impl WatchStream {
     /// The next item; `None` after `Done` or an error. May be dropped and called again without losing anything.
     pub async fn next(&mut self) -> Option<Result<WatchItem, CallError>> {
         let message = self.incoming.as_mut()?.next().await;
-        let item = message.and_then(|message| item(&message, self.id));
-        if matches!(item, Ok(WatchItem::Done(_)) | Err(_)) {
+        let item = message.and_then(|message| WatchItem::read(&message, self.id));
+        if item.as_ref().map_or(true, WatchItem::is_last) {
             self.incoming = None;
         }
         Some(item)
-    }
-}
-
-fn item(message: &[u8], id: u64) -> Result<WatchItem, CallError> {
-    let message = answer::envelope(message)?;
-    match message.method.as_deref() {
-        None => answer::result(message, id).map(WatchItem::Done),
-        Some(WATCH_EVENT) => {
-            let raw: Box<RawValue> = params(&message)?;
-            Ok(match serde_json::from_str(raw.get()) {
-                Ok(event) => WatchItem::Event { event, raw },
-                Err(_) => WatchItem::Unknown(raw),
-            })
-        }
-        Some(_) => params(&message).map(WatchItem::Unknown),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::terminal::Theme;
 use super::value::{
-    Choice, Dollars, FileName, Json, Object, Ratio, Seconds, Switch, Table, Text, Whole,
+    Choice, Dollars, FileName, Json, Object, Ratio, Seconds, Several, Switch, Table, Text, Whole,
 };
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -246,6 +246,7 @@ pub(super) struct Terminal {
     pub editor: Option<Text>,
     pub pager: Option<Text>,
     pub history: Option<bool>,
+    pub keys: Option<Table<Several>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -1,5 +1,7 @@
 //! How the conversation on a terminal looks, and what its agents are given.
 
+use std::collections::BTreeMap;
+
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::value::{Choice, Choices};
@@ -30,6 +32,8 @@ pub struct Terminal {
     pub pager: Option<String>,
     /// Whether what was typed is kept for the next time.
     pub history: bool,
+    /// Keys by the names of what they do.
+    pub keys: BTreeMap<String, Vec<String>>,
 }
 
 /// Who breaks lines of prose.
@@ -93,6 +97,9 @@ pub(super) fn resolve(
         editor: written.editor.map(text),
         pager: written.pager.map(text),
         history: written.history.unwrap_or(true),
+        keys: written.keys.map_or_else(BTreeMap::new, |keys| {
+            keys.into_entries().map(|(action, keys)| (action, keys.0)).collect()
+        }),
     })
 }
 

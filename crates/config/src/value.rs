@@ -5,7 +5,10 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{
+    Deserialize, Deserializer, Error, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected,
+    Visitor,
+};
 use serde_json::{Map, Value};
 
 /// A whole number from `MIN` to `MAX`.
@@ -41,6 +44,10 @@ pub(super) enum Switch<T> {
 /// A text of one line that is not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Text(pub String);
+
+/// One text, or a list of them, which may be empty.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Several(pub Vec<String>);
 
 /// Longer than any name, address or path that means something.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -161,6 +168,34 @@ impl<'de> Deserialize<'de> for Text {
             return Err(D::Error::custom("holds a control character"));
         }
         Ok(Self(text))
+    }
+}
+
+impl<'de> Deserialize<'de> for Several {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SeveralVisitor;
+
+        impl<'de> Visitor<'de> for SeveralVisitor {
+            type Value = Vec<String>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Text::deserialize(text.into_deserializer()).map(|it| vec![it.0])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(Text(text)) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(texts)
+            }
+        }
+
+        deserializer.deserialize_any(SeveralVisitor).map(Self)
     }
 }
 

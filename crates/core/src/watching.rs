@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::agent::{LiveTurn, TurnCard};
 use crate::approval::Approvals;
 use crate::authority::{Action, Denied, Requester};
-use crate::lifecycle::{AccessError, Card, Lifecycle, ListQuery};
+use crate::lifecycle::{AccessError, Card, Lifecycle, ListQuery, Status};
 use crate::name::AgentId;
 use crate::store::{ApprovalRecord, StoreError};
 use crate::watch::{Cut, Interest, Known, Owner, Scope, TooMany, Watch, Watches};
@@ -87,9 +87,13 @@ impl Watching {
         let mut watch = self.watches.open(owner, interest)?;
         let opened = self.watches.moment();
         let (cards, scope) = self.scope(&requester, agents, descendants).await?;
+        let elsewhere = self.lifecycle.store.elsewhere().await?;
         let mut cuts = HashMap::with_capacity(cards.len());
         let mut agents = Vec::with_capacity(cards.len());
-        for card in cards {
+        for mut card in cards {
+            if elsewhere.contains(&card.record.id) && card.status == Status::Stored {
+                card.status = Status::Elsewhere;
+            }
             let seen = match self.lifecycle.directory.agent(&card.record.id) {
                 Some(agent) => agent.see().await,
                 None => None,

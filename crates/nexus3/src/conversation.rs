@@ -173,7 +173,7 @@ fn options(args: TerminalArgs, serve: &ServeOptions) -> anyhow::Result<Options> 
         variable: &|name| std::env::var_os(name),
         is_shown: std::io::stdout().is_terminal(),
     };
-    let settings = settings::settings(&config.terminal, &args, &around);
+    let settings = settings::settings(&config.terminal, &args, &around)?;
     Ok(Options {
         cwd,
         program: std::env::current_exe().context("this program")?,
@@ -199,7 +199,7 @@ fn template(file: &Path) -> anyhow::Result<String> {
 fn server(args: &TerminalArgs) -> ServerChoice {
     let token = args.api_key.clone();
     match &args.connect {
-        None if args.own => ServerChoice::Own,
+        None if args.own => ServerChoice::Own { port: None },
         None => ServerChoice::Any,
         Some(Some(url)) => ServerChoice::At { url: url.clone(), token },
         Some(None) => {

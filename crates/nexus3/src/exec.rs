@@ -1,8 +1,9 @@
-//! `nexus3 exec`: one turn without a server. It enters through the in-memory transport, as any other caller.
+//! `nexus3 exec`: one turn without a server. It calls the typed interface of this process.
 
 mod approve;
 
 use std::io::{self, IsTerminal as _};
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,17 +15,16 @@ use nexus_core::Requester;
 use nexus_core::gate::APPROVAL_RULE;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::CreateAgentParams;
+use nexus_protocol::answer::StreamItem;
 use nexus_protocol::api::{Api as _, CallError};
 use nexus_protocol::content::Content;
-use nexus_protocol::envelope::Outgoing;
 use nexus_protocol::error::INVALID_PARAMS;
 use nexus_protocol::params::is_blank;
 use nexus_protocol::permission::ApprovalEntry;
-use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
-use nexus_protocol::turn::{RequestId, SendResult};
+use nexus_protocol::stream::Event;
+use nexus_protocol::turn::{RequestId, SendParams, SendResult};
 use nexus_server::DirectAgentApi;
 use nexus_tools::sandbox::Launcher;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -37,7 +37,7 @@ use crate::output::{complain, print_json, say};
 use crate::rpc;
 use crate::serve;
 use crate::signals::Signals;
-use crate::streamed::{self, INTERRUPTED, Then};
+use crate::streamed::INTERRUPTED;
 use crate::wiring::{self, Logs, Wired};
 
 /// The turn ended, but the agent was denied something that needs somebody's leave.
@@ -121,22 +121,36 @@ async fn turn(
         Err(CallError::Rpc(error)) => return Ok(Err(error)),
         Err(error) => return Err(error.into()),
     };
-    let mut params =
-        json!({"agent_id": agent_id, "content": content, "request_id": REQUEST_ID, "stream": true});
-    if let Some(seconds) = args.timeout {
-        params["timeout_ms"] = json!(seconds.get().saturating_mul(1000));
+    let mut params = SendParams::new(content.clone());
+    params.request_id = Some(RequestId::Text(REQUEST_ID.into()));
+    params.timeout_ms = args.timeout.and_then(|it| NonZero::new(it.get().saturating_mul(1000)));
+    let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+    let mut stream = api.send_stream(&agent_id, params)?;
+    loop {
+        let item = tokio::select! {
+            biased;
+            item = stream.next() => item.context("there was no answer")?,
+            () = signals.next() => {
+                api.for_agent(&agent_id).cancel(RequestId::Text(REQUEST_ID.into())).await?;
+                continue;
+            }
+        };
+        if args.json {
+            printer.line(stream.raw())?;
+        }
+        match item {
+            Ok(StreamItem::Done(result)) => {
+                printer.finish()?;
+                return Ok(Ok(result));
+            }
+            Ok(item) => printer.item(item)?,
+            Err(CallError::Rpc(error)) => {
+                printer.finish()?;
+                return Ok(Err(error));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let show = |message: &[u8]| printer.notification(message);
-    let interrupted = async || {
-        signals.next().await;
-        let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
-        api.for_agent(&agent_id).cancel(RequestId::Text(REQUEST_ID.into())).await?;
-        Ok(Then::GoOn)
-    };
-    let answer = streamed::call(wired, "send", &params, show, interrupted).await?;
-    let answer = answer.context("there was no answer")?;
-    printer.answer(&answer)?;
-    streamed::result(&answer)
 }
 
 /// Names the one turn of this process, so that a signal can cancel it.
@@ -184,19 +198,11 @@ impl Printer {
         Self { json, spinner, ends_with_newline: true, denied: false, questions }
     }
 
-    fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let notification: Outgoing = serde_json::from_slice(message)?;
-        let params = notification.params.map_or("{}", |params| params.get());
-        if notification.method.as_deref() == Some(STREAM_EVENT) {
-            let StreamEvent { event, .. } = serde_json::from_str(params)?;
-            self.event(event);
-        }
-        if self.json {
-            return self.line(message);
-        }
-        if notification.method.as_deref() == Some(STREAM_DATA) {
-            let data: StreamData = serde_json::from_str(params)?;
-            self.text(&data.chunk)?;
+    fn item(&mut self, item: StreamItem) -> anyhow::Result<()> {
+        match item {
+            StreamItem::Text(text) if !self.json => self.text(&text)?,
+            StreamItem::Event(event) => self.event(event),
+            _ => {}
         }
         Ok(())
     }
@@ -225,9 +231,9 @@ impl Printer {
         }
     }
 
-    fn answer(&mut self, message: &[u8]) -> anyhow::Result<()> {
+    fn finish(&mut self) -> anyhow::Result<()> {
         if self.json {
-            return self.line(message);
+            return Ok(());
         }
         self.text(if self.ends_with_newline { "" } else { "\n" })
     }

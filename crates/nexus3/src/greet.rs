@@ -4,16 +4,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use nexus_core::Requester;
+use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::provider::ModelError;
-use nexus_protocol::envelope::Outgoing;
-use nexus_protocol::stream::{Event, STREAM_DATA, STREAM_EVENT, StreamData, StreamEvent};
-use nexus_protocol::turn::SendResult;
-use serde_json::json;
+use nexus_protocol::answer::StreamItem;
+use nexus_protocol::api::CallError;
+use nexus_protocol::params::NonBlank;
+use nexus_protocol::stream::Event;
+use nexus_protocol::turn::SendParams;
+use nexus_server::DirectAgentApi;
 
 use crate::model;
 use crate::output::{complain, print, say};
 use crate::signals::Signals;
-use crate::streamed;
 use crate::wiring::Wired;
 
 /// What is said. The answer comes from whichever model is configured.
@@ -51,13 +54,16 @@ pub async fn greet(wired: &Wired) {
 }
 
 async fn turn(wired: &Wired) -> anyhow::Result<()> {
-    let params = json!({"content": GREETING, "stream": true});
+    let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+    let content = NonBlank::new(GREETING.to_owned()).context("there is nothing to say")?;
+    let mut stream = api.send_stream(DEFAULT_AGENT, SendParams::new(content))?;
     let mut printer = Printer { started: Instant::now(), first_word: None, output_tokens: 0 };
-    let show = |message: &[u8]| printer.notification(message);
-    let answer = streamed::call(wired, "send", &params, show, std::future::pending).await?;
-    let answer = answer.context("there was no answer")?;
-    if let Err(error) = streamed::result::<SendResult>(&answer)? {
-        bail!("{}", crate::rpc::refusal(&error));
+    while let Some(item) = stream.next().await {
+        match item {
+            Ok(item) => printer.item(item)?,
+            Err(CallError::Rpc(error)) => bail!("{}", crate::rpc::refusal(&error)),
+            Err(error) => return Err(error.into()),
+        }
     }
     printer.finish()
 }
@@ -69,21 +75,13 @@ struct Printer {
 }
 
 impl Printer {
-    fn notification(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let notification: Outgoing = serde_json::from_slice(message)?;
-        let params = notification.params.map_or("{}", |params| params.get());
-        match notification.method.as_deref() {
-            Some(STREAM_DATA) => {
-                let data: StreamData = serde_json::from_str(params)?;
+    fn item(&mut self, item: StreamItem) -> anyhow::Result<()> {
+        match item {
+            StreamItem::Text(text) => {
                 self.first_word.get_or_insert_with(|| self.started.elapsed());
-                say(&data.chunk)?;
+                say(&text)?;
             }
-            Some(STREAM_EVENT) => {
-                let event: StreamEvent = serde_json::from_str(params)?;
-                if let Event::Usage(usage) = event.event {
-                    self.output_tokens += usage.output;
-                }
-            }
+            StreamItem::Event(Event::Usage(usage)) => self.output_tokens += usage.output,
             _ => {}
         }
         Ok(())

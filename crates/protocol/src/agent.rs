@@ -161,7 +161,7 @@ pub struct AgentEntry {
     /// Null when it may write anywhere.
     pub write_paths: Option<Vec<String>>,
     /// `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
-    /// not in memory).
+    /// not in memory); for those who watch, `elsewhere` where another process has it.
     pub status: String,
     /// The turn that runs: a name for `cancel`.
     #[serde(default)]

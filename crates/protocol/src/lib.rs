@@ -2,6 +2,7 @@
 //! No I/O and no domain type. Changing this crate is changing the product.
 
 pub mod agent;
+pub mod answer;
 pub mod api;
 pub mod code;
 pub mod content;

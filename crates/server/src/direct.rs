@@ -1,12 +1,20 @@
 //! The interface for code in the same process: the dispatcher without a socket, and without JSON.
 
+use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use nexus_core::{AgentId, Hand, Requester};
+use nexus_protocol::answer::{Item, StreamItem, WatchItem};
 use nexus_protocol::api::{Api, CallError, Target as Endpoint};
+use nexus_protocol::envelope::Call;
+use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Method, RpcError};
+use serde_json::Value;
 
 use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Signer, Target};
+use crate::transport::memory::{MemoryConnection, Notifications};
 
 /// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent. A call goes on when its
 /// future is dropped.
@@ -19,6 +27,93 @@ pub struct DirectAgentApi {
 impl DirectAgentApi {
     pub fn new(dispatcher: Arc<Dispatcher>, requester: Requester) -> Self {
         Self { dispatcher, requester }
+    }
+
+    /// Sends a message to an agent, and tells its turn as it is made.
+    pub fn send_stream(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> Result<DirectStream<StreamItem>, CallError> {
+        let params = SendParams { stream: Some(true), ..params };
+        self.open::<SendMessage, _>(Some(agent_id), &params)
+    }
+
+    /// Watches agents: everything that happens to them.
+    pub fn watch(&self, params: &WatchParams) -> Result<DirectStream<WatchItem>, CallError> {
+        self.open::<Watch, _>(None, params)
+    }
+
+    fn open<M: Method, T: Item>(
+        &self,
+        agent_id: Option<&str>,
+        params: &M::Params,
+    ) -> Result<DirectStream<T>, CallError> {
+        let unwritable = |error: serde_json::Error| CallError::Call(error.to_string());
+        let mut params = serde_json::to_value(params).map_err(unwritable)?;
+        if let (Some(agent_id), Value::Object(params)) = (agent_id, &mut params) {
+            params.insert("agent_id".into(), agent_id.into());
+        }
+        let call = serde_json::to_vec(&Call::new(CALL, M::NAME, &params)).map_err(unwritable)?;
+        let (connection, told) =
+            MemoryConnection::open(self.dispatcher.clone(), self.requester.clone());
+        let answer = Box::pin(async move { connection.request(call).await });
+        Ok(DirectStream {
+            told,
+            answer,
+            last: None,
+            raw: Vec::new(),
+            kind: PhantomData,
+            is_over: false,
+        })
+    }
+}
+
+/// The one call of its connection.
+const CALL: u64 = 1;
+
+/// What a call tells, in order, up to its answer. Dropping it hangs up: a turn is cancelled, a watch ends.
+pub struct DirectStream<T> {
+    told: Notifications,
+    /// Has the connection, which is closed with it.
+    answer: Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>,
+    /// The answer, while something is left that was told before it.
+    last: Option<Vec<u8>>,
+    raw: Vec<u8>,
+    kind: PhantomData<T>,
+    is_over: bool,
+}
+
+impl<T: Item> DirectStream<T> {
+    /// The next item; `None` after the last one or an error. May be dropped and called again without losing anything.
+    pub async fn next(&mut self) -> Option<Result<T, CallError>> {
+        if self.is_over {
+            return None;
+        }
+        let Some(message) = self.message().await else {
+            self.is_over = true;
+            return Some(Err(CallError::Transport("there was no answer".into())));
+        };
+        self.raw = message;
+        let item = T::read(&self.raw, CALL);
+        self.is_over = item.as_ref().map_or(true, T::is_last);
+        Some(item)
+    }
+
+    /// The message of the last item, as others would get it over a wire.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    async fn message(&mut self) -> Option<Vec<u8>> {
+        if self.last.is_none() {
+            tokio::select! {
+                biased;
+                Some(message) = self.told.recv() => return Some(message),
+                answer = &mut self.answer => self.last = Some(answer?),
+            }
+        }
+        self.told.try_recv().ok().or_else(|| self.last.take())
     }
 }
 

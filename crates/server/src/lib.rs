@@ -26,7 +26,7 @@ pub mod terminal;
 pub mod transport;
 mod watch;
 
-pub use direct::DirectAgentApi;
+pub use direct::{DirectAgentApi, DirectStream};
 pub use dispatcher::{Caller, Dispatcher, Reply, Signer, Target};
 pub use handlers::{check_result, key_entry, model_entry};
 pub use rpc_server::RpcServer;

@@ -1,5 +1,7 @@
 //! Agents in SQL: one at a time, and by page. Each function runs inside a transaction that its caller opened.
 
+use std::collections::{HashMap, HashSet};
+
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::message::SharedMessage;
@@ -280,6 +282,24 @@ pub(super) fn page(db: &Connection, query: &AgentQuery) -> Result<AgentPage, Fau
         page.agents.push(ListedAgent { record, child_count });
     }
     Ok(page)
+}
+
+/// The agents that another living process has.
+pub(super) fn elsewhere(db: &Connection, me: &Owner) -> Result<HashSet<AgentId>, Fault> {
+    let mut select = db.prepare_cached(
+        "SELECT a.name, h.owner FROM heads h JOIN agents a ON a.id = h.agent_id
+         WHERE h.owner IS NOT NULL AND h.owner IS NOT ? AND a.saved = 0",
+    )?;
+    let mut rows = select.query([me.claimed_id()])?;
+    let (mut found, mut known) = (HashSet::new(), HashMap::new());
+    while let Some(row) = rows.next()? {
+        let owner: String = row.get(1)?;
+        let whose = known.entry(owner).or_insert_with_key(|owner| me.whose(owner));
+        if matches!(whose, Whose::Another(_)) {
+            found.insert(agent_id(&row.get::<_, String>(0)?)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The agent `:own`, its ancestors and its descendants. Whatever the rows say, nobody has more ancestors than the deepest

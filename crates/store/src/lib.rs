@@ -30,6 +30,7 @@ mod spending;
 mod tests;
 mod writer;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,6 +223,11 @@ impl AgentStore for SqliteStore {
 
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError> {
         self.readers.read(move |db| agent::page(db, &query)).await
+    }
+
+    async fn elsewhere(&self) -> Result<HashSet<AgentId>, StoreError> {
+        // Only the writer knows which process this is.
+        self.writer.submit(|db, me| agent::elsewhere(db, me)).await
     }
 
     async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError> {

@@ -63,6 +63,8 @@ pub(crate) enum Front {
     Leave(Leaving),
     /// Let the person choose a conversation.
     Lobby(crate::app::Lobby),
+    /// The same, since the one that was shown is over: nobody asked for it.
+    LobbyAgain(crate::app::Lobby),
     /// There is nothing to begin with: leave, and say why.
     Fail(String),
 }

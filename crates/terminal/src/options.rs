@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::keymap::Keymap;
+
 /// What the command line and the configuration say.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -32,8 +34,8 @@ pub struct Options {
 pub enum ServerChoice {
     /// One of this home that runs, else an own one.
     Any,
-    /// An own one, whatever runs.
-    Own,
+    /// An own one, whatever runs, on this port or a free one.
+    Own { port: Option<u16> },
     /// That one and no other.
     At { url: String, token: Option<String> },
     /// One of those that are found; these ports are looked at, too.
@@ -73,6 +75,9 @@ pub struct Settings {
     pub editor: Option<String>,
     pub pager: Option<String>,
     pub history: bool,
+    pub keys: Keymap,
+    /// The characters that the locale names, where these are not UTF-8.
+    pub charset: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +108,8 @@ impl Default for Settings {
             editor: None,
             pager: None,
             history: true,
+            keys: Keymap::default(),
+            charset: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::app::{begin_session, describe_lobby};
+use crate::app::{approval_lines, begin_session, can_grant, describe_lobby};
 use crate::cx::{Chosen, Front, Leaving};
 use crate::follow::News;
 use crate::markdown::{Look, Wrap};
@@ -48,7 +48,8 @@ enum Question {
     Confirm(oneshot::Sender<bool>),
     Choose(usize, oneshot::Sender<Option<Chosen>>),
     Lobby(crate::app::Lobby),
-    Approval(String),
+    /// Whether it can be allowed for the session.
+    Approval(String, bool),
 }
 
 /// Runs until the input ends; the exit code.
@@ -59,7 +60,7 @@ pub async fn run(options: Options) -> io::Result<u8> {
     let found = match start::find(&options, &traced_sender).await {
         Ok(found) => found,
         Err(why) => {
-            print(&[Line::plain(why)])?;
+            print(&[Line::plain(why)], options.settings.charset.is_some())?;
             return Ok(1);
         }
     };
@@ -74,6 +75,11 @@ pub async fn run(options: Options) -> io::Result<u8> {
         leaving: None,
         is_prompted: false,
     };
+    if let Some(charset) = &plain.session.options.settings.charset {
+        let words =
+            format!("The locale says {charset}, not UTF-8: whatever is not ASCII is shown as ?");
+        plain.print(&[Line::plain(words)])?;
+    }
     plain.print(&crate::app::banner(&plain.session))?;
     begin_session(&plain.session, true);
     let mut lines = lines();
@@ -90,8 +96,8 @@ pub async fn run(options: Options) -> io::Result<u8> {
                 None => plain.leaving = Some((0, Leaving::Quit)),
             },
             _ = interrupts.recv() => plain.interrupt()?,
-            _ = terminates.recv() => plain.leaving = Some((0, Leaving::Quit)),
-            _ = hangups.recv() => plain.leaving = Some((0, Leaving::Quit)),
+            _ = terminates.recv() => plain.leaving = Some((0, plain.session.by_signal())),
+            _ = hangups.recv() => plain.leaving = Some((0, plain.session.by_signal())),
             Some(asked) = front.recv() => plain.front(asked)?,
             Some(call) = traced.recv() => {
                 let words = format!("{} {}: {}", call.call.method, call.call.params, call.answer);
@@ -107,8 +113,9 @@ pub async fn run(options: Options) -> io::Result<u8> {
 fn lines() -> Receiver<String> {
     let (sender, lines) = channel(64);
     std::thread::spawn(move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
+        // What is no UTF-8 is no end either.
+        for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
+            if sender.blocking_send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 return;
             }
         }
@@ -123,7 +130,7 @@ impl Plain {
             self.leaving = Some((code, Leaving::Stopped));
         }
         // An approval that is over is no question any more.
-        if let Some((Question::Approval(id), _)) = &self.question
+        if let Some((Question::Approval(id, _), _)) = &self.question
             && !self.session.approvals.iter().any(|approval| approval.approval_id == *id)
         {
             self.question = None;
@@ -135,7 +142,7 @@ impl Plain {
         self.is_prompted = false;
         let text = line.trim();
         if let Some((question, since)) = self.question.take() {
-            if since.elapsed() >= QUIET || !matches!(question, Question::Approval(_)) {
+            if since.elapsed() >= QUIET || !matches!(question, Question::Approval(..)) {
                 return self.answer(question, text);
             }
             // It was on its way before the question could be read.
@@ -182,13 +189,13 @@ impl Plain {
                     }
                 }
             }
-            Question::Approval(id) => {
+            Question::Approval(id, can_grant) => {
                 let decision = match text {
                     "1" => ApprovalDecision::AllowOnce,
-                    "2" => ApprovalDecision::AllowSession,
+                    "2" if can_grant => ApprovalDecision::AllowSession,
                     "3" => ApprovalDecision::Deny,
                     _ => {
-                        self.question = Some((Question::Approval(id), Instant::now()));
+                        self.question = Some((Question::Approval(id, can_grant), Instant::now()));
                         let lines = self.session.say(text);
                         return self.print(&lines);
                     }
@@ -217,9 +224,10 @@ impl Plain {
             return Ok(());
         };
         let (id, lines) = (approval.approval_id.clone(), asks(approval));
+        let can_grant = can_grant(approval);
         self.asked.insert(id.clone());
         self.print(&lines)?;
-        self.question = Some((Question::Approval(id), Instant::now()));
+        self.question = Some((Question::Approval(id, can_grant), Instant::now()));
         Ok(())
     }
 
@@ -241,7 +249,7 @@ impl Plain {
                 self.print(&lines)?;
                 self.question = Some((Question::Choose(choice.items.len(), reply), now));
             }
-            Front::Lobby(lobby) => {
+            Front::Lobby(lobby) | Front::LobbyAgain(lobby) => {
                 if lobby.sessions.is_empty() || self.session.view.is_some() {
                     return Ok(());
                 }
@@ -295,10 +303,11 @@ impl Plain {
         if lines.is_empty() {
             return Ok(());
         }
+        let is_ascii = self.session.options.settings.charset.is_some();
         if std::mem::take(&mut self.is_prompted) {
-            print(&[Line::default()])?;
+            print(&[Line::default()], is_ascii)?;
         }
-        print(lines)
+        print(lines, is_ascii)
     }
 
     fn prompt(&mut self) -> io::Result<()> {
@@ -323,21 +332,26 @@ impl Plain {
     }
 }
 
-/// The question, with numbers for its answers.
+/// The question, with numbers for its answers. The numbers never change what they mean.
 fn asks(approval: &ApprovalEntry) -> Vec<Line> {
     let words = format!("{} asks for leave: {}", approval.agent_id, approval.tool);
-    vec![
-        Line::plain(words),
-        Line::plain(approval.reason.as_str()),
-        Line::plain(approval.arguments.to_string()),
-        Line::plain("1) allow once  2) allow for the session  3) deny"),
-    ]
+    let mut lines = vec![Line::plain(words)];
+    lines.extend(approval_lines(approval, 1).into_iter().skip(1));
+    lines.push(Line::plain(match can_grant(approval) {
+        true => "1) allow once  2) allow for the session  3) deny",
+        false => "1) allow once  3) deny",
+    }));
+    lines
 }
 
-fn print(lines: &[Line]) -> io::Result<()> {
+fn print(lines: &[Line], is_ascii: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in lines {
-        writeln!(out, "{}", line.text().replace('\n', " "))?;
+        let mut text = line.text().replace('\n', " ");
+        if is_ascii {
+            text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
+        }
+        writeln!(out, "{text}")?;
     }
     out.flush()
 }

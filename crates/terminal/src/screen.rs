@@ -16,12 +16,23 @@ pub struct Live {
     pub caret: (usize, usize),
 }
 
+/// What an emulator does with its lines when its width changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reflow {
+    /// They stay as they are.
+    None,
+    /// It breaks them anew, and the cursor stays with its character.
+    All,
+    /// As xterm.js: the cursor's own row is not broken, and a row that is broken below moves the cursor down. So nothing
+    /// should stand below it.
+    Above,
+}
+
 /// Makes bytes of what is to be seen, and knows what is.
 pub struct Screen {
     width: usize,
     colours: bool,
-    /// Whether the emulator breaks lines anew when its width changes.
-    reflows: bool,
+    reflow: Reflow,
     drawn: Live,
     /// The width for which it was drawn.
     drawn_width: usize,
@@ -39,9 +50,13 @@ const RESTORE: &str = "\x1b8";
 const TAB: usize = 8;
 
 impl Screen {
-    pub fn new(width: usize, colours: bool, reflows: bool) -> Self {
+    pub fn new(width: usize, colours: bool, reflow: Reflow) -> Self {
         let drawn = Live::default();
-        Self { width: width.max(1), colours, reflows, drawn, drawn_width: width.max(1) }
+        Self { width: width.max(1), colours, reflow, drawn, drawn_width: width.max(1) }
+    }
+
+    pub fn reflow(&self) -> Reflow {
+        self.reflow
     }
 
     pub fn width(&self) -> usize {
@@ -108,12 +123,15 @@ impl Screen {
     /// How many rows of the live part are above the cursor, as the emulator has them now.
     fn rows_above(&self) -> usize {
         let (row, column) = self.drawn.caret;
-        if !self.reflows || self.drawn_width == self.width {
+        if self.reflow == Reflow::None || self.drawn_width == self.width {
             return row;
         }
         let broken = |line: &Line| line.width().min(self.drawn_width).div_ceil(self.width).max(1);
         let above: usize = self.drawn.rows.iter().take(row).map(broken).sum();
-        above + column.min(self.drawn_width.saturating_sub(1)) / self.width
+        match self.reflow {
+            Reflow::Above => above,
+            _ => above + column.min(self.drawn_width.saturating_sub(1)) / self.width,
+        }
     }
 
     /// Draws all rows, the cursor being where the first belongs.
@@ -311,7 +329,7 @@ mod tests {
     #[test]
     fn finished_lines_stay_and_the_live_part_is_below_them() {
         let mut emulator = emulator(6, 20, 1_000);
-        let mut screen = Screen::new(20, true, false);
+        let mut screen = Screen::new(20, true, Reflow::None);
         let mut finished = Vec::new();
         for number in 0..50 {
             let text = format!("line {number}");
@@ -332,7 +350,7 @@ mod tests {
 
     #[test]
     fn what_did_not_change_is_not_written() {
-        let mut screen = Screen::new(40, true, false);
+        let mut screen = Screen::new(40, true, Reflow::None);
         screen.frame(&[], live(&["one", "in> ", "three"], (1, 4)));
         assert_eq!(screen.frame(&[], live(&["one", "in> ", "three"], (1, 4))), "");
         let echo = screen.frame(&[], live(&["one", "in> a", "three"], (1, 5)));
@@ -343,7 +361,7 @@ mod tests {
     #[test]
     fn a_row_is_cut_and_a_finished_line_is_not() {
         let mut emulator = emulator(8, 10, 100);
-        let mut screen = Screen::new(10, true, false);
+        let mut screen = Screen::new(10, true, Reflow::None);
         let long = "0123456789abcdef";
         emulator.process(screen.frame(&lines(&[long]), live(&[long, "in> "], (1, 4))).as_bytes());
         assert_eq!(everything(&mut emulator), ["0123456789", "abcdef", "0123456789", "in> "]);
@@ -353,7 +371,7 @@ mod tests {
     #[test]
     fn wide_characters_are_never_cut_in_two() {
         let mut emulator = emulator(4, 5, 100);
-        let mut screen = Screen::new(5, true, false);
+        let mut screen = Screen::new(5, true, Reflow::None);
         emulator.process(screen.frame(&[], live(&["日本語", "x"], (1, 1))).as_bytes());
         assert_eq!(everything(&mut emulator), ["日本", "x"]);
     }
@@ -370,7 +388,7 @@ mod tests {
 
     #[test]
     fn nothing_that_loses_scrollback_is_ever_written() {
-        let mut screen = Screen::new(20, true, true);
+        let mut screen = Screen::new(20, true, Reflow::All);
         let mut all = String::new();
         for number in 0..100 {
             screen.resize(5 + number % 30);
@@ -393,7 +411,7 @@ mod tests {
         #[test]
         fn every_finished_line_stands_once(steps in proptest::collection::vec((0_usize..4, 1_usize..5, 0_usize..12), 1..60)) {
             let mut emulator = emulator(8, 30, 10_000);
-            let mut screen = Screen::new(30, true, false);
+            let mut screen = Screen::new(30, true, Reflow::None);
             let mut finished = Vec::new();
             for (count, rows, column) in steps {
                 let new: Vec<Line> = (0..count).map(|_| {

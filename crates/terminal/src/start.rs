@@ -14,7 +14,7 @@ use nexus_client::{
     discover_servers, discover_token_ports,
 };
 use nexus_protocol::params::NoParams;
-use nexus_protocol::server::{ServerInfo, ServerInfoResult};
+use nexus_protocol::server::{ServerInfo, ServerInfoResult, ShutdownServer};
 use nexus_protocol::terminal::ANOTHER_RUNS;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
@@ -41,8 +41,15 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How long one that is started may take.
 const START: Duration = Duration::from_secs(30);
 
-/// How long another that was started at the same time may take until it can be attached to.
-const OTHER: Duration = Duration::from_secs(10);
+/// How long another that has the place may take until it can be attached to, or is gone.
+const OTHER: Duration = Duration::from_secs(40);
+
+/// How often it is looked for before the place is tried again, and after how long each time.
+const LOOKS: usize = 10;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long one that is stopped may let its turns finish.
+const STOP: Duration = Duration::from_secs(60);
 
 /// Finds the server that the options name, or starts one.
 pub async fn find(options: &Options, traced: &UnboundedSender<Traced>) -> Result<Found, String> {
@@ -52,7 +59,7 @@ pub async fn find(options: &Options, traced: &UnboundedSender<Traced>) -> Result
             Some(found) => Ok(found),
             None => start(options, traced).await,
         },
-        ServerChoice::Own => start(options, traced).await,
+        ServerChoice::Own { .. } => start(options, traced).await,
         ServerChoice::Found { .. } => {
             let mut ready = discover(options).await;
             ready.retain(is_ready);
@@ -112,7 +119,7 @@ pub fn describe(server: &DiscoveredServer) -> String {
 pub fn token(options: &Options) -> Option<&str> {
     match &options.server {
         ServerChoice::At { token, .. } | ServerChoice::Found { token, .. } => token.as_deref(),
-        ServerChoice::Any | ServerChoice::Own => None,
+        ServerChoice::Any | ServerChoice::Own { .. } => None,
     }
 }
 
@@ -158,13 +165,47 @@ async fn running(options: &Options, traced: &UnboundedSender<Traced>) -> Option<
     None
 }
 
-/// Starts a server, whose standard input is one end of a pair of sockets. Two terminals that start at once have one.
+/// Starts a server. Two terminals that start at once have one; while one is about to stop, the next is started after it.
 async fn start(options: &Options, traced: &UnboundedSender<Traced>) -> Result<Found, String> {
-    let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let deadline = tokio::time::Instant::now() + OTHER;
+    loop {
+        let why = match start_once(options, traced).await {
+            Ok(found) => return Ok(found),
+            Err(Unstarted::Failed(why)) => return Err(why),
+            Err(Unstarted::Another(why)) => why,
+        };
+        for _ in 0..LOOKS {
+            if let Some(found) = running(options, traced).await {
+                return Ok(found);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        if tokio::time::Instant::now() > deadline {
+            return Err(why);
+        }
+    }
+}
+
+/// Why no server was started.
+enum Unstarted {
+    /// Another has the place, and may be starting or stopping.
+    Another(String),
+    Failed(String),
+}
+
+/// Starts a server, whose standard input is one end of a pair of sockets.
+async fn start_once(
+    options: &Options,
+    traced: &UnboundedSender<Traced>,
+) -> Result<Found, Unstarted> {
+    let failed = |error: std::io::Error| {
+        Unstarted::Failed(format!("{}: {error}", options.program.display()))
+    };
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let mut command = Command::new(&options.program);
     command.args(["serve", "--terminal"]);
-    if options.server == ServerChoice::Own {
-        command.arg("0");
+    if let ServerChoice::Own { port } = options.server {
+        command.arg(port.unwrap_or(0).to_string());
     }
     let spawned = command
         .args(&options.server_arguments)
@@ -174,47 +215,50 @@ async fn start(options: &Options, traced: &UnboundedSender<Traced>) -> Result<Fo
         .stderr(Stdio::piped())
         .kill_on_drop(false)
         .spawn();
-    let failed = |error: std::io::Error| format!("{}: {error}", options.program.display());
     let mut child = spawned.map_err(failed)?;
     // Its own end of the pair went to the child; dropped here, its end is the end of the child.
     drop(command);
     let client = ChannelClient::from_std(ours).map_err(failed)?;
     let link = Arc::new(Link::channel(client, None, traced.clone()));
-    match ask(&link, START).await {
-        Ok(info) => Ok(Found { link, info, own: Some(Own { child }) }),
-        Err(error) => {
-            let mut said = String::new();
-            if let Some(stderr) = &mut child.stderr {
-                let _ = tokio::time::timeout(ANSWER, stderr.read_to_string(&mut said)).await;
-            }
-            let ended = tokio::time::timeout(ANSWER, child.wait()).await;
-            let code = ended.ok().and_then(Result::ok).and_then(|status| status.code());
-            if code == Some(i32::from(ANOTHER_RUNS))
-                && let Some(found) = other(options, traced).await
-            {
-                return Ok(found);
-            }
-            let said = said.trim();
-            let said = said.strip_prefix("Error: ").unwrap_or(said);
-            Err(if said.is_empty() {
-                format!("the server did not start: {error}")
-            } else {
-                said.into()
-            })
-        }
+    let error = match ask(&link, START).await {
+        Ok(info) => return Ok(Found { link, info, own: Some(Own { child }) }),
+        Err(error) => error,
+    };
+    let mut said = String::new();
+    if let Some(stderr) = &mut child.stderr {
+        let _ = tokio::time::timeout(ANSWER, stderr.read_to_string(&mut said)).await;
     }
+    let ended = tokio::time::timeout(ANSWER, child.wait()).await;
+    let code = ended.ok().and_then(Result::ok).and_then(|status| status.code());
+    let said = said.trim();
+    let said = match said.strip_prefix("Error: ").unwrap_or(said) {
+        "" => format!("the server did not start: {error}"),
+        said => said.into(),
+    };
+    Err(match code == Some(i32::from(ANOTHER_RUNS)) {
+        true => Unstarted::Another(said),
+        false => Unstarted::Failed(said),
+    })
 }
 
-/// The server that another terminal is starting.
-async fn other(options: &Options, traced: &UnboundedSender<Traced>) -> Option<Found> {
-    let deadline = tokio::time::Instant::now() + OTHER;
-    while tokio::time::Instant::now() < deadline {
-        if let Some(found) = running(options, traced).await {
-            return Some(found);
+/// Stops that server, and returns when its port is free.
+pub async fn stop(
+    options: &Options,
+    url: &str,
+    port: u16,
+    traced: &UnboundedSender<Traced>,
+) -> Result<(), String> {
+    let found = at(url, token(options), traced).await?;
+    let stopped = found.link.call::<ShutdownServer>(&Target::Server, NoParams {}).await;
+    stopped.map_err(|error| format!("{url}: {error}"))?;
+    let deadline = tokio::time::Instant::now() + STOP;
+    while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+        if tokio::time::Instant::now() > deadline {
+            return Err(format!("{url} does not stop; its turns may still run"));
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(LOOK).await;
     }
-    None
+    Ok(())
 }
 
 impl Own {

@@ -226,7 +226,7 @@ impl Stage {
             Front::Clear => seen.push("[clear]".into()),
             Front::Theme(name) => seen.push(format!("[theme {name}]")),
             Front::Leave(how) => seen.push(format!("[leave {how:?}]")),
-            Front::Lobby(_) => seen.push("[lobby]".into()),
+            Front::Lobby(_) | Front::LobbyAgain(_) => seen.push("[lobby]".into()),
             Front::Fail(why) => seen.push(format!("[fail {why}]")),
         }
     }

@@ -8,6 +8,7 @@
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nexus_protocol::conversation::{MessageEntry, ToolCallEntry};
@@ -17,6 +18,7 @@ use nexus_protocol::usage::Usage;
 use nexus_protocol::watch::{Asked, Event, Happened, Piece, TurnEntry, TurnFailure, WatchedAgent};
 
 use crate::code::Highlighter;
+use crate::links;
 use crate::markdown::{Look, Markdown};
 use crate::options::{Reasoning, Settings};
 use crate::shown::{Shown, Sieve};
@@ -41,7 +43,11 @@ pub struct View {
     calls: HashMap<String, String>,
     results: HashSet<String>,
     /// How things stood when the watch began, until what was missed before it is printed.
-    standing: Option<(u64, TurnEntry)>,
+    standing: Option<TurnEntry>,
+    /// The turn that is shown was over then.
+    has_ended: bool,
+    /// How many messages there were: what was missed is printed when they are.
+    caught_up_at: u64,
 }
 
 /// The turn that runs.
@@ -63,6 +69,7 @@ struct Turn {
 struct Text {
     sieve: Sieve,
     markdown: Markdown,
+    dir: Option<PathBuf>,
 }
 
 struct Thought {
@@ -102,6 +109,8 @@ impl View {
             calls: HashMap::new(),
             results: HashSet::new(),
             standing: None,
+            has_ended: false,
+            caught_up_at: 0,
         }
     }
 
@@ -132,6 +141,13 @@ impl View {
         self.asked.contains(&key(id))
     }
 
+    /// Where the agent works: links to its files can be opened.
+    pub fn work_in(&mut self, dir: &str) {
+        if self.text.dir.as_deref() != Some(Path::new(dir)) {
+            self.text.dir = Some(dir.into());
+        }
+    }
+
     pub fn resize(&mut self, look: Look) {
         self.text.markdown.look = look;
     }
@@ -160,7 +176,7 @@ impl View {
 
     /// The text that is not finished, as it stands.
     pub fn open(&self) -> Vec<Line> {
-        let mut lines = self.text.markdown.open();
+        let mut lines = self.text.open();
         let Some(turn) = &self.turn else { return lines };
         lines.extend(
             turn.output
@@ -177,7 +193,7 @@ impl View {
 
     /// Rows of the open text that do not fit into the live part become finished.
     pub fn overflow(&mut self, rows_max: usize) -> Vec<Line> {
-        self.text.markdown.overflow(rows_max)
+        self.text.overflow(rows_max)
     }
 
     /// What happened, as lines that are finished.
@@ -197,7 +213,7 @@ impl View {
             }
             Event::Message { index, message } => {
                 self.message(index, *message, &mut lines);
-                if self.standing.as_ref().is_some_and(|(count, _)| index + 1 >= *count) {
+                if index + 1 >= self.caught_up_at {
                     self.take_up(&mut lines);
                 }
                 return lines;
@@ -338,22 +354,29 @@ impl View {
             _ => None,
         };
         self.queue = turns.into_iter().map(|turn| (turn.request_id, turn.asked.content)).collect();
-        // A turn that ended while nobody looked.
-        if let Some(turn) = &self.turn
-            && running.as_ref().is_none_or(|running| running.request_id != turn.id)
-        {
-            self.close_text(lines);
-            self.turn = None;
-        }
-        self.standing = running.map(|running| (count, running));
+        let running_id = running.as_ref().map(|running| &running.request_id);
+        self.has_ended = self.turn.as_ref().is_some_and(|turn| running_id != Some(&turn.id));
+        self.standing = running;
+        self.caught_up_at = count;
         if self.last_index + 1 >= count as i64 {
             self.take_up(lines);
         }
     }
 
-    /// Goes on with a turn that runs already.
+    /// What was missed is printed: ends a turn that ended while nobody looked, and goes on with one that runs already.
     fn take_up(&mut self, lines: &mut Vec<Line>) {
-        let Some((_, entry)) = self.standing.take() else { return };
+        if std::mem::take(&mut self.has_ended) {
+            self.close_text(lines);
+            let lasted = self.turn.take().map_or(0, |turn| turn.began.elapsed().as_millis());
+            lines.push(match self.settings.plain {
+                false => {
+                    let words = format!("─ {}.{} s", lasted / 1_000, lasted % 1_000 / 100);
+                    Line::styled(words + " · its end was not seen", Style::DIM)
+                }
+                true => Line::plain(format!("ended, {} s", lasted / 1_000)),
+            });
+        }
+        let Some(entry) = self.standing.take() else { return };
         let id = entry.request_id;
         if self.turn.as_ref().is_none_or(|turn| turn.id != id) {
             self.begin(id, &entry.asked, false, lines);
@@ -428,7 +451,8 @@ impl View {
         // What is known already is passed over.
         let known = turn.said.saturating_sub(piece.offset);
         let end = piece.offset + piece.text.chars().count() as u64;
-        if end <= turn.said {
+        // And what is behind something that was missed waits for the message, which has all of it.
+        if end <= turn.said || piece.offset > turn.said {
             return;
         }
         let text = match known {
@@ -546,19 +570,35 @@ impl View {
 impl Text {
     fn new(look: Look) -> Self {
         let markdown = Markdown::new(look).with_highlighter(Highlighter::new(look.theme));
-        Self { sieve: Sieve::default(), markdown }
+        Self { sieve: Sieve::default(), markdown, dir: None }
+    }
+
+    fn open(&self) -> Vec<Line> {
+        self.placed(self.markdown.open())
+    }
+
+    fn overflow(&mut self, rows_max: usize) -> Vec<Line> {
+        let lines = self.markdown.overflow(rows_max);
+        self.placed(lines)
+    }
+
+    /// With links that lead where they may.
+    fn placed(&self, mut lines: Vec<Line>) -> Vec<Line> {
+        links::place(&mut lines, self.dir.as_deref());
+        lines
     }
 
     fn push(&mut self, text: &str) -> Vec<Line> {
         let clean = self.sieve.push(text);
-        self.markdown.push(&clean)
+        let lines = self.markdown.push(&clean);
+        self.placed(lines)
     }
 
     fn finish(&mut self) -> Vec<Line> {
         let rest = self.sieve.finish();
         let mut lines = self.markdown.push(&rest);
         lines.extend(self.markdown.finish());
-        lines
+        self.placed(lines)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The section `terminal`: what it says, and what a stranger's project may say of it.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 fn terminal(value: Value) -> Terminal {
@@ -23,12 +25,13 @@ fn every_key_takes_its_values() {
         editor: None,
         pager: None,
         history: true,
+        keys: BTreeMap::new(),
     };
     assert_eq!(terminal(json!({})), by_default);
     let all = json!({
         "preset": "worker", "theme": "light", "wrap": "terminal", "width_max": 72, "tool_lines": 3, "diff_lines": 9,
         "reasoning": "text", "motion": false, "plain": true, "bell": "both", "title": false, "editor": "nano -w",
-        "pager": "less -R", "history": false,
+        "pager": "less -R", "history": false, "keys": {"tree": "ctrl-g", "redraw": ["ctrl-q", "ctrl-l"], "yank": []},
     });
     let set = Terminal {
         preset: "worker".into(),
@@ -45,6 +48,9 @@ fn every_key_takes_its_values() {
         editor: Some("nano -w".into()),
         pager: Some("less -R".into()),
         history: false,
+        keys: [("tree", &["ctrl-g"][..]), ("redraw", &["ctrl-q", "ctrl-l"]), ("yank", &[])]
+            .map(|(action, keys)| (action.into(), keys.iter().map(|key| (*key).into()).collect()))
+            .into(),
     };
     assert_eq!(terminal(all), set);
 }
@@ -97,8 +103,11 @@ fn other_words_are_refused() {
         json!({"motion": "no"}),
         "terminal.motion: invalid type: string \"no\", expected a boolean",
     );
-    let error = load(&json!({"terminal": {"keys": {}}})).unwrap_err().to_string();
-    assert!(error.contains("terminal.keys: unknown field `keys`"), "{error}");
+    check(json!({"keys": []}), "terminal.keys: invalid type: sequence, expected an object");
+    for keys in [json!({"tree": 1}), json!({"tree": [1]}), json!({"tree": [""]})] {
+        let error = load(&json!({"terminal": {"keys": keys}})).unwrap_err().to_string();
+        assert!(error.contains("terminal.keys.tree"), "{error}");
+    }
 }
 
 #[test]
@@ -137,6 +146,7 @@ fn a_strangers_project_says_how_much_is_shown_and_nothing_else() {
         (json!({"editor": "evil"}), "terminal.editor"),
         (json!({"pager": "evil"}), "terminal.pager"),
         (json!({"history": false}), "terminal.history"),
+        (json!({"keys": {}}), "terminal.keys"),
         (Value::Null, "terminal"),
     ];
     for (value, key) in risky {

@@ -38,6 +38,8 @@ pub enum Status {
     /// The turn that runs waits until its provider takes a call.
     WaitingProvider,
     Stored,
+    /// Another process has it.
+    Elsewhere,
 }
 
 #[derive(Clone, Debug, Default)]

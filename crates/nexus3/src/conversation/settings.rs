@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use nexus_config::{Terminal, Thoughts, Wrap};
+use nexus_terminal::keymap::Keymap;
 use nexus_terminal::options::{Reasoning, Settings};
 
 use super::TerminalArgs;
@@ -20,19 +21,38 @@ impl Surroundings<'_> {
         (self.variable)(name).is_some_and(|value| !value.is_empty())
     }
 
+    /// The characters that the locale names, unless they are UTF-8. One that names none is taken for UTF-8: in a container
+    /// nobody set one, and the terminal outside has it.
+    fn charset(&self) -> Option<String> {
+        let names = ["LC_ALL", "LC_CTYPE", "LANG"];
+        let locale = names.into_iter().find(|name| self.says(name));
+        let locale = (self.variable)(locale?)?.into_string().ok()?;
+        let charset = locale.split_once('.')?.1.split('@').next()?.to_owned();
+        let plain = charset.to_lowercase().replace('-', "");
+        (plain != "utf8").then_some(charset)
+    }
+
     fn is_dumb(&self) -> bool {
         (self.variable)("TERM").is_some_and(|term| term == "dumb")
     }
 }
 
-pub fn settings(configured: &Terminal, args: &TerminalArgs, around: &Surroundings<'_>) -> Settings {
+pub fn settings(
+    configured: &Terminal,
+    args: &TerminalArgs,
+    around: &Surroundings<'_>,
+) -> anyhow::Result<Settings> {
+    let charset = around.charset();
     let plain = args.plain
         || configured.plain
         || around.is_dumb()
         || around.says("ACCESSIBLE")
+        || charset.is_some()
         || !around.is_shown;
     let is_black = args.no_color || around.says("NO_COLOR") || configured.theme == "mono";
-    Settings {
+    let keys = Keymap::new(&configured.keys)
+        .map_err(|why| anyhow::anyhow!("config.json: terminal.keys.{why}"))?;
+    Ok(Settings {
         preset: configured.preset.clone(),
         theme: configured.theme.into(),
         wrap_words: configured.wrap == Wrap::Word,
@@ -53,11 +73,15 @@ pub fn settings(configured: &Terminal, args: &TerminalArgs, around: &Surrounding
         editor: configured.editor.clone(),
         pager: configured.pager.clone(),
         history: configured.history,
-    }
+        keys,
+        charset,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use nexus_config::{Bell, Config};
 
     use super::*;
@@ -73,7 +97,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         };
-        settings(configured, args, &Surroundings { variable: &variable, is_shown: true })
+        settings(configured, args, &Surroundings { variable: &variable, is_shown: true }).unwrap()
     }
 
     #[test]
@@ -84,6 +108,7 @@ mod tests {
 
     #[test]
     fn every_setting_arrives() {
+        let keys: BTreeMap<_, _> = [("tree".to_owned(), vec!["ctrl-g".to_owned()])].into();
         let configured = Terminal {
             preset: "worker".into(),
             theme: "light",
@@ -99,6 +124,7 @@ mod tests {
             editor: Some("nano -w".into()),
             pager: Some("less -R".into()),
             history: false,
+            keys: keys.clone(),
         };
         let expected = Settings {
             preset: "worker".into(),
@@ -117,6 +143,8 @@ mod tests {
             editor: Some("nano -w".into()),
             pager: Some("less -R".into()),
             history: false,
+            keys: Keymap::new(&keys).unwrap(),
+            charset: None,
         };
         assert_eq!(made(&configured, &TerminalArgs::default(), &[]), expected);
         let quiet = Terminal {
@@ -128,6 +156,19 @@ mod tests {
         assert_eq!(
             (made.reasoning, made.bell_approval, made.bell_turn),
             (Reasoning::Off, false, true)
+        );
+    }
+
+    #[test]
+    fn keys_that_cannot_be_are_refused_by_name() {
+        let keys = [("fly".to_owned(), vec!["ctrl-g".to_owned()])].into();
+        let configured = Terminal { keys, ..unset() };
+        let around = Surroundings { variable: &|_| None, is_shown: true };
+        let refused = settings(&configured, &TerminalArgs::default(), &around).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .starts_with("config.json: terminal.keys.fly: there is no such action")
         );
     }
 
@@ -154,12 +195,17 @@ mod tests {
         check(&unset(), &none, &[("ACCESSIBLE", "")], full);
         check(&unset(), &none, &[("TERM", "dumb")], plain);
         check(&unset(), &none, &[("TERM", "xterm-256color")], full);
+        check(&unset(), &none, &[("LANG", "de_DE.ISO-8859-1")], plain);
+        check(&unset(), &none, &[("LANG", "de_DE.ISO-8859-15@euro"), ("LC_ALL", "C.UTF-8")], full);
+        for locale in ["", "C", "POSIX", "en_US.utf8", "en_US.UTF-8", "de_DE@euro"] {
+            check(&unset(), &none, &[("LANG", locale)], full);
+        }
     }
 
     #[test]
     fn what_goes_to_a_file_is_plain() {
         let around = Surroundings { variable: &|_| None, is_shown: false };
-        let made = settings(&unset(), &TerminalArgs::default(), &around);
+        let made = settings(&unset(), &TerminalArgs::default(), &around).unwrap();
         assert_eq!((made.plain, made.colours), (true, false));
     }
 }

@@ -10,12 +10,13 @@ use nexus_core::visible;
 use nexus_protocol::Target;
 use nexus_protocol::api::Api as _;
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, Preview, RespondApproval, RespondApprovalParams,
 };
 use nexus_server::DirectAgentApi;
 use tokio::sync::mpsc;
 
 use crate::output::complain;
+use crate::printed;
 
 /// What `--approve` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -115,6 +116,9 @@ impl Terminal {
     }
 }
 
+/// Lines that are shown of what would become of a file.
+const DIFF_LINES_MAX: usize = 40;
+
 /// Shows the question until it is answered. An end of the input is a no.
 fn ask(
     question: &ApprovalEntry,
@@ -126,6 +130,16 @@ fn ask(
     let arguments = question.arguments.to_string();
     let (arguments, reason) = (visible::line(&arguments), visible::line(&question.reason));
     write!(screen, "\n{agent} calls {tool} {arguments}\nIt asks to {reason}.\n")?;
+    if let Some(Preview::Diff(change)) = &question.preview {
+        let diff = printed::harmless(&change.diff);
+        for line in diff.lines().take(DIFF_LINES_MAX) {
+            writeln!(screen, "  {line}")?;
+        }
+        let left = diff.lines().count().saturating_sub(DIFF_LINES_MAX);
+        if left > 0 || change.truncated {
+            writeln!(screen, "  … {left} more lines")?;
+        }
+    }
     loop {
         write!(screen, "Allow it? y (once), n (no), always (while the agent lives): ")?;
         screen.flush()?;
@@ -144,6 +158,7 @@ fn ask(
 
 #[cfg(test)]
 mod tests {
+    use nexus_protocol::permission::FileChange;
     use serde_json::json;
 
     use super::*;
@@ -200,5 +215,18 @@ mod tests {
             "\n.1 calls exec {\"argv\":[\"ls\",\"\\u001b[2J\\u{9b}\\u{202e}x\"]}\n\
              It asks to run a command with exec in /a\\nb.\n"
         );
+    }
+
+    #[test]
+    fn a_change_is_shown_by_its_first_lines() {
+        let diff = (0..41).map(|number| format!("+line {number}\u{1b}[2J\n")).collect();
+        let change =
+            FileChange { path: "/a".into(), diff, added: 41, removed: 0, truncated: false };
+        let question = ApprovalEntry { preview: Some(Preview::Diff(change)), ..question() };
+        let mut screen = Vec::new();
+        ask(&question, &mut "n\n".as_bytes(), &mut screen).unwrap();
+        let screen = String::from_utf8(screen).unwrap();
+        assert!(screen.contains("\n  +line 39␛[2J\n  … 1 more lines\n"), "{screen}");
+        assert!(!screen.contains("line 40"));
     }
 }

@@ -37,6 +37,11 @@ pub async fn left(leaving: Option<&mut Leaving>, wired: &Wired) {
     }
 }
 
+/// Whether a server is needed no more that nobody has watched for so long.
+fn is_over(running: bool, alone: Duration) -> bool {
+    !running || alone >= TURNS_MAX
+}
+
 impl Leaving {
     /// Waits until the terminal has left, and returns what is to become of turns.
     async fn begun(&mut self) -> LeftTurns {
@@ -74,10 +79,22 @@ impl Leaving {
             }
             if self.channel.others_watch(engine.watching.watches()) {
                 alone_since = Instant::now();
-            } else if !running || alone_since.elapsed() >= TURNS_MAX {
+            } else if is_over(running, alone_since.elapsed()) {
                 return true;
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_may_run_for_half_an_hour_with_nobody_there() {
+        assert!(is_over(false, Duration::ZERO));
+        assert!(!is_over(true, Duration::from_secs(30 * 60 - 1)));
+        assert!(is_over(true, Duration::from_secs(30 * 60)));
     }
 }

@@ -1,5 +1,7 @@
 //! The typed interface in the process: the same pipeline as for every other caller, and calls that outlive theirs.
 
+mod streams;
+
 use std::sync::{Arc, Mutex};
 
 use nexus_core::Requester;

@@ -7,4 +7,6 @@ mod floods;
 mod lobby;
 mod plain;
 mod screen;
+mod servers;
 mod tmux;
+mod xterm;

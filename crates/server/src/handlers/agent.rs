@@ -147,6 +147,7 @@ pub fn entry(card: Card, default_model: Option<&String>) -> AgentEntry {
             Status::Running => "running",
             Status::WaitingProvider => "waiting_provider",
             Status::Stored => "stored",
+            Status::Elsewhere => "elsewhere",
         }
         .into(),
         running_request_id: running.as_ref().map(request_id),

@@ -10,7 +10,7 @@ use nexus_protocol::permission::{
 };
 
 use super::App;
-use super::panel::Panel;
+use super::panel::{Asks, Panel};
 use crate::keys::{Code, Key};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
@@ -60,7 +60,7 @@ impl App {
             Code::Char('n' | '3') => self.respond(id, ApprovalDecision::Deny, None),
             Code::Char('d') => {
                 let draft = self.editor.clear();
-                self.panel = Some(Panel::Sentence { approval: id, draft });
+                self.panel = Some(Panel::Entry { asks: Asks::Denial(id), draft });
             }
             Code::Char('p') => {
                 let text = everything(approval);
@@ -74,30 +74,12 @@ impl App {
         true
     }
 
-    /// A key while the sentence for a denial is written, in the input.
-    pub(super) async fn sentence_key(&mut self, approval: String, draft: String, key: Key) {
-        match key.code {
-            Code::Enter => {
-                let sentence = self.editor.clear();
-                self.editor.set(&draft);
-                self.close_panel();
-                let sentence = Some(sentence.trim().to_owned()).filter(|text| !text.is_empty());
-                self.respond(approval, ApprovalDecision::Deny, sentence);
-            }
-            Code::Escape => {
-                self.editor.set(&draft);
-                self.close_panel();
-            }
-            _ => {
-                self.panel = None;
-                self.edit_key(key);
-                self.completion = None;
-                self.panel = Some(Panel::Sentence { approval, draft });
-            }
-        }
-    }
-
-    fn respond(&mut self, id: String, decision: ApprovalDecision, message: Option<String>) {
+    pub(super) fn respond(
+        &mut self,
+        id: String,
+        decision: ApprovalDecision,
+        message: Option<String>,
+    ) {
         let Some(session) = &self.session else { return };
         let (link, cx) = (Arc::clone(&session.link), session.cx());
         self.answered.insert(id.clone());
@@ -150,12 +132,12 @@ impl App {
 }
 
 /// What is granted for the session is named; where nothing is, it is not offered, and never for what no sandbox holds.
-fn can_grant(approval: &ApprovalEntry) -> bool {
+pub fn can_grant(approval: &ApprovalEntry) -> bool {
     approval.grant.is_some() && approval.tool != "shell_UNSAFE"
 }
 
 /// Who asks, for what, and what a yes would do.
-fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
+pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
     let yellow = Style::colour(Colour::Yellow);
     let mut who = approval.lineage.join(" › ");
     if !who.is_empty() {
@@ -194,10 +176,13 @@ fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
     }
     match &approval.grant {
         Some(ApprovalGrant::Write { path }) => {
-            rows.push(Line::styled(format!("a: may write {path} from now on"), Style::DIM));
+            rows.push(Line::styled(format!("for the session: may write {path}"), Style::DIM));
         }
         Some(ApprovalGrant::Command { tool, dir }) if can_grant(approval) => {
-            rows.push(Line::styled(format!("a: {tool} without asking in {dir}"), Style::DIM));
+            rows.push(Line::styled(
+                format!("for the session: {tool} without asking in {dir}"),
+                Style::DIM,
+            ));
         }
         _ => {}
     }

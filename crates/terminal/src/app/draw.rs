@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::App;
 use crate::compose::compose;
-use crate::screen::Live;
+use crate::screen::{Live, Reflow};
 use crate::session::{Mark, Session};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
@@ -75,9 +75,14 @@ impl App {
         rows.extend(marks);
         rows.extend(now);
         rows.extend(fixed);
+        let (above, below) = match self.screen.reflow() {
+            Reflow::Above => (Some(status), None),
+            _ => (None, Some(status)),
+        };
+        rows.extend(above);
         caret.0 += rows.len();
         rows.extend(input_rows);
-        rows.push(status);
+        rows.extend(below);
         Live { rows, caret }
     }
 
@@ -107,8 +112,8 @@ impl App {
     }
 
     pub(super) fn prompt(&self) -> String {
-        if let Some(super::panel::Panel::Sentence { .. }) = &self.panel {
-            return "deny> ".into();
+        if let Some(super::panel::Panel::Entry { asks, .. }) = &self.panel {
+            return asks.prompt().into();
         }
         let session = self.session.as_ref();
         let name = session.and_then(|session| {
@@ -286,13 +291,18 @@ pub fn banner(session: &Session) -> Vec<Line> {
     ]
 }
 
-/// Whether the emulator breaks lines anew when its width changes. It is not asked: what it is called says it.
-pub fn reflows() -> bool {
-    let term = std::env::var("TERM").unwrap_or_default();
+/// What the emulator does with lines when its width changes. It is not asked: what it is called says it.
+pub fn reflow() -> Reflow {
+    let of = |name: &str| std::env::var(name).unwrap_or_default();
+    let (term, program) = (of("TERM"), of("TERM_PROGRAM"));
     let is_tmux = std::env::var_os("TMUX").is_some();
     let is_old = std::env::var_os("XTERM_VERSION").is_some()
         || term == "linux"
         || term.starts_with("rxvt")
         || (term.starts_with("screen") && !is_tmux);
-    !is_old
+    match program.as_str() {
+        "vscode" | "Hyper" | "Tabby" => Reflow::Above,
+        _ if is_old => Reflow::None,
+        _ => Reflow::All,
+    }
 }

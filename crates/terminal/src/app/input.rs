@@ -7,6 +7,7 @@ use super::panel::{Panel, Search};
 use super::{App, Pressed};
 use crate::compose::beside;
 use crate::cx::Leaving;
+use crate::keymap::{Action, Bound};
 use crate::keys::{Code, Input, Key};
 
 /// Ctrl-C twice within this quits.
@@ -24,8 +25,7 @@ impl App {
                 self.focus.takes_key(Instant::now());
                 self.focus.forget();
                 self.editor.paste(&text);
-                self.history.leave();
-                self.complete();
+                self.changed();
             }
             Input::Key(key) => self.key(key).await,
         }
@@ -43,78 +43,84 @@ impl App {
             return;
         }
         let pressed = self.pressed.take().filter(|(_, at)| at.elapsed() < AGAIN);
-        match (key.code, key.ctrl, key.alt) {
-            (Code::Enter, _, _) if key.alt || key.shift => self.editor.insert('\n'),
-            (Code::Enter, ..) => self.enter(),
-            (Code::Char('j'), true, _) => self.editor.insert('\n'),
-            (Code::Escape, ..) => self.escape(pressed),
-            (Code::Char('c'), true, _) => self.interrupt(pressed),
-            (Code::Char('d'), true, _) if self.editor.is_empty() => self.leave(Leaving::Quit),
-            (Code::Char('d'), true, _) => self.editor.delete(),
-            (Code::Char('z'), true, _) => self.suspend().await,
-            (Code::Char('l'), true, _) => self.redraw(),
-            (Code::Char('x'), true, _) => self.pressed = Some((Pressed::Prefix, Instant::now())),
-            (Code::Char('e'), true, _) if matches!(pressed, Some((Pressed::Prefix, _))) => {
-                self.edit_input().await;
-            }
-            (Code::Char('g'), true, _) => self.edit_input().await,
-            (Code::Char('o'), true, _) => self.say("/tool last"),
-            (Code::Char('t'), true, _) => self.say("/tree"),
-            (Code::Char('r'), true, _) => {
-                let draft = self.editor.text();
-                self.panel = Some(Panel::Search(Search { draft, ..Search::default() }));
-            }
-            (Code::Tab, ..) if key.shift => self.turn_to_approval(),
-            (Code::Tab, ..) => self.complete_now(),
-            (Code::Up, ..) => self.up(),
-            (Code::Down, ..) => self.down(),
-            (Code::Char(digit @ '1'..='9'), false, true) => {
-                self.show_marked(digit as usize - '1' as usize);
-            }
-            (Code::Char('a' | 'A'), false, true) => self.show_next(),
-            _ => self.edit_key(key),
+        let before = match pressed {
+            Some((Pressed::First(key), _)) => Some(key),
+            _ => None,
+        };
+        match self.options.settings.keys.find(before, key) {
+            Bound::Action(action) => self.act(action).await,
+            Bound::First => self.pressed = Some((Pressed::First(key), Instant::now())),
+            Bound::Free => match (key.code, key.ctrl, key.alt) {
+                (Code::Enter, ..) => self.enter(),
+                (Code::Escape, ..) => self.escape(pressed),
+                (Code::Char('c'), true, _) => self.interrupt(pressed),
+                (Code::Char('d'), true, _) if self.editor.is_empty() => self.leave(Leaving::Quit),
+                (Code::Char(digit @ '1'..='9'), false, true) => {
+                    self.show_marked(digit as usize - '1' as usize);
+                }
+                _ => self.edit_key(key),
+            },
         }
     }
 
+    async fn act(&mut self, action: Action) {
+        match action {
+            Action::Suspend => self.suspend().await,
+            Action::Redraw => self.redraw(),
+            Action::Editor => self.edit_input().await,
+            Action::LastTool => self.say("/tool last"),
+            Action::Tree => self.say("/tree"),
+            Action::Search => {
+                let draft = self.editor.text();
+                self.panel = Some(Panel::Search(Search { draft, ..Search::default() }));
+            }
+            Action::Approval => self.turn_to_approval(),
+            Action::Complete => self.complete_now(),
+            Action::Older => self.up(),
+            Action::Newer => self.down(),
+            Action::NextAgent => self.show_next(),
+            action => self.edit_with(action),
+        }
+    }
+
+    /// A key that can only change the text.
     pub(super) fn edit_key(&mut self, key: Key) {
-        let editor = &mut self.editor;
-        let is_word = key.ctrl || key.alt;
-        match (key.code, key.ctrl, key.alt) {
-            (Code::Left, ..) if is_word => editor.word_left(),
-            (Code::Right, ..) if is_word => editor.word_right(),
-            (Code::Left, ..) => editor.left(),
-            (Code::Right, ..) => editor.right(),
-            (Code::Home, ..) => editor.line_start(),
-            (Code::End, ..) => editor.line_end(),
-            (Code::Backspace, ..) if is_word => editor.kill_word_left(),
-            (Code::Backspace, ..) => editor.backspace(),
-            (Code::Delete, ..) if is_word => editor.kill_word_right(),
-            (Code::Delete, ..) => editor.delete(),
-            (Code::Char(c), true, _) => match c {
-                'a' => editor.line_start(),
-                'e' => editor.line_end(),
-                'b' => editor.left(),
-                'f' => editor.right(),
-                'w' => editor.kill_word(),
-                'u' => editor.kill_to_start(),
-                'k' => editor.kill_to_end(),
-                'y' => editor.yank(),
-                '_' | '-' => editor.undo(),
-                'h' => editor.backspace(),
-                'p' => return self.up(),
-                'n' => return self.down(),
-                _ => return,
-            },
-            (Code::Char(c), false, true) => match c {
-                'b' => editor.word_left(),
-                'f' => editor.word_right(),
-                'd' => editor.kill_word_right(),
-                '_' => editor.redo(),
-                _ => return,
-            },
-            (Code::Char(c), false, false) => editor.insert(c),
+        match (self.options.settings.keys.find(None, key), key.code) {
+            (Bound::Action(action), _) => return self.edit_with(action),
+            (_, Code::Char('d')) if key.ctrl => self.editor.delete(),
+            (_, Code::Char(c)) if !key.ctrl && !key.alt => self.editor.insert(c),
             _ => return,
         }
+        self.changed();
+    }
+
+    fn edit_with(&mut self, action: Action) {
+        let editor = &mut self.editor;
+        match action {
+            Action::NewLine => editor.insert('\n'),
+            Action::Left => editor.left(),
+            Action::Right => editor.right(),
+            Action::WordLeft => editor.word_left(),
+            Action::WordRight => editor.word_right(),
+            Action::LineStart => editor.line_start(),
+            Action::LineEnd => editor.line_end(),
+            Action::DeleteLeft => editor.backspace(),
+            Action::DeleteRight => editor.delete(),
+            Action::DeleteWord => editor.kill_word(),
+            Action::DeleteWordLeft => editor.kill_word_left(),
+            Action::DeleteWordRight => editor.kill_word_right(),
+            Action::DeleteToStart => editor.kill_to_start(),
+            Action::DeleteToEnd => editor.kill_to_end(),
+            Action::Yank => editor.yank(),
+            Action::Undo => editor.undo(),
+            Action::Redo => editor.redo(),
+            _ => return,
+        }
+        self.changed();
+    }
+
+    /// The text is another one, and no longer one of the history's.
+    fn changed(&mut self) {
         self.history.leave();
         self.complete();
     }

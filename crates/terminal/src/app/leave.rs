@@ -3,6 +3,7 @@
 use super::App;
 use super::panel::Panel;
 use crate::cx::Leaving;
+use crate::session::Session;
 use crate::style::Line;
 
 impl App {
@@ -16,7 +17,13 @@ impl App {
         self.leaving = Some((0, leaving));
     }
 
-    /// Leaves without a question, as when the terminal is gone: turns go on.
+    /// Somebody else ends this terminal, or its window is gone: nobody can be asked, and no turn ends for it.
+    pub(super) fn leave_by_signal(&mut self) {
+        let leaving = self.session.as_ref().map_or(Leaving::Quit, Session::by_signal);
+        self.leaving = Some((0, leaving));
+    }
+
+    /// Leaves without a question: there is nothing to ask.
     pub(super) fn leave_quietly(&mut self) {
         self.leaving = Some((0, Leaving::Quit));
     }

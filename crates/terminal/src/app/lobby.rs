@@ -1,8 +1,9 @@
 //! Which conversation to begin with.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use nexus_client::{Api as _, CallError, DiscoveredServer, Target};
+use nexus_client::{Api as _, CallError, Target};
 use nexus_protocol::agent::{ListAgents, ListAgentsParams};
 use nexus_protocol::session::{
     ListSessions, ListSessionsParams, LoadSession, LoadSessionParams, SessionEntry,
@@ -10,11 +11,10 @@ use nexus_protocol::session::{
 
 use super::App;
 use super::panel::{Choosing, Panel, Then};
-use crate::cx::{Choice, Chosen, Front};
+use crate::cx::{Chosen, Front};
 use crate::link::Link;
-use crate::options::{ServerChoice, SessionChoice};
+use crate::options::SessionChoice;
 use crate::session::Session;
-use crate::start;
 use crate::style::Line;
 
 /// What there is to choose from.
@@ -32,38 +32,8 @@ impl App {
         }
     }
 
-    /// Takes the one server that is ready, or lets the person choose.
-    pub(super) fn choose_server(&mut self, servers: Vec<DiscoveredServer>) {
-        if servers.is_empty() {
-            return self.fail(start::NONE);
-        }
-        let items = servers.iter().map(start::describe).collect();
-        self.servers = servers;
-        if let [one] = self.servers.as_slice()
-            && start::is_ready(one)
-        {
-            return self.chosen_server(Some(Chosen::Item(0)));
-        }
-        self.ask(Panel::Choose(Choosing {
-            choice: Choice { title: "Servers".into(), items, can_delete: false },
-            filter: String::new(),
-            at: 0,
-            reply: None,
-            then: Then::Server,
-        }));
-    }
-
-    pub(super) fn chosen_server(&mut self, chosen: Option<Chosen>) {
-        let Some(Chosen::Item(number)) = chosen else { return self.leave_quietly() };
-        if let Some(server) = self.servers.get(number) {
-            let token = start::token(&self.options).map(ToOwned::to_owned);
-            self.options.server = ServerChoice::At { url: server.base_url.clone(), token };
-            self.connect();
-        }
-    }
-
     /// Puts the choice on the screen, unless somebody began to write.
-    pub(super) fn enter_lobby(&mut self, lobby: Lobby) {
+    pub(super) fn enter_lobby(&mut self, lobby: Lobby, uncalled: Option<Instant>) {
         let is_begun = self.session.as_ref().is_none_or(|session| session.view.is_some());
         if lobby.sessions.is_empty() || !self.editor.is_empty() || is_begun {
             return;
@@ -78,16 +48,12 @@ impl App {
             lobby.running.iter().enumerate().map(|(at, name)| format!("{}) {name}", at + 4)),
         );
         self.lobby = Some(lobby);
-        self.ask(Panel::Choose(Choosing {
-            choice: Choice { title: "[1/2/3/q]".into(), items, can_delete: false },
-            filter: String::new(),
-            at: 0,
-            reply: None,
-            then: Then::Lobby,
-        }));
+        let choosing = Choosing::then(Then::Lobby, "[1/2/3/q]", items);
+        self.ask(Panel::Choose(Choosing { uncalled, ..choosing }));
     }
 
-    pub(super) fn chosen_in_lobby(&mut self, chosen: Option<Chosen>) {
+    /// Who is shown it uncalled goes on with a fresh session instead of leaving.
+    pub(super) fn chosen_in_lobby(&mut self, chosen: Option<Chosen>, is_uncalled: bool) {
         let Some(lobby) = &self.lobby else { return };
         match chosen {
             Some(Chosen::Item(0)) => {
@@ -98,19 +64,15 @@ impl App {
             Some(Chosen::Item(1)) => {}
             Some(Chosen::Item(2)) => {
                 let items = lobby.sessions.iter().map(describe).collect();
-                self.ask(Panel::Choose(Choosing {
-                    choice: Choice { title: "Sessions (b: back)".into(), items, can_delete: false },
-                    filter: String::new(),
-                    at: 0,
-                    reply: None,
-                    then: Then::Sessions,
-                }));
+                let choosing = Choosing::then(Then::Sessions, "Sessions (b: back)", items);
+                self.ask(Panel::Choose(choosing));
             }
             Some(Chosen::Item(number)) => {
                 if let Some(agent) = lobby.running.get(number - 3) {
                     self.open_session(agent.clone());
                 }
             }
+            Some(Chosen::Delete(_)) | None if is_uncalled => {}
             Some(Chosen::Delete(_)) | None => self.leave_quietly(),
         }
     }
@@ -123,7 +85,7 @@ impl App {
                     self.open_session(session.name.clone());
                 }
             }
-            Some(Chosen::Delete(_)) | None => self.enter_lobby(lobby),
+            Some(Chosen::Delete(_)) | None => self.enter_lobby(lobby, None),
         }
     }
 
@@ -179,6 +141,17 @@ pub fn open_in(session: &Session, name: &str) {
             Ok(Some(agent)) => cx.tell(Front::Show(agent)),
             Ok(None) => cx.warn(format!("Session not found: {name}")),
             Err(error) => cx.warn(error.to_string()),
+        }
+    });
+}
+
+/// Offers another conversation: the one that was shown is over.
+pub fn offer(session: &Session) {
+    let (link, cx) = (Arc::clone(&session.link), session.cx());
+    let cwd = session.making.cwd.to_string_lossy().into_owned();
+    tokio::spawn(async move {
+        if let Ok(lobby) = look(&link, &cwd).await {
+            cx.tell(Front::LobbyAgain(lobby));
         }
     });
 }

@@ -8,6 +8,7 @@ mod leave;
 mod lobby;
 mod outside;
 mod panel;
+mod servers;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::focus::Focus;
 use crate::follow::News;
 use crate::guard::Guard;
 use crate::history::History;
-use crate::keys::{Decoder, Input};
+use crate::keys::{Decoder, Input, Key};
 use crate::link::Traced;
 use crate::markdown::{Look, Wrap};
 use crate::options::{Options, ServerChoice};
@@ -33,8 +34,11 @@ use crate::session::Session;
 use crate::start::{self, Found};
 use crate::style::{Line, Style};
 use crate::tty::Tty;
+pub(crate) use approve::{can_grant, question as approval_lines};
 pub(crate) use draw::banner;
-pub(crate) use lobby::{Lobby, begin as begin_session, describe_lobby, open_in as open_session};
+pub(crate) use lobby::{
+    Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,
+};
 use panel::Panel;
 
 /// An Esc is an Esc when nothing came after it for so long.
@@ -105,8 +109,8 @@ pub(crate) struct App {
 enum Pressed {
     Quit,
     Escape,
-    /// Ctrl-X, which Ctrl-E follows.
-    Prefix,
+    /// The first of two keys.
+    First(Key),
 }
 
 struct Channels {
@@ -135,7 +139,7 @@ pub async fn run(options: Options) -> std::io::Result<u8> {
     tty.raw()?;
     let typed_before = tty.typed_before();
     let (width, rows) = tty.size();
-    let screen = Screen::new(width, options.settings.colours, draw::reflows());
+    let screen = Screen::new(width, options.settings.colours, draw::reflow());
     let history_file = options.settings.history.then(|| options.home.join("history"));
     let history = History::open(history_file, options.cwd.to_string_lossy().into_owned());
     let mut app = App {
@@ -215,7 +219,7 @@ impl App {
                     let read = read.unwrap_or(0);
                     if read == 0 {
                         // The terminal is gone, and with it everybody who could read a farewell.
-                        self.leave_quietly();
+                        self.leave_by_signal();
                         break;
                     }
                     let inputs = self.decoder.push(&bytes[..read]);
@@ -223,8 +227,8 @@ impl App {
                     self.draw()?;
                 }
                 _ = signals.window.recv() => self.resized = Some(Instant::now()),
-                _ = signals.terminate.recv() => self.leave_quietly(),
-                _ = signals.hangup.recv() => self.leave_quietly(),
+                _ = signals.terminate.recv() => self.leave_by_signal(),
+                _ = signals.hangup.recv() => self.leave_by_signal(),
                 // Meant for a program that had the screen.
                 _ = signals.interrupt.recv() => {}
                 Some(front) = self.channels.front.recv() => self.asked(front).await,

@@ -1,9 +1,13 @@
 //! What stands between the conversation and the input and wants an answer.
 
+use std::time::Instant;
+
+use nexus_protocol::permission::ApprovalDecision;
 use tokio::sync::oneshot;
 
 use super::App;
 use crate::cx::{Choice, Chosen, Front, Leaving};
+use crate::focus::QUIET;
 use crate::keys::{Code, Key};
 use crate::style::{Colour, Line, Style};
 
@@ -15,15 +19,47 @@ pub enum Panel {
     },
     Choose(Choosing),
     Search(Search),
-    /// A sentence for the model, with a denial.
-    Sentence {
-        approval: String,
+    /// Something that is written in the input, where the draft stood before.
+    Entry {
+        asks: Asks,
         draft: String,
     },
     /// Leaving, while turns run.
     Quit {
         turns: u64,
     },
+}
+
+/// What is asked for in the input.
+pub enum Asks {
+    /// A sentence for the model, with the denial of this approval.
+    Denial(String),
+    /// Where to start a server.
+    Port,
+    /// Where to look for servers.
+    Ports,
+    /// Where a server is.
+    Url,
+}
+
+impl Asks {
+    fn question(&self) -> &'static str {
+        match self {
+            Self::Denial(_) => "What should the model be told? Enter denies, Esc goes back",
+            Self::Port => "On which port is it to listen? Esc goes back",
+            Self::Ports => "Which ports? As 8765,9000-9005; Esc goes back",
+            Self::Url => "Where is it? As http://127.0.0.1:8765; Esc goes back",
+        }
+    }
+
+    pub fn prompt(&self) -> &'static str {
+        match self {
+            Self::Denial(_) => "deny> ",
+            Self::Port => "port> ",
+            Self::Ports => "ports> ",
+            Self::Url => "URL> ",
+        }
+    }
 }
 
 pub struct Choosing {
@@ -33,6 +69,16 @@ pub struct Choosing {
     pub reply: Option<oneshot::Sender<Option<Chosen>>>,
     /// What is done with the choice when nobody waits for it.
     pub then: Then,
+    /// Nobody asked for it, and it came just now: a key may still be for the input.
+    pub uncalled: Option<Instant>,
+}
+
+impl Choosing {
+    /// A list that is chosen from for the terminal itself.
+    pub fn then(then: Then, title: &str, items: Vec<String>) -> Self {
+        let choice = Choice { title: title.into(), items, can_delete: false };
+        Self { choice, filter: String::new(), at: 0, reply: None, then, uncalled: None }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,6 +135,7 @@ impl App {
                 at: 0,
                 reply: Some(reply),
                 then: Then::Reply,
+                uncalled: None,
             })),
             // What is being written is not replaced; the history has the other.
             Front::Fill(text) if !self.editor.is_empty() => self.history.add(&text),
@@ -110,7 +157,8 @@ impl App {
             Front::Clear => self.clear(),
             Front::Theme(name) => self.theme(&name),
             Front::Leave(leaving) => self.leave(leaving),
-            Front::Lobby(lobby) => self.enter_lobby(lobby),
+            Front::Lobby(lobby) => self.enter_lobby(lobby, None),
+            Front::LobbyAgain(lobby) => self.enter_lobby(lobby, Some(Instant::now())),
             Front::Fail(why) => self.fail(&why),
         }
         self.look_at_approvals();
@@ -155,7 +203,7 @@ impl App {
             }
             Panel::Choose(choosing) => self.choose_key(choosing, key),
             Panel::Search(search) => self.search_key(search, key),
-            Panel::Sentence { approval, draft } => self.sentence_key(approval, draft, key).await,
+            Panel::Entry { asks, draft } => self.entry_key(asks, draft, key),
             Panel::Quit { turns } => match key.code {
                 Code::Char('w') => {
                     self.close_panel();
@@ -169,7 +217,46 @@ impl App {
         }
     }
 
+    /// A key while something is written in the input that is no message.
+    fn entry_key(&mut self, asks: Asks, draft: String, key: Key) {
+        match key.code {
+            Code::Enter => {
+                let text = self.editor.clear().trim().to_owned();
+                self.editor.set(&draft);
+                self.close_panel();
+                match asks {
+                    Asks::Denial(approval) => {
+                        let sentence = Some(text).filter(|text| !text.is_empty());
+                        self.respond(approval, ApprovalDecision::Deny, sentence);
+                    }
+                    asks => self.server_entered(&asks, &text),
+                }
+            }
+            Code::Escape => {
+                self.editor.set(&draft);
+                self.close_panel();
+                if !matches!(asks, Asks::Denial(_)) {
+                    self.offer_servers();
+                }
+            }
+            _ => {
+                self.edit_key(key);
+                self.completion = None;
+                self.panel = Some(Panel::Entry { asks, draft });
+            }
+        }
+    }
+
     fn choose_key(&mut self, mut choosing: Choosing, key: Key) {
+        if choosing.uncalled.is_some_and(|since| since.elapsed() < QUIET)
+            && matches!(key.code, Code::Char(_))
+        {
+            self.close_panel();
+            return self.edit_key(key);
+        }
+        if choosing.then == Then::Server && self.server_key(choosing.at, key) {
+            return;
+        }
         let left = choosing.left();
         let chosen = |at: usize| left.get(at).copied();
         let answer = match key.code {
@@ -199,7 +286,7 @@ impl App {
                 None
             }
             Code::Char(digit @ '1'..='9')
-                if choosing.then == Then::Lobby && choosing.filter.is_empty() =>
+                if choosing.then != Then::Reply && choosing.filter.is_empty() =>
             {
                 chosen(digit as usize - '1' as usize).map(|item| Some(Chosen::Item(item)))
             }
@@ -224,7 +311,7 @@ impl App {
                     let _ = reply.send(answer);
                 }
             }
-            Then::Lobby => self.chosen_in_lobby(answer),
+            Then::Lobby => self.chosen_in_lobby(answer, choosing.uncalled.is_some()),
             Then::Sessions => self.chosen_session(answer),
             Then::Server => self.chosen_server(answer),
         }
@@ -283,12 +370,7 @@ impl App {
                 };
                 vec![Line::styled(words, title)]
             }
-            Some(Panel::Sentence { .. }) => {
-                vec![Line::styled(
-                    "What should the model be told? Enter denies, Esc goes back",
-                    title,
-                )]
-            }
+            Some(Panel::Entry { asks, .. }) => vec![Line::styled(asks.question(), title)],
             Some(Panel::Search(search)) => {
                 let found = self.history.search(&search.query);
                 let text = found.get(search.at).copied().unwrap_or("nothing found");

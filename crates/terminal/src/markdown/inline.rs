@@ -4,6 +4,7 @@ use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd};
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::links;
 use crate::style::Style;
 
 /// What is never broken. Its pieces stand side by side.
@@ -193,7 +194,7 @@ impl<'a> Writer<'a> {
             .links
             .last()
             .map(|link| link.address.as_ref())
-            .filter(|address| leads_to_the_web(address));
+            .filter(|address| leads_to_the_web(address) || links::may_be_file(address));
         let piece = Piece { text: part.text.to_owned(), style, link: link.map(str::to_owned) };
         let width = part.text.width();
         let gap = std::mem::take(&mut self.gap);

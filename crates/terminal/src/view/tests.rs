@@ -70,3 +70,34 @@ fn what_did_not_come_as_it_was_said_comes_with_the_message() {
     let events = [started(), delta(1, 0, "One.\n\n"), answer(1, "One.\n\nTwo.", &[])];
     check(&events, &["you> fix it", "One.", "Two."]);
 }
+
+/// How things stand when a watch begins again: so many messages, and this of the turn that runs.
+fn stands(messages: u64, turns: Value) -> Value {
+    let agent = crate::testing::agent("api", json!({"message_count": messages, "turns": turns}));
+    json!({"type": "snapshot", "agents": [agent], "approvals": [], "watchers": [], "more": false})
+}
+
+#[test]
+fn a_turn_that_ended_while_the_reader_was_too_slow_is_printed_to_its_end() {
+    let events = [
+        started(),
+        delta(1, 0, "One.\n\nTw"),
+        stands(2, json!([])),
+        answer(1, "One.\n\nTwo.\n\nThree.", &[]),
+    ];
+    let end = "─ 0.0 s · its end was not seen";
+    check(&events, &["you> fix it", "One.", "Two.", "Three.", end]);
+}
+
+#[test]
+fn what_was_missed_in_the_middle_is_printed_before_what_came_after_it() {
+    let events = [
+        started(),
+        delta(1, 0, "One.\n\n"),
+        delta(1, 12, "Three.\n\n"),
+        delta(1, 20, "Four."),
+        answer(1, "One.\n\nTwo.\n\nThree.\n\nFour.", &[]),
+        delta(2, 0, "Five.\n\n"),
+    ];
+    check(&events, &["you> fix it", "One.", "Two.", "Three.", "Four.", "Five."]);
+}

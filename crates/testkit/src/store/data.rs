@@ -330,6 +330,14 @@ impl Data {
         AgentPage { agents: agents.collect(), more: shown.next().is_some() }
     }
 
+    pub(super) fn elsewhere(&self, me: Process) -> HashSet<AgentId> {
+        let is_elsewhere = |row: &&Row| {
+            row.owner.is_some_and(|owner| owner != me && self.living.contains_key(&owner))
+        };
+        let rows = self.rows.values().filter(|row| !row.saved).filter(is_elsewhere);
+        rows.map(|row| row.record.id.clone()).collect()
+    }
+
     pub(super) fn lineage(&self, id: &AgentId) -> Vec<AgentRecord> {
         let mut lineage: Vec<AgentRecord> = Vec::new();
         let mut next = Some(id.clone());

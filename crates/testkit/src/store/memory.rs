@@ -1,6 +1,6 @@
 //! A store in memory, with the rules of a real one and hands to break it by.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -256,6 +256,10 @@ impl AgentStore for MemoryStore {
 
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError> {
         self.read("agents", |data, _| data.agents(&query))
+    }
+
+    async fn elsewhere(&self) -> Result<HashSet<AgentId>, StoreError> {
+        self.read("elsewhere", |data, me| data.elsewhere(me))
     }
 
     async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError> {

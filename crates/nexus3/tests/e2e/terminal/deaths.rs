@@ -54,7 +54,14 @@ async fn a_terminal_that_is_told_to_end_leaves_its_turn_running() {
         screen.signal(signal);
         assert_eq!(screen.exit().await.code(), Some(0), "{signal:?}");
         screen.wait_until_in_order().await;
+        let server = desk.server().await;
         sees_the_end(&desk, &gate).await;
+        // As after `/detach`: the server is there for whoever comes back.
+        eventually("nobody to watch", async || {
+            desk.ok("server_info", json!({})).await["watches"] == 0
+        })
+        .await;
+        assert_eq!(desk.server().await, server);
     }
 }
 

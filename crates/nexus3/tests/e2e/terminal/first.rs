@@ -4,7 +4,7 @@ use nexus_testkit::{Gate, Reply};
 use serde_json::json;
 
 use super::screen::{Desk, Key, Screen};
-use crate::harness::within;
+use crate::harness::{Setup, within};
 
 /// Lines that end a turn.
 fn ends(screen: &Screen) -> Vec<String> {
@@ -178,5 +178,25 @@ async fn control_c_clears_and_then_quits() {
     screen.key(Key::Ctrl('c')).await;
     assert_eq!(screen.exit().await.code(), Some(0));
     screen.wait_for("Goodbye!").await;
+    screen.wait_until_in_order().await;
+}
+
+#[tokio::test]
+async fn keys_are_as_configured() {
+    let keys = json!({"terminal": {"keys": {"tree": "ctrl-g", "search": []}}});
+    let desk = Desk::with(Setup::new().config(keys)).await;
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Hello.").await;
+    screen.wait_for(" out").await;
+    screen.key(Key::Ctrl('r')).await;
+    screen.key(Key::Ctrl('g')).await;
+    screen.wait_for("2 messages").await;
+    assert!(!screen.text().contains("search `"));
+
+    let keys = json!({"terminal": {"keys": {"fly": "ctrl-g"}}});
+    let desk = Desk::with(Setup::new().config(keys)).await;
+    let mut screen = desk.open(&["--fresh"]);
+    assert_eq!(screen.exit().await.code(), Some(1));
+    screen.wait_for("terminal.keys.fly: there is no such action").await;
     screen.wait_until_in_order().await;
 }

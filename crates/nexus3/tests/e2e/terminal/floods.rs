@@ -136,6 +136,57 @@ const HOSTILE: [&str; 16] = [
     "\r\x1b[A\x1b[Koverwritten",
 ];
 
+/// [`HOSTILE`], and every kind of sequence and character that does something, in each of the forms it has.
+fn payloads() -> Vec<String> {
+    let mut all: Vec<String> = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
+    for number in [
+        "0",
+        "1",
+        "2",
+        "4;1;red",
+        "7",
+        "8;;http://example.org",
+        "9",
+        "10",
+        "11",
+        "12",
+        "50",
+        "52;c",
+        "104",
+        "133;A",
+        "633;P",
+        "777;notify",
+        "1337;File=",
+        "l",
+        "L",
+    ] {
+        for (begin, end) in [("\x1b]", "\x07"), ("\x1b]", "\x1b\\"), ("\u{9d}", "\u{9c}")] {
+            all.push(format!("{begin}{number};x{end}"));
+        }
+    }
+    for end in ('@'..='~').filter(|end| *end != '[') {
+        all.push(format!("\x1b[2;3{end}"));
+        all.push(format!("\u{9b}1{end}"));
+    }
+    for mode in
+        [1, 3, 5, 6, 7, 25, 47, 1000, 1002, 1003, 1004, 1006, 1047, 1048, 1049, 2004, 2026, 2048]
+    {
+        all.extend(["h", "l"].map(|end| format!("\x1b[?{mode}{end}")));
+    }
+    for (begin, end) in [("P", "\x1b\\"), ("X", "\x1b\\"), ("^", "\x1b\\"), ("_", "\x1b\\")] {
+        all.push(format!("\x1b{begin}q#0{end}"));
+    }
+    all.extend(
+        ('0'..='~').filter(|c| !"[]PX^_".contains(*c)).map(|letter| format!("\x1b{letter}")),
+    );
+    let controls = (1..32).chain(127..160).filter(|c| ![9, 10].contains(c));
+    all.extend(controls.filter_map(char::from_u32).map(String::from));
+    let unseen = (0x200b..=0x200f).chain(0x202a..=0x202e).chain(0x2060..=0x2069);
+    let unseen = unseen.chain([0x61c, 0x180e, 0xfeff, 0xfff9, 0xe0001, 0xe0041, 0xe007f]);
+    all.extend(unseen.filter_map(char::from_u32).map(String::from));
+    all
+}
+
 /// Asserts that nothing of it reached the emulation, and that one sees that it was there.
 fn check_harmless(screen: &Screen) {
     assert_eq!(screen.asked(), [""; 0]);
@@ -157,7 +208,8 @@ fn check_harmless(screen: &Screen) {
 #[tokio::test]
 async fn a_hostile_answer_is_only_read() {
     let desk = Desk::new().await;
-    let answer: String = HOSTILE.iter().map(|text| format!("- before {text} after\n")).collect();
+    assert!(payloads().len() > 200);
+    let answer: String = payloads().iter().map(|text| format!("- before {text} after\n")).collect();
     // Cut anywhere, also within a sequence.
     let letters: Vec<char> = answer.chars().collect();
     let pieces = letters.chunks(3).map(|piece| piece.iter().collect::<String>());
@@ -172,9 +224,9 @@ async fn a_hostile_answer_is_only_read() {
 #[tokio::test]
 async fn a_hostile_tool_result_is_only_read() {
     let desk =
-        Desk::with(crate::harness::Setup::new().config(json!({"terminal": {"tool_lines": 20}})));
+        Desk::with(crate::harness::Setup::new().config(json!({"terminal": {"tool_lines": 1000}})));
     let desk = desk.await;
-    let result: String = HOSTILE.iter().map(|text| format!("b {text} a\n")).collect();
+    let result: String = payloads().iter().map(|text| format!("b {text} a\n")).collect();
     std::fs::write(desk.world.work().join("hostile.txt"), result).unwrap();
     desk.model().push(Reply::tool_call("read_file", json!({"path": "hostile.txt"})));
     let screen = desk.open(&["--fresh"]);

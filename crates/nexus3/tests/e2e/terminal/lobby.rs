@@ -80,6 +80,28 @@ async fn the_lobby_can_be_left() {
     }
 }
 
+/// Longer than keys are still the input's after a list came that nobody asked for.
+const READ: std::time::Duration = std::time::Duration::from_millis(800);
+
+#[tokio::test]
+async fn whoever_is_shown_one_that_ends_can_choose_another() {
+    for key in ["1", "\x1b"] {
+        let desk = with_sessions().await;
+        let screen = desk.open(&["--session", "work"]);
+        screen.wait_for_line("An old answer.").await;
+        desk.ok("destroy_agent", json!({"agent_id": "work"})).await;
+        screen.wait_for("work has ended.").await;
+        screen.wait_for("1) Resume: work-2 (").await;
+        tokio::time::sleep(READ).await;
+        screen.type_text(key).await;
+        screen.wait_until_gone("1) Resume").await;
+        match key {
+            "1" => screen.wait_for("work-2> ").await,
+            _ => screen.wait_for("new session").await,
+        }
+    }
+}
+
 #[tokio::test]
 async fn nothing_to_choose_is_no_lobby() {
     let desk = Desk::new().await;

@@ -176,3 +176,15 @@ async fn a_history_that_cannot_be_opened_is_done_without() {
     screen.key(Key::Ctrl('d')).await;
     assert_eq!(screen.exit().await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_locale_without_utf8_is_said_and_gets_ascii() {
+    let desk = Desk::new().await.env("LANG", "de_DE.ISO-8859-1");
+    desk.model().push(Reply::text("Grüße."));
+    let screen = desk.open(&["--fresh"]);
+    screen.wait_for("The locale says ISO-8859-1, not UTF-8").await;
+    screen.type_bytes(b"Gr\xfc\xdfe zur\xfcck\n").await;
+    screen.wait_for("Gr??e.").await;
+    let written = screen.bytes();
+    assert!(!written.windows(2).any(|two| two == "ü".as_bytes()));
+}

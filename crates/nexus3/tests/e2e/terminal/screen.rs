@@ -200,6 +200,8 @@ pub struct Screen {
 struct Emulation {
     parser: vt100::Parser<Asked>,
     bytes: Vec<u8>,
+    /// The sizes that it had, each with the number of bytes that were written before.
+    sizes: Vec<(usize, (u16, u16))>,
 }
 
 /// What was asked for besides writing, in words.
@@ -223,7 +225,8 @@ impl Screen {
         let child = command.spawn().expect("the program can be started");
         let (columns, rows) = cells(size);
         let parser = vt100::Parser::new_with_callbacks(rows, columns, SCROLLBACK, Asked::default());
-        let emulation = Arc::new(Mutex::new(Emulation { parser, bytes: Vec::new() }));
+        let emulation =
+            Arc::new(Mutex::new(Emulation { parser, bytes: Vec::new(), sizes: vec![(0, size)] }));
         let clone = || device.try_clone().unwrap();
         let keyboard = Sender::from_owned_fd_unchecked(clone()).unwrap();
         let output = Receiver::from_owned_fd_unchecked(clone()).unwrap();
@@ -308,6 +311,14 @@ impl Screen {
         self.emulation().bytes.clone()
     }
 
+    /// All that was ever written, in the pieces between the sizes that the window had, each with the size it was for.
+    pub fn recording(&self) -> Vec<((u16, u16), Vec<u8>)> {
+        let emulation = self.emulation();
+        let ends = emulation.sizes.iter().skip(1).map(|(at, _)| *at).chain([emulation.bytes.len()]);
+        let pieces = emulation.sizes.iter().zip(ends);
+        pieces.map(|((from, size), end)| (*size, emulation.bytes[*from..end].to_vec())).collect()
+    }
+
     /// What the emulation was asked to do besides writing, but for what a terminal may ask: synchronized output, wrapping,
     /// kitty's first flag, and a title that is the program's own and goes with it.
     pub fn asked(&self) -> Vec<String> {
@@ -318,6 +329,14 @@ impl Screen {
         let is_ours = |asked: &&str| [&modes[..], &titles[..], &named[..]].concat().contains(asked);
         asked.retain(|asked| !is_ours(&asked.as_str()));
         asked
+    }
+
+    /// The number of the entry that says this, in a list on the screen.
+    pub fn number_of(&self, text: &str) -> usize {
+        let screen = self.text();
+        let line = screen.lines().find(|line| line.contains(text)).expect("it is in the list");
+        let number = line.trim_start_matches(['›', ' ']).split(')').next();
+        number.and_then(|number| number.parse().ok()).expect("it has a number")
     }
 
     /// Row and column of the cursor, unless it is hidden.
@@ -351,7 +370,11 @@ impl Screen {
 
     pub fn resize(&self, columns: u16, rows: u16) {
         let (columns_set, rows_set) = cells((columns, rows));
-        self.emulation().parser.set_size(rows_set, columns_set);
+        let mut emulation = self.emulation();
+        emulation.parser.set_size(rows_set, columns_set);
+        let written = emulation.bytes.len();
+        emulation.sizes.push((written, (columns, rows)));
+        drop(emulation);
         tcsetwinsize(&self.device, window((columns, rows))).unwrap();
     }
 

@@ -379,3 +379,27 @@ async fn the_command_prints_lines() {
     assert_eq!(next().await, None);
     assert_eq!(process.exit().await.code(), Some(0), "{}", process.log().text());
 }
+
+#[tokio::test]
+async fn one_that_another_process_has_is_said_to_be_elsewhere() {
+    let (server, gate) = (Server::start().await, Gate::new());
+    let wire = server.wire();
+    create(&wire, "here").await;
+    server.model().push(Reply::text("done").held_by(&gate));
+    let (mut other, stdin, _stdout) =
+        Process::spawn(server.world.command(["exec", "--agent", "there", "Hi"]));
+    drop(stdin);
+    server.model().wait_for_requests(1).await;
+    let watched = Watched::open(&wire, json!({})).await;
+    let agents = watched.snapshot["agents"].as_array().unwrap();
+    let status = |name: &str| {
+        let agent = agents.iter().find(|it| it["agent_id"] == name);
+        agent.map(|agent| agent["status"].clone())
+    };
+    assert_eq!((status("here"), status("there")), (Some(json!("idle")), Some(json!("elsewhere"))));
+    gate.release();
+    assert!(other.exit().await.success());
+    let watched = Watched::open(&wire, json!({})).await;
+    let agents = watched.snapshot["agents"].as_array().unwrap();
+    assert!(agents.iter().all(|agent| agent["status"] != "elsewhere"), "{agents:?}");
+}

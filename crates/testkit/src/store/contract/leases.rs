@@ -38,10 +38,14 @@ pub async fn who_lives_elsewhere_is_not_taken(place: impl Place) {
     refused!(there.load(&id("a"), None).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
     refused!(there.rename(&id("a"), &id("b")).await, StoreError::HeldElsewhere { .. });
     refused!(there.delete(&id("a")).await, StoreError::HeldElsewhere { .. });
+    assert_eq!(made(there.elsewhere().await), [id("a")].into());
+    assert!(made(here.elsewhere().await).is_empty());
     // A lease is worth nothing to another process.
     all_refused(&there, lease, |error| matches!(error, StoreError::LeaseLost)).await;
     made(here.append(lease, step(0, &["0"])).await);
     assert_eq!(texts(&there, "a").await, ["0"], "but it can be read");
+    made(here.release(lease).await);
+    assert!(made(there.elsewhere().await).is_empty());
 }
 
 pub async fn the_holder_says_where_it_is_reached(place: impl Place) {

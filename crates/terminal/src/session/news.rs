@@ -1,0 +1,300 @@
+//! What the server tells, as lines that are printed, and as marks of the agents.
+
+use std::sync::Arc;
+
+use nexus_client::CallError;
+use nexus_protocol::agent::AgentEntry;
+use nexus_protocol::conversation::InterruptedTurn;
+use nexus_protocol::turn::{RequestId, SendResult};
+use nexus_protocol::watch::{Event, Happened};
+
+use super::{Mark, RECENT_LINES_MAX, Session, failure, tell_tokens, warning};
+use crate::app::offer_lobby;
+use crate::cx::Front;
+use crate::follow::{News, Recent};
+use crate::style::{Colour, Line, Style};
+use crate::view::{View, grouped, whole};
+
+impl Session {
+    /// Takes what the server told, and returns what there is to print.
+    pub fn take(&mut self, news: News) -> Vec<Line> {
+        match news {
+            News::All(happened) => self.happened(*happened),
+            News::Shown(generation, happened) if generation == self.generation => {
+                if !std::mem::replace(&mut self.is_following, true) {
+                    self.pump();
+                }
+                self.happened_here(*happened)
+            }
+            News::Recent(generation, recent) if generation == self.generation => {
+                self.recent(recent)
+            }
+            News::CaughtUp(generation) if generation == self.generation => {
+                vec![Line::styled("… caught up", Style::DIM)]
+            }
+            News::Interrupted(generation, turn) if generation == self.generation => {
+                let said = self.view.as_mut().map(View::forget_turn);
+                said.unwrap_or_default().into_iter().chain([cut_off(&turn)]).collect()
+            }
+            News::Shown(..) | News::Recent(..) | News::CaughtUp(_) | News::Interrupted(..) => {
+                Vec::new()
+            }
+            News::Tokens(agent, total, budget) => {
+                if self.agent() == Some(&agent) {
+                    self.tokens = Some((total, budget));
+                }
+                Vec::new()
+            }
+            News::Names(names) => {
+                self.names = names;
+                Vec::new()
+            }
+            News::Made(made) => {
+                self.is_making = false;
+                match made {
+                    Ok(agent) => {
+                        self.show(agent);
+                        self.pump();
+                        Vec::new()
+                    }
+                    Err(error) => {
+                        let said = self.unsent.drain(..).map(|unsent| unsent.content.into_string());
+                        let said: Vec<String> = said.collect();
+                        let _ = self.front.send(Front::Fill(said.join("\n")));
+                        vec![failure(&error.to_string())]
+                    }
+                }
+            }
+            News::Answered { id, whispered_to, sent } => {
+                self.heard_of(&id);
+                self.answered(&id, whispered_to, *sent)
+            }
+            News::Stopping => {
+                self.is_stopping = true;
+                self.lost(&CallError::Transport("the server stops".into()))
+            }
+            News::Lost(error) => self.lost(&error),
+            News::Back(found) => self.back(*found),
+            News::NoServer(why) => vec![failure(&why)],
+            // The choice was made before there was a session.
+            News::Servers(_) => Vec::new(),
+        }
+    }
+
+    /// The server has the turn: what was said next can follow it.
+    fn heard_of(&mut self, id: &RequestId) {
+        if self.sending.as_ref() == Some(id) {
+            self.sending = None;
+            self.pump();
+        }
+    }
+
+    fn answered(
+        &mut self,
+        id: &RequestId,
+        whispered_to: Option<String>,
+        sent: Result<SendResult, CallError>,
+    ) -> Vec<Line> {
+        let is_told = self.view.as_ref().is_some_and(|view| view.was_asked(id));
+        match (sent, whispered_to) {
+            (Ok(answer), Some(agent)) if self.agent() != Some(&agent) => {
+                let mark = Style::colour(Colour::Magenta);
+                let mut lines = vec![Line::styled(format!("◀ {agent}:"), mark)];
+                lines.extend(whole(&answer.content, self.look));
+                lines
+            }
+            (Ok(_), _) | (Err(CallError::Transport(_)), _) => Vec::new(),
+            (Err(_), None) if is_told => Vec::new(),
+            (Err(error), _) => vec![failure(&error.to_string())],
+        }
+    }
+
+    fn happened_here(&mut self, happened: Happened) -> Vec<Line> {
+        let is_end = matches!(happened.event, Event::TurnEnded { .. } | Event::Compacted { .. });
+        let Some(view) = &mut self.view else { return Vec::new() };
+        if let Some(mark) = self.agents.iter().find(|mark| mark.agent.agent_id == view.agent) {
+            view.work_in(&mark.agent.cwd);
+        }
+        let lines = view.happened(happened);
+        if is_end {
+            let (link, agent, news) =
+                (Arc::clone(&self.link), view.agent.clone(), self.news.clone());
+            tokio::spawn(async move { tell_tokens(&link, &agent, &news).await });
+        }
+        lines
+    }
+
+    fn recent(&mut self, recent: Recent) -> Vec<Line> {
+        let Some(view) = &mut self.view else { return Vec::new() };
+        let mut lines = Vec::new();
+        let first = recent.total - recent.messages.len() as u64;
+        let is_told_more = self.options.model.is_some() || self.options.preset.is_some();
+        if recent.total > 0 && is_told_more {
+            let words = "model and preset of the command line are for agents that are made";
+            lines.push(Line::styled(words, Style::DIM));
+        }
+        view.begin_at(first);
+        if first > 0 {
+            let words = format!("… {} earlier messages", grouped(first));
+            lines.push(Line::styled(words, Style::DIM));
+        }
+        let mut said = Vec::new();
+        for message in recent.messages {
+            view.message(message.index, message, &mut said);
+        }
+        // A long answer is shown by its end; all of it is one command away.
+        let surplus = said.len().saturating_sub(RECENT_LINES_MAX);
+        if surplus > 0 {
+            let words = format!("… {} earlier lines", grouped(surplus as u64));
+            lines.push(Line::styled(words, Style::DIM));
+        }
+        lines.extend(said.into_iter().skip(surplus));
+        lines.extend(recent.interrupted.map(|turn| cut_off(&turn)));
+        lines
+    }
+
+    /// What happens to all agents: their marks, and what waits for leave.
+    fn happened(&mut self, happened: Happened) -> Vec<Line> {
+        let shown = self.agent().map(ToOwned::to_owned);
+        let agent = happened.agent_id.clone().unwrap_or_default();
+        let is_shown = shown.as_deref() == Some(&agent);
+        let mut lines = Vec::new();
+        if let (Some(id), Event::TurnQueued { .. } | Event::TurnStarted { .. }) =
+            (&happened.request_id, &happened.event)
+        {
+            self.heard_of(&id.clone());
+        }
+        match happened.event {
+            Event::Snapshot(snapshot) => {
+                if !snapshot.more {
+                    self.approvals = snapshot.approvals;
+                    self.watchers = snapshot.watchers;
+                }
+                for watched in snapshot.agents {
+                    let is_running = watched.turns.iter().any(|turn| turn.status == "running");
+                    self.add(watched.agent, is_running);
+                }
+            }
+            Event::AgentCreated { agent } => self.add(*agent, false),
+            Event::AgentEnded {} => {
+                self.agents.retain(|mark| mark.agent.agent_id != agent);
+                if is_shown {
+                    lines.push(warning(&format!(
+                        "{agent} has ended. What you say next makes a new agent."
+                    )));
+                    self.fresh();
+                    offer_lobby(self);
+                }
+            }
+            Event::AgentRenamed { to } => {
+                for mark in self.agents.iter_mut().filter(|mark| mark.agent.agent_id == agent) {
+                    mark.agent.agent_id.clone_from(&to);
+                }
+                if is_shown {
+                    lines.push(Line::styled(format!("{agent} is {to} now"), Style::DIM));
+                    if let Some(view) = &mut self.view {
+                        view.agent = to;
+                    }
+                    self.watch_shown_again();
+                }
+            }
+            Event::AgentChanged { status, model, permission_level, cwd } => {
+                if status.as_deref() == Some("elsewhere") && is_shown {
+                    lines.push(warning(&format!("another process has {agent} now")));
+                }
+                if let Some(mark) = self.find(&agent) {
+                    let entry = &mut mark.agent;
+                    entry.model = model.or_else(|| entry.model.take());
+                    entry.cwd = cwd.unwrap_or_else(|| std::mem::take(&mut entry.cwd));
+                    if let Some(level) = permission_level {
+                        entry.permission_level = level;
+                    }
+                }
+            }
+            Event::TurnStarted { .. } => {
+                if let Some(mark) = self.find(&agent) {
+                    mark.is_running = true;
+                    mark.tools = 0;
+                }
+            }
+            Event::ToolCall(_) => {
+                if let Some(mark) = self.find(&agent) {
+                    mark.tools += 1;
+                }
+            }
+            Event::TurnEnded { status, duration_ms, .. } => {
+                if let Some(mark) = self.find(&agent) {
+                    mark.is_running = false;
+                    let tools = mark.tools;
+                    if !is_shown {
+                        mark.unseen += 1;
+                        mark.has_failed = status == "failed";
+                        let words =
+                            format!("{agent}: {status}, {tools} tools, {} s", duration_ms / 1_000);
+                        lines.push(Line::styled(words, Style::DIM));
+                    }
+                }
+            }
+            Event::ApprovalRequested { approval } => {
+                self.approvals.retain(|known| known.approval_id != approval.approval_id);
+                if is_shown && let Some(view) = &mut self.view {
+                    view.wait_for_approval(true);
+                }
+                self.approvals.push(approval);
+            }
+            Event::ApprovalDecided { approval } => {
+                let before = self.approvals.len();
+                self.approvals.retain(|known| known.approval_id != approval.approval_id);
+                if is_shown && let Some(view) = &mut self.view {
+                    view.wait_for_approval(false);
+                }
+                if self.approvals.len() < before {
+                    let words = format!(
+                        "{} {}: {}",
+                        approval.agent_id,
+                        approval.tool,
+                        approval.status.replace('_', " ")
+                    );
+                    lines.push(Line::styled(words, Style::DIM));
+                }
+            }
+            Event::Watchers { watchers } => self.watchers = watchers,
+            Event::ServerStopping { grace_ms } => {
+                self.is_stopping = true;
+                lines.push(warning(&format!("the server stops (within {} s)", grace_ms / 1_000)));
+            }
+            _ => {}
+        }
+        lines
+    }
+
+    fn find(&mut self, agent: &str) -> Option<&mut Mark> {
+        self.agents.iter_mut().find(|mark| mark.agent.agent_id == agent)
+    }
+
+    fn add(&mut self, agent: AgentEntry, is_running: bool) {
+        match self.find(&agent.agent_id) {
+            Some(mark) => {
+                mark.agent = agent;
+                mark.is_running = is_running;
+            }
+            None => {
+                let mark = Mark { agent, is_running, unseen: 0, has_failed: false, tools: 0 };
+                self.agents.push(mark);
+            }
+        }
+    }
+}
+
+fn cut_off(turn: &InterruptedTurn) -> Line {
+    let doubt = match turn.unknown_tool_calls.len() {
+        0 => String::new(),
+        1 => " (1 tool call in doubt)".into(),
+        calls => format!(" ({calls} tool calls in doubt)"),
+    };
+    let id = match &turn.request_id {
+        RequestId::Text(id) => id.clone(),
+        RequestId::Number(id) => id.to_string(),
+    };
+    warning(&format!("turn {id} was cut off{doubt}: /continue"))
+}
