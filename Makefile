@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors client-python client-node xterm test test-llama-cpp check docs \
+.PHONY: run build ash llama-cpp vendors mcp-servers client-python client-node xterm test test-llama-cpp check docs \
 	third-party picture bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
@@ -77,8 +77,9 @@ $(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
 # below target/, again when the list of it changes; Node itself too, from Python's registry, where there is none.
 NODE = target/clients/node
 XTERM = target/xterm
+MCP_SERVERS = target/mcp-servers
 NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
-client-node docs test $(NODE)/installed $(XTERM)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
 NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
 client-node: $(NODE)/installed
 	rm -rf $(NODE)/build
@@ -103,12 +104,22 @@ $(XTERM)/installed: $(XTERM_LIST) | $(NODE)/installed
 	npm ci --prefix $(XTERM) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
+# The reference servers of MCP, for the tests that let agents use them. Installed again when the list of them changes.
+MCP_SERVERS_LIST = crates/testkit/mcp-servers/package.json crates/testkit/mcp-servers/package-lock.json
+mcp-servers: $(MCP_SERVERS)/installed
+
+$(MCP_SERVERS)/installed: $(MCP_SERVERS_LIST) $(NODE)/installed
+	mkdir -p $(MCP_SERVERS)
+	cp $(MCP_SERVERS_LIST) $(MCP_SERVERS)
+	npm ci --prefix $(MCP_SERVERS) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors $(XTERM)/installed
+test: vendors $(XTERM)/installed mcp-servers
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_VENDORS=required NEXUS3_XTERM=required cargo test --locked --workspace
+	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required cargo test --locked --workspace
 	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.

@@ -51,6 +51,31 @@ export class AgentMethods extends Caller {
         return this.invoke("list_tools", params, options);
     }
     /**
+     * Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
+     * administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+     */
+    mcpConnect(params, options) {
+        return this.invoke("mcp_connect", params, options);
+    }
+    /**
+     * Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
+     * it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+     */
+    mcpDisconnect(params, options) {
+        return this.invoke("mcp_disconnect", params, options);
+    }
+    /**
+     * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
+     * of those that it may use.
+     */
+    mcpListServers(params, options) {
+        return this.invoke("mcp_list_servers", params, options);
+    }
+    /** Returns how MCP servers stand: one, or all that `mcp_list_servers` lists. */
+    mcpStatus(params, options) {
+        return this.invoke("mcp_status", params, options);
+    }
+    /**
      * Goes on with the turn that was cut off last, by a restart, a cancel, its iteration limit or a provider that
      * failed, from its last finished step. A tool call whose effect is not known is not run again; the model is told
      * so. Answers as `send`.

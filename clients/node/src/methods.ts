@@ -243,6 +243,66 @@ export interface MadeEntry {
   cost_usd?: number | null;
 }
 
+export interface McpServerEntry {
+  name: string;
+  /** Whose configuration it is from: `user` or `project`. */
+  source: string;
+  /** `stdio`. */
+  transport: string;
+  /**
+   * `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts when it is
+   * needed) or `failed`.
+   */
+  state: string;
+  /** One process serves all agents. */
+  shared: boolean;
+  /** The agent may use some tool of it. */
+  visible: boolean;
+  /** Tools that the agent is offered. */
+  tool_count: number;
+  last_error?: string | null;
+  /** With `include_tools`: the tools that the agent is offered, as its model calls them. */
+  tools?: Array<string> | null;
+}
+
+export interface McpServerInfo {
+  name: string;
+  version: string;
+}
+
+export interface McpServerStatus {
+  name: string;
+  /** As in `mcp_list_servers`. */
+  state: string;
+  protocol_version?: string | null;
+  /** What the server says that it is. */
+  server_info?: McpServerInfo | null;
+  /** The process that watches over the server, and ends with it. */
+  pid?: number | null;
+  /** ISO 8601. */
+  started_at?: string | null;
+  /** Starts after the first. */
+  restarts: number;
+  /** Calls under way. */
+  in_flight: number;
+  calls: number;
+  last_error?: string | null;
+  /** The end of what it printed on standard error, at most 64 KiB. */
+  stderr_tail: string;
+  /** What the kernel holds it to. */
+  sandbox: string;
+  tools: Array<McpTool>;
+}
+
+export interface McpTool {
+  /** As models call it. */
+  name: string;
+  /** As the server calls it. */
+  tool: string;
+  /** `offered`, or `disabled` for this agent. */
+  state: string;
+}
+
 export interface MemoryMetadata {
   subjects: Array<string>;
   shared: boolean;
@@ -539,6 +599,8 @@ export interface SessionAllowances {
   write_paths: Array<string>;
   /** Tools that may run commands without asking, each in these directories. */
   exec_dirs: Record<string, Array<string>>;
+  /** Tools of MCP servers that may be called without asking, by server. */
+  mcp?: Record<string, Array<string>>;
 }
 
 export interface SessionEntry {
@@ -650,13 +712,13 @@ export interface ToolCallEntry {
 export interface ToolEntry {
   name: string;
   description: string;
-  /** `look`, `write` (changes files), `command` or `agents`. */
+  /** `look`, `write` (changes files), `command`, `agents`, or `mcp` (a tool of an MCP server). */
   kind: string;
   /** It is not switched off for this agent. */
   enabled: boolean;
   /** The agent's model is told of it: a call could be let through. */
   offered: boolean;
-  /** Which rule stands in the way: `enabled` or `level`. */
+  /** Which rule stands in the way: `enabled`, `level` or `mcp`. */
   rule?: string | null;
   input_schema: unknown;
 }
@@ -920,6 +982,11 @@ export interface CreateAgentParams {
   system_prompt?: string | null;
   /** Tools to switch off. */
   disable_tools?: Array<string> | null;
+  /**
+   * Tools of MCP servers that it may use, by server, in place of what its preset has: `{"git": ["git_status"]}`. `*`
+   * stands for all tools of a server, or alone for all servers. No more than its parent has.
+   */
+  mcp?: Record<string, Array<string>> | null;
   /** The agent it belongs to; it can never do more than that one. */
   parent_agent_id?: string | null;
   /** Sent to the agent at once; not blank. */
@@ -1041,7 +1108,7 @@ export interface ExplainPermissionResult {
   allowed: boolean;
   /** The call would wait for somebody's leave. */
   needs_approval: boolean;
-  /** Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `target_agent`, `path`, `approval`. */
+  /** Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`, `approval`. */
   rule?: string | null;
   reason?: string | null;
 }
@@ -1148,6 +1215,8 @@ export interface GetPermissionsResult {
   parent_agent_id?: string | null;
   network: boolean;
   commands: boolean;
+  /** Tools of MCP servers that it may use, by server; `*` for all. */
+  mcp?: Record<string, Array<string>>;
   /** What holds the agent's commands within these permissions. */
   sandbox: string;
   /** What each of them may take of the machine, and what holds it to that. */
@@ -1341,6 +1410,59 @@ export interface LoadSessionResult {
   restored: boolean;
   agent_id: string;
   message_count: number;
+}
+
+export interface McpConnectParams {
+  server: string;
+  /** How long to wait until it is ready; 30000 when absent. */
+  wait_ms?: number | null;
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface McpConnectResult {
+  /** False when it was not ready in time; it goes on starting. */
+  connected: boolean;
+  server: string;
+  state: string;
+  /** Of MCP, as agreed with the server. */
+  protocol_version?: string | null;
+  /** What the agent is offered, as its model calls it. */
+  tools: Array<string>;
+}
+
+export interface McpDisconnectParams {
+  server: string;
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface McpDisconnectResult {
+  /** False when there is no such server, or the agent did not use it. */
+  disconnected: boolean;
+  server: string;
+}
+
+export interface McpListServersParams {
+  /** With the names of the tools. */
+  include_tools?: boolean | null;
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface McpListServersResult {
+  servers: Array<McpServerEntry>;
+}
+
+export interface McpStatusParams {
+  /** Only this one. */
+  server?: string | null;
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface McpStatusResult {
+  servers: Array<McpServerStatus>;
 }
 
 export interface MemoryAddParams {
@@ -1736,6 +1858,10 @@ export interface AgentTable {
   "get_system_prompt": { params: GetSystemPromptParams; result: GetSystemPromptResult };
   "get_tokens": { params: GetTokensParams; result: GetTokensResult };
   "list_tools": { params: ListToolsParams; result: ListToolsResult };
+  "mcp_connect": { params: McpConnectParams; result: McpConnectResult };
+  "mcp_disconnect": { params: McpDisconnectParams; result: McpDisconnectResult };
+  "mcp_list_servers": { params: McpListServersParams; result: McpListServersResult };
+  "mcp_status": { params: McpStatusParams; result: McpStatusResult };
   "resume_turn": { params: ResumeTurnParams; result: SendResult };
   "send": { params: SendParams; result: SendResult };
   "set_cwd": { params: SetCwdParams; result: SetCwdResult };
@@ -1848,6 +1974,35 @@ export abstract class AgentMethods<Bound extends string> extends Caller<Bound> {
   /** Lists the tools of this server, and of each whether the agent may have any use of it. */
   listTools(params?: Unbound<ListToolsParams, Bound>, options?: CallOptions): Promise<ListToolsResult> {
     return this.invoke("list_tools", params, options);
+  }
+
+  /**
+   * Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
+   * administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+   */
+  mcpConnect(params: Unbound<McpConnectParams, Bound>, options?: CallOptions): Promise<McpConnectResult> {
+    return this.invoke("mcp_connect", params, options);
+  }
+
+  /**
+   * Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
+   * it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+   */
+  mcpDisconnect(params: Unbound<McpDisconnectParams, Bound>, options?: CallOptions): Promise<McpDisconnectResult> {
+    return this.invoke("mcp_disconnect", params, options);
+  }
+
+  /**
+   * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
+   * of those that it may use.
+   */
+  mcpListServers(params?: Unbound<McpListServersParams, Bound>, options?: CallOptions): Promise<McpListServersResult> {
+    return this.invoke("mcp_list_servers", params, options);
+  }
+
+  /** Returns how MCP servers stand: one, or all that `mcp_list_servers` lists. */
+  mcpStatus(params?: Unbound<McpStatusParams, Bound>, options?: CallOptions): Promise<McpStatusResult> {
+    return this.invoke("mcp_status", params, options);
   }
 
   /**

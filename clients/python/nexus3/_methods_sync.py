@@ -46,6 +46,10 @@ from .types import (
     ListToolsResult,
     ListedMemory,
     LoadSessionResult,
+    McpConnectResult,
+    McpDisconnectResult,
+    McpListServersResult,
+    McpStatusResult,
     MemoryDeleteResult,
     MemoryEntry,
     PlanConstraints,
@@ -127,6 +131,7 @@ class ServerMethods:
         reasoning: Optional[ReasoningChoice] = None,
         system_prompt: Optional[str] = None,
         disable_tools: Optional[List[str]] = None,
+        mcp: Optional[Dict[str, List[str]]] = None,
         parent_agent_id: Optional[str] = None,
         initial_message: Optional[str] = None,
         wait_for_initial_response: Optional[bool] = None,
@@ -142,6 +147,9 @@ class ServerMethods:
         reasoning: What is asked of the model's thinking; as the configuration has it when absent.
         system_prompt: Replaces the layered system prompt.
         disable_tools: Tools to switch off.
+        mcp: Tools of MCP servers that it may use, by server, in place of what its preset has: `{"git":
+        ["git_status"]}`. `*` stands for all tools of a server, or alone for all servers. No more than its
+        parent has.
         parent_agent_id: The agent it belongs to; it can never do more than that one.
         initial_message: Sent to the agent at once; not blank.
         wait_for_initial_response: Answer only when the initial message was answered.
@@ -156,6 +164,7 @@ class ServerMethods:
             "reasoning": reasoning,
             "system_prompt": system_prompt,
             "disable_tools": disable_tools,
+            "mcp": mcp,
             "parent_agent_id": parent_agent_id,
             "initial_message": initial_message,
             "wait_for_initial_response": wait_for_initial_response,
@@ -829,6 +838,37 @@ class AgentMethods:
     def list_tools(self) -> ListToolsResult:
         """Lists the tools of this server, and of each whether the agent may have any use of it."""
         result: ListToolsResult = self._call("list_tools", {})
+        return result
+
+    def mcp_connect(self, server: str, *, wait_ms: Optional[int] = None) -> McpConnectResult:
+        """Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to
+        the administrator and to the agent's ancestors. A server starts by itself with the first call of one of
+        its tools.
+
+        wait_ms: How long to wait until it is ready; 30000 when absent."""
+        result: McpConnectResult = self._call("mcp_connect", {"server": server, "wait_ms": wait_ms})
+        return result
+
+    def mcp_disconnect(self, server: str) -> McpDisconnectResult:
+        """Says that the agent has no more use for an MCP server, which ends with the last agent that used it,
+        with all that it started. It starts again when it is needed. Allowed to the administrator and to the
+        agent's ancestors."""
+        result: McpDisconnectResult = self._call("mcp_disconnect", {"server": server})
+        return result
+
+    def mcp_list_servers(self, *, include_tools: Optional[bool] = None) -> McpListServersResult:
+        """Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools.
+        An agent is told of those that it may use.
+
+        include_tools: With the names of the tools."""
+        result: McpListServersResult = self._call("mcp_list_servers", {"include_tools": include_tools})
+        return result
+
+    def mcp_status(self, *, server: Optional[str] = None) -> McpStatusResult:
+        """Returns how MCP servers stand: one, or all that `mcp_list_servers` lists.
+
+        server: Only this one."""
+        result: McpStatusResult = self._call("mcp_status", {"server": server})
         return result
 
     def resume_turn(

@@ -276,7 +276,8 @@ class _ExplainPermissionResultRequired(TypedDict):
 
 
 class ExplainPermissionResult(_ExplainPermissionResultRequired, total=False):
-    # Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `target_agent`, `path`, `approval`.
+    # Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`,
+    # `approval`.
     rule: Optional[str]
     reason: Optional[str]
 
@@ -371,6 +372,8 @@ class _GetPermissionsResultRequired(TypedDict):
 
 class GetPermissionsResult(_GetPermissionsResultRequired, total=False):
     parent_agent_id: Optional[str]
+    # Tools of MCP servers that it may use, by server; `*` for all.
+    mcp: Dict[str, List[str]]
 
 
 class _GetSystemPromptResultRequired(TypedDict):
@@ -525,6 +528,98 @@ class MadeEntry(_MadeEntryRequired, total=False):
     stop_details: Any
     # Null where the price is not known.
     cost_usd: Optional[float]
+
+
+class _McpConnectResultRequired(TypedDict):
+    # False when it was not ready in time; it goes on starting.
+    connected: bool
+    server: str
+    state: str
+    # What the agent is offered, as its model calls it.
+    tools: List[str]
+
+
+class McpConnectResult(_McpConnectResultRequired, total=False):
+    # Of MCP, as agreed with the server.
+    protocol_version: Optional[str]
+
+
+class McpDisconnectResult(TypedDict):
+    # False when there is no such server, or the agent did not use it.
+    disconnected: bool
+    server: str
+
+
+class McpListServersResult(TypedDict):
+    servers: List[McpServerEntry]
+
+
+class _McpServerEntryRequired(TypedDict):
+    name: str
+    # Whose configuration it is from: `user` or `project`.
+    source: str
+    # `stdio`.
+    transport: str
+    # `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts
+    # when it is needed) or `failed`.
+    state: str
+    # One process serves all agents.
+    shared: bool
+    # The agent may use some tool of it.
+    visible: bool
+    # Tools that the agent is offered.
+    tool_count: int
+
+
+class McpServerEntry(_McpServerEntryRequired, total=False):
+    last_error: Optional[str]
+    # With `include_tools`: the tools that the agent is offered, as its model calls them.
+    tools: Optional[List[str]]
+
+
+class McpServerInfo(TypedDict):
+    name: str
+    version: str
+
+
+class _McpServerStatusRequired(TypedDict):
+    name: str
+    # As in `mcp_list_servers`.
+    state: str
+    # Starts after the first.
+    restarts: int
+    # Calls under way.
+    in_flight: int
+    calls: int
+    # The end of what it printed on standard error, at most 64 KiB.
+    stderr_tail: str
+    # What the kernel holds it to.
+    sandbox: str
+    tools: List[McpTool]
+
+
+class McpServerStatus(_McpServerStatusRequired, total=False):
+    protocol_version: Optional[str]
+    # What the server says that it is.
+    server_info: Optional[McpServerInfo]
+    # The process that watches over the server, and ends with it.
+    pid: Optional[int]
+    # ISO 8601.
+    started_at: Optional[str]
+    last_error: Optional[str]
+
+
+class McpStatusResult(TypedDict):
+    servers: List[McpServerStatus]
+
+
+class McpTool(TypedDict):
+    # As models call it.
+    name: str
+    # As the server calls it.
+    tool: str
+    # `offered`, or `disabled` for this agent.
+    state: str
 
 
 class MemoryDeleteResult(TypedDict):
@@ -937,11 +1032,16 @@ class ServerInfoResult(_ServerInfoResultRequired, total=False):
     socket: Optional[str]
 
 
-class SessionAllowances(TypedDict):
-    """What was granted while the agent ran."""
+class _SessionAllowancesRequired(TypedDict):
     write_paths: List[str]
     # Tools that may run commands without asking, each in these directories.
     exec_dirs: Dict[str, List[str]]
+
+
+class SessionAllowances(_SessionAllowancesRequired, total=False):
+    """What was granted while the agent ran."""
+    # Tools of MCP servers that may be called without asking, by server.
+    mcp: Dict[str, List[str]]
 
 
 class _SessionEntryRequired(TypedDict):
@@ -1093,7 +1193,7 @@ class ToolCallEntry(_ToolCallEntryRequired, total=False):
 class _ToolEntryRequired(TypedDict):
     name: str
     description: str
-    # `look`, `write` (changes files), `command` or `agents`.
+    # `look`, `write` (changes files), `command`, `agents`, or `mcp` (a tool of an MCP server).
     kind: str
     # It is not switched off for this agent.
     enabled: bool
@@ -1103,7 +1203,7 @@ class _ToolEntryRequired(TypedDict):
 
 
 class ToolEntry(_ToolEntryRequired, total=False):
-    # Which rule stands in the way: `enabled` or `level`.
+    # Which rule stands in the way: `enabled`, `level` or `mcp`.
     rule: Optional[str]
 
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::ConfigError;
+use super::mcp::{self, Project, Source};
 use super::schema::{File, UNTRUSTED_KEYS};
 use super::terminal;
 use super::trust::{Standing, Trust};
@@ -18,6 +19,13 @@ pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Where a project keeps its own files, and the first of them.
 pub(super) const PROJECT: &str = ".nexus3";
 const CONFIG: &str = "config.json";
+
+/// Where MCP servers stand beside it, and where other programs have them in a project.
+pub(super) const SERVERS: &str = "mcp.json";
+pub(super) const SHARED_SERVERS: &str = ".mcp.json";
+
+/// The key of a configuration that they stand under.
+const SERVERS_KEY: &str = "mcp_servers";
 
 /// How many directories above the working directory are looked into, for configuration and, unless told otherwise,
 /// for instructions.
@@ -32,23 +40,52 @@ struct Layer {
 
 /// All files that apply, weakest first.
 #[derive(Debug)]
-pub(super) struct Layers(Vec<Layer>);
+pub(super) struct Layers {
+    files: Vec<Layer>,
+    /// What they and those beside them say of MCP servers, which are not merged key by key.
+    servers: Vec<Source>,
+}
 
 impl Layers {
     pub fn read(home: &Path, cwd: &Path) -> Result<Self, ConfigError> {
-        let mut layers = Vec::new();
-        layers.extend(read_layer(&home.join(CONFIG), None)?);
+        let mut layers = Self { files: Vec::new(), servers: Vec::new() };
+        layers.add(home, None)?;
         let trust = Trust::read(home)?;
-        for dir in project_directories(home, cwd)? {
-            layers.extend(read_layer(&dir.join(PROJECT).join(CONFIG), Some((&trust, &dir)))?);
+        let directories = project_directories(home, cwd)?;
+        if let Some(cwd) =
+            directories.last().filter(|it| cwd.canonicalize().is_ok_and(|cwd| cwd == **it))
+        {
+            // Weaker than what is meant for this program alone.
+            layers.servers.extend(read_servers(cwd, SHARED_SERVERS, Some(&trust))?);
         }
-        Ok(Self(layers))
+        for dir in &directories {
+            layers.add(&dir.join(PROJECT), Some((&trust, dir)))?;
+        }
+        Ok(layers)
+    }
+
+    /// Adds the files of one directory; `project` says whose it is, unless it is the user's own, and whom the user trusts.
+    fn add(&mut self, place: &Path, project: Option<(&Trust, &Path)>) -> Result<(), ConfigError> {
+        if let Some((layer, servers)) = read_layer(&place.join(CONFIG), project)? {
+            self.files.push(layer);
+            self.servers.extend(servers);
+        }
+        let (dir, trust) = match project {
+            Some((trust, dir)) => (dir, Some(trust)),
+            None => (place, None),
+        };
+        self.servers.extend(read_servers(dir, SERVERS, trust)?);
+        Ok(())
+    }
+
+    pub fn servers(&self) -> &[Source] {
+        &self.servers
     }
 
     /// The layers as one file: objects are merged, everything else is replaced, null takes the key away.
     pub fn merge(&self) -> Result<File, ConfigError> {
         let mut merged = Map::new();
-        for layer in &self.0 {
+        for layer in &self.files {
             apply(&mut merged, &layer.keys);
         }
         // Each layer was decoded by itself, so this can only fail in ways the user did not cause.
@@ -66,8 +103,8 @@ impl Layers {
             [] => None,
         };
         let prefixes = (1..=key.len()).rev().map(|count| &key[..count]);
-        let mut files =
-            prefixes.filter_map(|key| self.0.iter().rev().find(|layer| sets(layer, key).is_some()));
+        let mut files = prefixes
+            .filter_map(|key| self.files.iter().rev().find(|layer| sets(layer, key).is_some()));
         ConfigError::Key {
             file: files.next().map(|layer| layer.file.clone()).unwrap_or_default(),
             key: key.join("."),
@@ -90,7 +127,10 @@ fn project_directories(home: &Path, cwd: &Path) -> Result<Vec<PathBuf>, ConfigEr
 }
 
 /// Reads and checks one file; `project` is its directory, unless it is the user's own, and whom the user trusts.
-fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<Layer>, ConfigError> {
+fn read_layer(
+    file: &Path,
+    project: Option<(&Trust, &Path)>,
+) -> Result<Option<(Layer, Option<Source>)>, ConfigError> {
     let bytes = match project {
         Some((_, dir)) => read_project(dir, CONFIG)?,
         None => read_config(file)?,
@@ -99,9 +139,16 @@ fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<La
     let value = parse(file, &bytes)?;
     let key_error =
         |key: String, reason| ConfigError::Key { file: file.to_path_buf(), key, reason };
-    let Value::Object(keys) = value else {
+    let Value::Object(mut keys) = value else {
         return Err(key_error(String::new(), "the file must hold an object".into()));
     };
+    // A stranger's are there too, and are not started.
+    let servers = keys.shift_remove(SERVERS_KEY).map(|servers| Source {
+        file: file.to_path_buf(),
+        key: SERVERS_KEY,
+        servers,
+        project: project.map(|(trust, dir)| of_project(trust, dir, CONFIG, &bytes)),
+    });
     let decoded =
         decode(Value::Object(keys.clone())).map_err(|(key, reason)| key_error(key, reason))?;
     if let Some((trust, dir)) = project {
@@ -116,7 +163,49 @@ fn read_layer(file: &Path, project: Option<(&Trust, &Path)>) -> Result<Option<La
             (Some(key), Standing::Changed) => return Err(ConfigError::Changed { file, key, dir }),
         }
     }
-    Ok(Some(Layer { file: file.into(), keys }))
+    Ok(Some((Layer { file: file.into(), keys }, servers)))
+}
+
+/// What a file that holds servers and nothing else says of them; without `trust` it is the user's own.
+fn read_servers(
+    dir: &Path,
+    name: &'static str,
+    trust: Option<&Trust>,
+) -> Result<Option<Source>, ConfigError> {
+    let (file, bytes) = match trust {
+        Some(_) => (project_file(dir, name), read_project(dir, name)?),
+        None => (dir.join(name), read_config(&dir.join(name))?),
+    };
+    let Some(bytes) = bytes else { return Ok(None) };
+    let found = mcp::servers_of(&file, parse(&file, &bytes)?)?;
+    Ok(found.map(|(key, servers)| Source {
+        file,
+        key,
+        servers,
+        project: trust.map(|trust| of_project(trust, dir, name, &bytes)),
+    }))
+}
+
+/// All that a project's files say of servers, as if it were trusted: for a person who is about to.
+pub(super) fn servers_of_project(dir: &Path) -> Result<Vec<Source>, ConfigError> {
+    let mut sources = Vec::new();
+    for name in [SHARED_SERVERS, CONFIG, SERVERS] {
+        let Some(bytes) = read_project(dir, name)? else { continue };
+        let file = project_file(dir, name);
+        let value: Value = parse(&file, &bytes)?;
+        let found = match name {
+            CONFIG => value.get(SERVERS_KEY).cloned().map(|servers| (SERVERS_KEY, servers)),
+            _ => mcp::servers_of(&file, value)?,
+        };
+        let project = Some(Project { dir: dir.to_path_buf(), trusted: true });
+        sources.extend(found.map(|(key, servers)| Source { file, key, servers, project }));
+    }
+    Ok(sources)
+}
+
+fn of_project(trust: &Trust, dir: &Path, name: &str, bytes: &[u8]) -> Project {
+    let trusted = trust.standing(dir, name, bytes) == Standing::Trusted;
+    Project { dir: dir.to_path_buf(), trusted }
 }
 
 /// Instruction files are looked for in the ancestors too and end in the prompt. A stranger's project must not be
@@ -151,8 +240,19 @@ pub(super) fn read_config(file: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
 
 /// The bytes of a file that a project brings along.
 pub(super) fn read_project(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, ConfigError> {
-    let read = files::read_beneath(dir, &format!("{PROJECT}/{name}"), FILE_BYTES_MAX);
-    whole(&dir.join(PROJECT).join(name), read)
+    let read = match name {
+        SHARED_SERVERS => files::read_beneath(dir, name, FILE_BYTES_MAX),
+        name => files::read_beneath(dir, &format!("{PROJECT}/{name}"), FILE_BYTES_MAX),
+    };
+    whole(&project_file(dir, name), read)
+}
+
+/// Where such a file lies.
+fn project_file(dir: &Path, name: &str) -> PathBuf {
+    match name {
+        SHARED_SERVERS => dir.join(name),
+        name => dir.join(PROJECT).join(name),
+    }
 }
 
 fn whole(

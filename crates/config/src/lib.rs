@@ -2,7 +2,7 @@
 //!
 //! `schema` says which keys there are, `value` what each may hold, `layers` finds and merges the files, `trust` keeps
 //! the list of directories whose files may set everything, `presets`, `providers`, `service`, `entries` and `terminal`
-//! check what spans several keys, and `models` turns the providers into something that can be called: `figures` says
+//! check what spans several keys, `mcp` finds the MCP servers, and `models` turns the providers into something that can be called: `figures` says
 //! what is known of a model, `list` what models there are. `docs/configuration.md` lists every key.
 
 mod auth;
@@ -11,6 +11,7 @@ mod figures;
 pub mod files;
 mod layers;
 mod list;
+mod mcp;
 mod models;
 mod presets;
 pub mod prompts;
@@ -33,6 +34,7 @@ use nexus_core::AgentId;
 use nexus_core::account::Bounds;
 use nexus_core::approval::ApprovalMode;
 use nexus_core::executor::TaskModels;
+use nexus_core::mcp::ServerEntry;
 use nexus_core::model::{Inputs, Reasoning};
 use nexus_core::permission::Preset;
 use nexus_core::plan::TaskType;
@@ -43,7 +45,7 @@ use thiserror::Error;
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use presets::WRITE_TOOLS;
 pub use terminal::{Bell, Terminal, Thoughts, Wrap};
-pub use trust::{trust, trusted, untrust};
+pub use trust::{servers as servers_of_project, trust, trusted, untrust};
 
 use layers::Layers;
 use nexus_models::ProviderSettings;
@@ -72,6 +74,8 @@ pub struct Config {
     pub server: Server,
     pub terminal: Terminal,
     pub hmac: Hmac,
+    /// The MCP servers whose tools agents may use, by name.
+    pub mcp_servers: Vec<ServerEntry>,
 }
 
 #[derive(Clone, Debug)]
@@ -333,10 +337,12 @@ impl Config {
         let layers = Layers::read(home, cwd)?;
         let file = layers.merge()?;
         let user_home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        resolve(file, user_home.as_deref()).map_err(|fault| {
+        let mut config = resolve(file, user_home.as_deref()).map_err(|fault| {
             let key: Vec<&str> = fault.key.iter().map(String::as_str).collect();
             layers.blame(&key, fault.reason)
-        })
+        })?;
+        config.mcp_servers = mcp::resolve(layers.servers(), user_home.as_deref())?;
+        Ok(config)
     }
 }
 
@@ -379,6 +385,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         terminal: terminal::resolve(section(file.terminal), &permissions)?,
         permissions,
         hmac: auth::hmac(section(section(file.auth).hmac))?,
+        mcp_servers: Vec::new(),
     })
 }
 

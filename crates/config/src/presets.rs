@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use nexus_core::approval::ApprovalMode;
+use nexus_core::mcp::McpReach;
 use nexus_core::permission::{Level, Preset, Reach};
 
 use super::schema;
@@ -67,6 +68,7 @@ struct Written {
     allowed_paths: Option<BTreeSet<PathBuf>>,
     blocked_paths: BTreeSet<PathBuf>,
     tools: Vec<(String, bool)>,
+    mcp: Option<McpReach>,
 }
 
 impl Presets {
@@ -89,6 +91,9 @@ impl Presets {
                 tools: tools
                     .map(|(tool, Object(rule))| (tool, rule.enabled.unwrap_or(true)))
                     .collect(),
+                mcp: preset.mcp.map(mcp).transpose().map_err(|reason| {
+                    Fault::new(&["permissions", "presets", &name, "mcp"], reason)
+                })?,
             };
             written.insert(name, preset);
         }
@@ -171,6 +176,15 @@ fn narrow(name: &str, written: &Written, base: &Preset) -> Result<Preset, Fault>
         }
         preset.allowed_paths = Some(paths.clone());
     }
+    if let Some(mcp) = &written.mcp {
+        // A level without any has no such bound: what is handed out by name is this.
+        if base.mcp.as_ref().is_some_and(|base| !mcp.within(base)) {
+            let reason =
+                format!("a tool lies outside what {} has; a preset can only narrow", base.name);
+            return Err(Fault::new(&["permissions", "presets", name, "mcp"], reason));
+        }
+        preset.mcp = Some(mcp.clone());
+    }
     preset.blocked_paths.extend(written.blocked_paths.iter().cloned());
     for (tool, enabled) in &written.tools {
         if !enabled {
@@ -186,6 +200,14 @@ fn narrow(name: &str, written: &Written, base: &Preset) -> Result<Preset, Fault>
         }
     }
     Ok(preset)
+}
+
+/// Tools of MCP servers as they are named.
+fn mcp(written: Table<Vec<Text>>) -> Result<McpReach, String> {
+    let named = written
+        .into_entries()
+        .map(|(server, tools)| (server, tools.into_iter().map(|Text(tool)| tool).collect()));
+    McpReach::parse(named.collect())
 }
 
 fn absolute(

@@ -117,6 +117,8 @@ pub(super) struct Preset {
     pub allowed_paths: Option<Vec<Text>>,
     pub blocked_paths: Option<Vec<Text>>,
     pub tool_permissions: Option<Table<Object<ToolPermission>>>,
+    /// Tools of MCP servers, by server; `*` for all.
+    pub mcp: Option<Table<Vec<Text>>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -5,6 +5,7 @@ mod auth;
 mod docs;
 mod entries;
 mod figures;
+mod mcp;
 mod models;
 mod presets;
 mod service;

@@ -9,13 +9,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nexus_core::mcp::ServerEntry;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{ConfigError, layers};
+use super::{ConfigError, layers, mcp};
 
-/// The files of a directory's `.nexus3` that take effect at a start, and so are trusted as they are.
-const FILES: [&str; 2] = ["config.json", "mcp.json"];
+/// The files of a directory that take effect at a start, and so are trusted as they are: the first two in its `.nexus3`.
+const FILES: [&str; 3] = ["config.json", layers::SERVERS, layers::SHARED_SERVERS];
 
 /// Whom a person has trusted.
 pub(super) struct Trust(Vec<Entry>);
@@ -38,7 +39,7 @@ impl Trust {
         }))
     }
 
-    /// What the file `name` in `.nexus3` of `dir` is, with these contents.
+    /// What the file `name` of `dir` is, with these contents.
     pub fn standing(&self, dir: &Path, name: &str, bytes: &[u8]) -> Standing {
         match self.0.iter().find(|entry| entry.dir == dir) {
             None => Standing::Untrusted,
@@ -71,6 +72,12 @@ impl From<Written> for Entry {
             Written::Path(dir) => Self { dir, files: BTreeMap::new() },
         }
     }
+}
+
+/// The MCP servers that trust in `dir` would let agents use.
+pub fn servers(dir: &Path, user_home: Option<&Path>) -> Result<Vec<ServerEntry>, ConfigError> {
+    let dir = dir.canonicalize().map_err(|source| read_error(dir, source))?;
+    mcp::resolve(&layers::servers_of_project(&dir)?, user_home)
 }
 
 /// Lets the configuration of `dir`, as it is now, set every key. Returns the path that is trusted from now on.

@@ -89,6 +89,10 @@ pub enum Denied {
     Parent(AgentId),
     #[error("agent {0} may not change its own permissions")]
     OwnPermissions(AgentId),
+    #[error("agent {0} may hand down only such tools of MCP servers as it may use without asking")]
+    HandedDown(AgentId),
+    #[error("agent {0} may not connect itself to MCP servers")]
+    OwnServers(AgentId),
     #[error("only the administrator may {0}")]
     AdministratorOnly(&'static str),
 }

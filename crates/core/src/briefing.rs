@@ -12,7 +12,7 @@ use crate::model::ModelInfo;
 use crate::on_thread;
 use crate::prompt::{Prompt, Prompts};
 use crate::store::{Store, StoreError};
-use crate::tool::Toolbox;
+use crate::toolbox::Toolbox;
 
 /// With this begins what a model is told of instructions that have changed since the conversation began.
 const CHANGED: &str = "The instructions have changed. They are now:\n\n";
@@ -84,6 +84,16 @@ impl Briefing {
             }
             None => Epoch { brief: fresh, news: None },
         })
+    }
+
+    /// Finds out which tools the agent has of servers, before a turn that may be the first to need them. A model that
+    /// wants it brief is told of none.
+    pub async fn prepare(&self, agent: &Snapshot, model: &ModelInfo) -> Result<(), StoreError> {
+        if !model.brief {
+            let rights = self.kin.rights(agent).await?;
+            self.toolbox.source().prepare(&rights.effective.mcp).await;
+        }
+        Ok(())
     }
 
     /// The agent's system prompt: its own, or the layers of its directory.

@@ -34,13 +34,15 @@ use crate::plans::Plans;
 use crate::prompt::Prompts;
 use crate::provider::Models;
 use crate::rights::Permits;
+use crate::servers::Servers;
 use crate::session::Sessions;
 use crate::settings::Tuning;
 use crate::shared_context::ContextKeeper;
 use crate::spending::Spending;
 use crate::store::{Store, StoreError};
 use crate::tokens::TokenCounter;
-use crate::tool::{Colleagues, Toolbox};
+use crate::tool::Colleagues;
+use crate::toolbox::Toolbox;
 use crate::turn::{Slots, TurnLimits, Turns};
 use crate::waits::Waits;
 use crate::watch::Watches;
@@ -74,6 +76,8 @@ pub struct Engine {
     pub plans: Arc<Plans>,
     /// Looking at code without running it.
     pub checks: Checks,
+    /// The MCP servers whose tools agents use.
+    pub servers: Servers,
     pub compactor: Arc<Compactor>,
     pub turns: Arc<Turns>,
     /// Those who are told what happens.
@@ -273,7 +277,7 @@ impl Engine {
             executor: executor.clone(),
             lifecycle: agents.clone(),
             turns: turns.clone(),
-            toolbox,
+            toolbox: toolbox.clone(),
             store: store.clone(),
             planner_model,
             running: Mutex::default(),
@@ -302,6 +306,7 @@ impl Engine {
             Watching { lifecycle: agents.clone(), approvals: approvals.clone(), watches };
         Arc::new(Self {
             watching,
+            servers: Servers { kin: kin.clone(), toolbox },
             permits: Permits { kin, lifecycle: agents.clone() },
             context: ContextKeeper { store: store.clone() },
             answers: Answers { store: store.clone() },

@@ -1,6 +1,6 @@
 //! What an agent is. The core owns the pool, the turns and the permissions, and names the traits it needs filled
-//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`, `Checker`,
-//! `Observer`). It knows no JSON-RPC, no HTTP and no SQL.
+//! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`,
+//! `ToolSource`, `Checker`, `Observer`). It knows no JSON-RPC, no HTTP and no SQL.
 
 pub mod account;
 pub mod agent;
@@ -28,6 +28,7 @@ pub mod lifecycle;
 pub mod list;
 pub mod listing;
 pub mod logs;
+pub mod mcp;
 pub mod memory;
 pub mod message;
 pub mod model;
@@ -42,6 +43,7 @@ pub mod prompt;
 pub mod provider;
 pub mod redact;
 pub mod rights;
+pub mod servers;
 pub mod session;
 pub mod settings;
 pub mod shared_context;
@@ -49,6 +51,7 @@ pub mod spending;
 pub mod store;
 pub mod tokens;
 pub mod tool;
+pub mod toolbox;
 pub mod turn;
 pub mod usage;
 pub mod visible;

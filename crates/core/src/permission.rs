@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::mcp::{McpReach, Origin};
+
 /// How much an agent is trusted, from least to most. The order is the order of rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,8 +23,8 @@ pub const DEPTH_MAX: u32 = 5;
 
 /// What an agent may do. Two of these are compared and met, never merged: there is no operation that widens one.
 ///
-/// Where it is kept, no field has a default and an unknown one is refused: what cannot be read whole must not come back
-/// wider than it was.
+/// Where it is kept, no field has a default that allows anything, and an unknown one is refused: what cannot be read whole
+/// must not come back wider than it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permissions {
@@ -40,6 +42,9 @@ pub struct Permissions {
     pub network: bool,
     pub commands: bool,
     pub agents: bool,
+    /// Which tools of MCP servers it may use. A server's reach is not the agent's, so these are rights of their own.
+    #[serde(default)]
+    pub mcp: McpReach,
 }
 
 /// A set of places in the file system.
@@ -144,6 +149,7 @@ impl Permissions {
             network: self.network && other.network,
             commands: self.commands && other.commands,
             agents: self.agents && other.agents,
+            mcp: self.mcp.meet(&other.mcp),
         }
     }
 
@@ -156,7 +162,7 @@ impl Permissions {
         let tools: usize =
             self.disabled_tools.iter().map(|it| size_of::<String>() + it.len()).sum();
         let paths = reach(&self.read) + reach(&self.write) + paths_bytes(&self.blocked);
-        size_of::<Self>() + self.preset.len() + tools + paths
+        size_of::<Self>() + self.preset.len() + tools + paths + self.mcp.memory_bytes()
     }
 
     /// The most a child of an agent with these permissions may ever hold: all of it, one level below. `None` when no
@@ -186,7 +192,8 @@ impl Permissions {
         held(self.disabled_tools.is_superset(&ceiling.disabled_tools), Exceeds::Tools)?;
         held(ceiling.network || !self.network, Exceeds::Network)?;
         held(ceiling.commands || !self.commands, Exceeds::Commands)?;
-        held(ceiling.agents || !self.agents, Exceeds::Agents)
+        held(ceiling.agents || !self.agents, Exceeds::Agents)?;
+        held(self.mcp.within(&ceiling.mcp), Exceeds::Mcp)
     }
 }
 
@@ -197,13 +204,16 @@ pub struct Grants {
     pub write_paths: BTreeSet<PathBuf>,
     /// Tools that may run commands without asking, each in these directories.
     pub exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
+    /// Tools of MCP servers that may be called without asking.
+    #[serde(default)]
+    pub mcp: McpReach,
 }
 
 impl Grants {
     /// About how much memory they take.
     pub(crate) fn memory_bytes(&self) -> usize {
         let commands = self.exec_dirs.iter().map(|(tool, dirs)| tool.len() + paths_bytes(dirs));
-        paths_bytes(&self.write_paths) + commands.sum::<usize>()
+        paths_bytes(&self.write_paths) + commands.sum::<usize>() + self.mcp.memory_bytes()
     }
 
     pub fn extend(&mut self, other: Self) {
@@ -211,6 +221,7 @@ impl Grants {
         for (tool, dirs) in other.exec_dirs {
             self.exec_dirs.entry(tool).or_default().extend(dirs);
         }
+        self.mcp = std::mem::take(&mut self.mcp).join(other.mcp);
     }
 
     pub fn allows_command(&self, tool: &str, dir: &Path) -> bool {
@@ -235,6 +246,8 @@ pub enum ToolClass {
     Command,
     /// Makes, watches and ends agents.
     Agents,
+    /// A tool of an MCP server.
+    Mcp,
 }
 
 impl ToolClass {
@@ -244,20 +257,28 @@ impl ToolClass {
             Self::Write => "write",
             Self::Command => "command",
             Self::Agents => "agents",
+            Self::Mcp => "mcp",
         }
     }
 }
 
 impl Permissions {
-    /// Whether a call of such a tool could ever be let through.
+    /// Whether a call of such a tool could ever be let through. Of those that come from servers, [`offers_of`](Self::offers_of)
+    /// says that.
     pub fn offers(&self, tool: &str, class: ToolClass) -> bool {
         let of_use = match class {
             ToolClass::Look => true,
+            ToolClass::Mcp => false,
             ToolClass::Write => self.level >= Level::Trusted || self.write != Reach::nowhere(),
             ToolClass::Command => self.commands,
             ToolClass::Agents => self.agents,
         };
         of_use && !self.disabled_tools.contains(tool)
+    }
+
+    /// The same of a tool that comes from a server.
+    pub fn offers_of(&self, origin: &Origin, tool: &str) -> bool {
+        self.mcp.allows(&origin.server, &origin.tool) && !self.disabled_tools.contains(tool)
     }
 }
 
@@ -280,6 +301,8 @@ pub enum Exceeds {
     Commands,
     #[error("the ceiling allows no agent management")]
     Agents,
+    #[error("a tool of an MCP server lies outside the ceiling's")]
+    Mcp,
 }
 
 /// A named starting set, before it is applied to a directory.
@@ -295,6 +318,8 @@ pub struct Preset {
     pub disabled_tools: BTreeSet<String>,
     /// Every tool that changes files is disabled.
     pub writes_nothing: bool,
+    /// Replaces what the level has of MCP servers: none when sandboxed, all otherwise.
+    pub mcp: Option<McpReach>,
 }
 
 impl Preset {
@@ -314,6 +339,7 @@ impl Preset {
             blocked_paths: BTreeSet::new(),
             disabled_tools: BTreeSet::new(),
             writes_nothing: name == "worker",
+            mcp: None,
         })
     }
 
@@ -352,6 +378,11 @@ impl Preset {
             network: trusted,
             commands: trusted,
             agents: trusted,
+            mcp: match (&self.mcp, trusted) {
+                (Some(named), _) => named.clone(),
+                (None, true) => McpReach::Everything,
+                (None, false) => McpReach::nothing(),
+            },
         }
     }
 }
@@ -381,8 +412,8 @@ mod tests {
             prop::sample::select(vec![PathBuf::from("/e"), "/p".into()]),
             0..2,
         );
-        (level, reach(), reach(), blocked, tools, any::<[bool; 3]>()).prop_map(
-            |(level, read, write, blocked, disabled_tools, [network, commands, agents])| {
+        (level, reach(), reach(), blocked, tools, any::<[bool; 3]>(), mcp()).prop_map(
+            |(level, read, write, blocked, disabled_tools, [network, commands, agents], mcp)| {
                 Permissions {
                     level,
                     preset: "p".into(),
@@ -393,9 +424,21 @@ mod tests {
                     network,
                     commands,
                     agents,
+                    mcp,
                 }
             },
         )
+    }
+
+    fn mcp() -> impl Strategy<Value = McpReach> {
+        let tools =
+            prop::collection::vec(prop::sample::select(vec!["*".to_string(), "t".into()]), 0..2);
+        let server = prop::sample::select(vec!["a".to_string(), "b".into()]);
+        let named = prop::collection::btree_map(server, tools, 0..2);
+        prop_oneof![
+            Just(McpReach::Everything),
+            named.prop_map(|named| McpReach::parse(named).unwrap()),
+        ]
     }
 
     proptest! {
@@ -434,5 +477,6 @@ mod tests {
         assert_eq!(permissions.read, Reach::beneath([PathBuf::from("/w")]));
         assert_eq!(permissions.write, Reach::nowhere());
         assert!(!permissions.network && !permissions.commands && !permissions.agents);
+        assert!(permissions.mcp.is_nothing());
     }
 }

@@ -81,8 +81,12 @@ pub enum Grant {
 }
 
 impl Grant {
-    /// `None` where it is several things: to show one of them would hide the others.
+    /// `None` where it is several things: to show one of them would hide the others. Nor has a tool of a server a form of
+    /// its own here; the question names it.
     pub(crate) fn only(of: &Grants) -> Option<Self> {
+        if !of.mcp.is_nothing() {
+            return None;
+        }
         let writes = of.write_paths.iter().map(|path| Self::Write { path: shown(path) });
         let commands = of.exec_dirs.iter().flat_map(|(tool, dirs)| {
             dirs.iter().map(|dir| Self::Command { tool: tool.clone(), dir: shown(dir) })
@@ -105,6 +109,7 @@ mod tests {
         Grants {
             write_paths: paths.iter().map(Into::into).collect(),
             exec_dirs: [("exec".into(), dirs)].into(),
+            ..Grants::default()
         }
     }
 

@@ -9,7 +9,7 @@ use crate::authority::{Denied, Hand, Requester};
 use crate::kin::Kin;
 use crate::lifecycle::{CreateError, Lifecycle, check_tools};
 use crate::on_thread;
-use crate::permission::{Grants, Permissions, Preset, Reach};
+use crate::permission::{Grants, Level, Permissions, Preset, Reach};
 use crate::store::StoreError;
 
 pub struct Permits {
@@ -90,6 +90,10 @@ pub(crate) fn switched(
     };
     let mut asked = lifecycle.applied(preset, cwd, &[]);
     asked.write = asked.write.with(kept);
+    // What was handed to it by name it keeps likewise, unless the preset has its own say.
+    if preset.mcp.is_none() && preset.level == Level::Sandboxed && old.level == Level::Sandboxed {
+        asked.mcp = old.mcp.clone();
+    }
     asked
 }
 

@@ -1,8 +1,7 @@
 //! What a model may call.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +14,7 @@ use crate::authority::Action;
 use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::lifecycle::AgentSpec;
-use crate::lock;
+use crate::mcp::{McpReach, Origin, ServerError, ServerStatus};
 use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
@@ -29,6 +28,11 @@ pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
     fn class(&self) -> ToolClass;
+
+    /// The server that it comes from, if it does.
+    fn origin(&self) -> Option<&Origin> {
+        None
+    }
 
     /// What a call with these arguments would touch. An error says how the arguments do not fit the tool's schema.
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String>;
@@ -80,6 +84,8 @@ pub enum Need {
     ManageAgents,
     /// Give this agent a message.
     Message(AgentId),
+    /// Have a server do this.
+    Server(Origin),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +154,70 @@ pub trait Colleagues: Send + Sync {
     async fn destroy(&self, own: &Agent, id: &AgentId) -> Result<Vec<AgentId>, String>;
 }
 
+/// Tools that are not fixed at the start: those of MCP servers, which are started when they are needed.
+#[async_trait]
+pub trait ToolSource: Send + Sync {
+    /// Another number whenever the tools are others.
+    fn version(&self) -> u64;
+
+    /// All that are known and can be called, by name.
+    fn tools(&self) -> Arc<[Arc<dyn Tool>]>;
+
+    fn get(&self, name: &str) -> Option<Arc<dyn Tool>>;
+
+    /// Finds out which tools there are within `reach`, as far as that is not known, and waits a moment for it.
+    async fn prepare(&self, reach: &McpReach);
+
+    /// The servers that the tools come from, by name.
+    fn servers(&self) -> Vec<ServerStatus>;
+
+    /// Starts a server, unless it runs, and waits so long until it is ready. What comes back is how it stands then.
+    async fn connect(
+        &self,
+        server: &str,
+        user: &AgentId,
+        wait: Duration,
+    ) -> Result<ServerStatus, ServerError>;
+
+    /// `user` has no more use for a server, which ends with its last user. False when it had none.
+    async fn disconnect(&self, server: &str, user: &AgentId) -> bool;
+}
+
+/// There are no such tools.
+#[async_trait]
+impl ToolSource for () {
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
+        Arc::from([])
+    }
+
+    fn get(&self, _: &str) -> Option<Arc<dyn Tool>> {
+        None
+    }
+
+    async fn prepare(&self, _: &McpReach) {}
+
+    fn servers(&self) -> Vec<ServerStatus> {
+        Vec::new()
+    }
+
+    async fn connect(
+        &self,
+        server: &str,
+        _: &AgentId,
+        _: Duration,
+    ) -> Result<ServerStatus, ServerError> {
+        Err(ServerError::Unknown(server.into()))
+    }
+
+    async fn disconnect(&self, _: &str, _: &AgentId) -> bool {
+        false
+    }
+}
+
 /// Within what a call runs. Tools enforce it on what they open, and the kernel on what they start.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -159,91 +229,4 @@ pub struct Access {
     pub permissions: Permissions,
     /// Told of each file before it is changed, where somebody keeps account of that.
     pub footprint: Option<Arc<Footprint>>,
-}
-
-/// The tools a server offers.
-#[derive(Default)]
-pub struct Toolbox {
-    /// By name, and so in a stable order, for the sake of the providers' prefix caches.
-    tools: BTreeMap<String, Arc<dyn Tool>>,
-    /// What agents of the same kind are offered: made once, since every step of a turn asks for it.
-    offers: Mutex<Vec<Arc<Offer>>>,
-}
-
-/// Kinds of agents whose offer is remembered. A server has a handful of presets.
-const OFFERS_MAX: usize = 64;
-
-/// The tools that agents of one kind are told of.
-pub struct Offer {
-    kind: OfferKind,
-    pub tools: Arc<[ToolSpec]>,
-    /// Of all that the model is told of them: never fewer than its tokens.
-    pub bytes: usize,
-}
-
-#[derive(PartialEq, Eq)]
-struct OfferKind {
-    write: bool,
-    commands: bool,
-    agents: bool,
-    disabled: BTreeSet<String>,
-}
-
-impl OfferKind {
-    fn is_of(&self, permissions: &Permissions) -> bool {
-        self.write == permissions.offers("", ToolClass::Write)
-            && self.commands == permissions.commands
-            && self.agents == permissions.agents
-            && self.disabled == permissions.disabled_tools
-    }
-}
-
-impl Toolbox {
-    pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        let tools = tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect();
-        Self { tools, offers: Mutex::default() }
-    }
-
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        self.tools.get(name)
-    }
-
-    /// The names of all tools of a class.
-    pub fn names(&self, class: ToolClass) -> BTreeSet<String> {
-        let of_class = self.tools.iter().filter(|(_, tool)| tool.class() == class);
-        of_class.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// All of them, by name.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
-        self.tools.values()
-    }
-
-    pub fn all_names(&self) -> Vec<String> {
-        self.tools.keys().cloned().collect()
-    }
-
-    /// What an agent with these permissions is offered: a tool that could only be refused is not shown.
-    pub fn offer(&self, permissions: &Permissions) -> Arc<Offer> {
-        let mut offers = lock(&self.offers);
-        if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions)) {
-            return known.clone();
-        }
-        let offered =
-            self.tools.iter().filter(|(name, tool)| permissions.offers(name, tool.class()));
-        let tools: Arc<[ToolSpec]> = offered.map(|(_, tool)| tool.spec().clone()).collect();
-        let bytes = tools.iter().map(ToolSpec::text_bytes).sum();
-        let kind = OfferKind {
-            write: permissions.offers("", ToolClass::Write),
-            commands: permissions.commands,
-            agents: permissions.agents,
-            disabled: permissions.disabled_tools.clone(),
-        };
-        let offer = Arc::new(Offer { kind, tools, bytes });
-        if offers.len() == OFFERS_MAX {
-            offers.clear();
-        }
-        offers.push(offer.clone());
-        offer
-    }
 }

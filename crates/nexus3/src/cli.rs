@@ -8,6 +8,7 @@ use crate::check::CheckArgs;
 use crate::conversation::TerminalArgs;
 use crate::exec::Approve;
 use crate::key::KeyArgs;
+use crate::mcp::McpArgs;
 use crate::memory::MemoryArgs;
 use crate::model::ModelArgs;
 use crate::models::ModelsArgs;
@@ -71,6 +72,8 @@ pub enum Command {
     ///
     /// Needs no server; one that runs knows of it within a second.
     Key(KeyArgs),
+    /// List, look at and try the MCP servers whose tools agents may use
+    Mcp(McpArgs),
     /// Check code without running it: its syntax, and rules of a linter
     ///
     /// Exit code 0 when the files are valid, 1 when there is an error in one, 2 when one could not be checked.

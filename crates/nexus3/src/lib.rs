@@ -15,6 +15,7 @@ mod home;
 mod input;
 mod key;
 mod logging;
+mod mcp;
 mod meanings;
 mod memory;
 mod model;
@@ -102,6 +103,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Session(args)) => on_runtime(session::run(args)),
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),
         Some(Command::Key(args)) => on_runtime(key::run(args)),
+        Some(Command::Mcp(args)) => on_runtime(mcp::run(args)),
         Some(Command::Check(args)) => on_runtime(check::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),
@@ -157,6 +159,9 @@ fn trust(args: &TrustArgs) -> anyhow::Result<ExitCode> {
         let removed = nexus_config::untrust(&home, dir)?;
         print(if removed { "no longer trusted\n" } else { "was not trusted\n" })?;
     } else {
+        let user_home = std::env::home_dir();
+        let servers = nexus_config::servers_of_project(dir, user_home.as_deref())?;
+        say(mcp::shown_for_trust(&servers))?;
         say(format!("trusted: {}\n", nexus_config::trust(&home, dir)?.display()))?;
     }
     Ok(ExitCode::SUCCESS)

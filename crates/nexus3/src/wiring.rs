@@ -18,8 +18,9 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
-use nexus_core::tool::Toolbox;
+use nexus_core::toolbox::Toolbox;
 use nexus_local::{Local, LocalEmbedder};
+use nexus_mcp::{Ground, Servers};
 use nexus_models::tokenizer::Tokenizer;
 use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
@@ -132,7 +133,8 @@ pub async fn wire_on(
         counter: Arc::new(Tokenizer),
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         checker: Arc::new(Workers::new(launcher.program().to_owned())),
-        toolbox: toolbox(&protected, config, launcher),
+        toolbox: toolbox(&protected, config, launcher.clone())
+            .with_source(mcp_servers(home, config, launcher)),
         observer: traces.observer(figures.clone()),
     };
     let strength = sandbox::strength();
@@ -340,17 +342,32 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Every tool this server has.
-fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -> Toolbox {
+/// The variables of this process that are text.
+fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |text: OsString| text.into_string().ok();
-    let variables =
-        std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+    std::env::vars_os().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))
+}
+
+/// The MCP servers of the configuration, none of which runs.
+pub fn mcp_servers(home: &Path, config: &Config, launcher: Launcher) -> Arc<Servers> {
+    let ground = Ground {
+        launcher,
+        strength: sandbox::strength(),
+        limits: limits(config),
+        home: home.canonicalize().unwrap_or_else(|_| home.to_path_buf()),
+        variables: variables().collect(),
+    };
+    Servers::new(config.mcp_servers.clone(), ground)
+}
+
+/// Every tool this server has of its own.
+fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -> Toolbox {
     let files = nexus_tools::file_tools(&launcher, config.images.side_max).into_iter();
     let commands = CommandSettings {
         launcher,
         strength: sandbox::strength(),
         hidden: protected.clone(),
-        variables: variables.collect(),
+        variables: variables().collect(),
         tool_timeout: config.skill_timeout,
         limits: limits(config),
     };

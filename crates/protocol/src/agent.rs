@@ -1,5 +1,7 @@
 //! Methods that make, end and list agents.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +75,11 @@ pub struct CreateAgentParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1_000), inner(length(max = 128)))]
     pub disable_tools: Option<Vec<String>>,
+    /// Tools of MCP servers that it may use, by server, in place of what its preset has: `{"git": ["git_status"]}`. `*`
+    /// stands for all tools of a server, or alone for all servers. No more than its parent has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub mcp: Option<BTreeMap<String, Vec<String>>>,
     /// The agent it belongs to; it can never do more than that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]

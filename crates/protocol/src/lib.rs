@@ -10,6 +10,7 @@ pub mod conversation;
 pub mod envelope;
 pub mod error;
 pub mod key;
+pub mod mcp;
 pub mod memory;
 pub mod method;
 pub mod metrics;

@@ -58,6 +58,9 @@ pub struct GetPermissionsResult {
     pub parent_agent_id: Option<String>,
     pub network: bool,
     pub commands: bool,
+    /// Tools of MCP servers that it may use, by server; `*` for all.
+    #[serde(default)]
+    pub mcp: BTreeMap<String, Vec<String>>,
     /// What holds the agent's commands within these permissions.
     pub sandbox: String,
     /// What each of them may take of the machine, and what holds it to that.
@@ -80,6 +83,9 @@ pub struct SessionAllowances {
     pub write_paths: Vec<String>,
     /// Tools that may run commands without asking, each in these directories.
     pub exec_dirs: BTreeMap<String, Vec<String>>,
+    /// Tools of MCP servers that may be called without asking, by server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -115,7 +121,7 @@ pub struct ExplainPermissionResult {
     pub allowed: bool,
     /// The call would wait for somebody's leave.
     pub needs_approval: bool,
-    /// Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `target_agent`, `path`, `approval`.
+    /// Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`, `approval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,13 +137,13 @@ pub struct ListToolsResult {
 pub struct ToolEntry {
     pub name: String,
     pub description: String,
-    /// `look`, `write` (changes files), `command` or `agents`.
+    /// `look`, `write` (changes files), `command`, `agents`, or `mcp` (a tool of an MCP server).
     pub kind: String,
     /// It is not switched off for this agent.
     pub enabled: bool,
     /// The agent's model is told of it: a call could be let through.
     pub offered: bool,
-    /// Which rule stands in the way: `enabled` or `level`.
+    /// Which rule stands in the way: `enabled`, `level` or `mcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     pub input_schema: Value,

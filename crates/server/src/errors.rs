@@ -9,9 +9,11 @@ use nexus_core::authority::Denied;
 use nexus_core::code::CheckError;
 use nexus_core::keys::KeyError;
 use nexus_core::lifecycle::{AccessError, CreateError};
+use nexus_core::mcp::ServerError;
 use nexus_core::memory::MemoryError;
 use nexus_core::plans::PlansError;
 use nexus_core::provider::{ModelError, ProviderError};
+use nexus_core::servers::ServersError;
 use nexus_core::session::SessionError;
 use nexus_core::settings::SettingsError;
 use nexus_core::shared_context::ContextError;
@@ -68,6 +70,29 @@ impl WireError for WatchError {
                 "There are too many watches",
                 sentence(too_many),
                 &["End watches that are not needed: hang up, or call unwatch."],
+            ),
+        }
+    }
+}
+
+impl WireError for ServersError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Server(error) => error.to_rpc(),
+            Self::Denied(denied) => denied.to_rpc(),
+            Self::Store(error) => error.to_rpc(),
+        }
+    }
+}
+
+impl WireError for ServerError {
+    fn to_rpc(&self) -> RpcError {
+        match self {
+            Self::Unknown(_) => RpcError::invalid_param("/server", sentence(self)),
+            Self::Unavailable { .. } => RpcError::failed(
+                "EXECUTION_ERROR",
+                sentence(self),
+                &["Try it by hand: nexus3 mcp test NAME says what is missing."],
             ),
         }
     }

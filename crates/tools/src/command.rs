@@ -299,7 +299,7 @@ impl Commands {
             argv,
             cwd: access.command_dir.clone(),
             env,
-            stdin,
+            stdin: stdin.into(),
             tmp: self.tmp.clone().filter(|_| policy.is_some() && !looks),
             policy,
             limits: self.limits,

@@ -46,9 +46,7 @@ const SET: [(&str, &str); 5] = [
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What of `variables`, the server's own, a command may see.
-pub(super) fn cleaned(
-    variables: impl IntoIterator<Item = (String, String)>,
-) -> BTreeMap<String, String> {
+pub fn cleaned(variables: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
     let kept = variables.into_iter().filter(|(name, value)| {
         (KEPT.contains(&name.as_str()) || name.starts_with("LC_")) && !names_a_password(value)
     });

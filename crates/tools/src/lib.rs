@@ -7,7 +7,7 @@ pub mod attach;
 mod change;
 mod command;
 mod edit;
-mod environment;
+pub mod environment;
 mod file_tool;
 mod files;
 mod git;

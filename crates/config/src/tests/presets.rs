@@ -42,6 +42,7 @@ fn a_chain_of_presets_adds_up() {
         blocked_paths: paths(&["/srv/app/keys", "/users/me/notes/private"]),
         disabled_tools,
         writes_nothing: true,
+        mcp: None,
     };
     assert_eq!(found["reviewer"], reviewer);
     assert_eq!(

@@ -299,7 +299,7 @@ impl Agent {
                 return None;
             }
             let written = now.lease.map(|lease| store.update(lease, settings.clone()));
-            Some(after(written, Effect::Set(settings)))
+            Some(after(written, Effect::Set(Box::new(settings))))
         });
         match (written.await, refused.try_recv()) {
             (_, Ok(error)) => Err(error),
@@ -329,7 +329,7 @@ impl Agent {
             let store = store.clone();
             let written =
                 async move { store.settle_approval(Settlement { id, answer, grant }).await };
-            Some(after(Some(written.boxed()), Effect::Set(settings)))
+            Some(after(Some(written.boxed()), Effect::Set(Box::new(settings))))
         });
         match (settled.await, refused.try_recv()) {
             (_, Ok(())) => Ok(false),

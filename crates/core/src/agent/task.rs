@@ -59,7 +59,7 @@ pub(super) type Writing = BoxFuture<'static, Result<Effect, StoreError>>;
 pub(super) enum Effect {
     None,
     Said(Said),
-    Set(AgentSettings),
+    Set(Box<AgentSettings>),
     Named(Renamed, Box<dyn FnOnce() + Send>),
     Left,
 }
@@ -317,7 +317,7 @@ impl Task {
                 if settings.cwd != self.now.settings.cwd {
                     self.now.prompt = Arc::default();
                 }
-                self.now.settings = Arc::new(settings);
+                self.now.settings = Arc::from(settings);
                 self.settings_bytes = self.now.settings_bytes();
                 self.weigh();
             }
@@ -389,7 +389,7 @@ impl Task {
                 numbered.map(message).collect()
             }
             Effect::Set(settings) => {
-                let record = AgentRecord { settings: settings.clone(), ..self.now.record() };
+                let record = AgentRecord { settings: (**settings).clone(), ..self.now.record() };
                 vec![Event::AgentChanged { record: Box::new(record) }]
             }
             Effect::Named(renamed, _) => vec![Event::AgentRenamed { to: renamed.id.clone() }],

@@ -7,7 +7,8 @@ use super::transcript::without_middle;
 use crate::list::List;
 use crate::message::{Role, SharedMessage};
 use crate::redact::redact;
-use crate::tool::{Need, Toolbox};
+use crate::tool::Need;
+use crate::toolbox::Toolbox;
 
 /// How many of the user's messages are quoted, of the first and of the last.
 const QUOTED: usize = 5;

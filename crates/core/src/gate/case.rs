@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::refusal::{Act, Refusal, check_place};
+use crate::mcp::{Asks, McpReach, Origin};
 use crate::name::AgentId;
 use crate::paths::{self, PathError};
 use crate::permission::{Grants, Level, Permissions};
@@ -55,6 +56,9 @@ impl Case {
             self.check_level(need)?;
         }
         for need in &needs {
+            self.check_server(need)?;
+        }
+        for need in &needs {
             self.check_target(need)?;
         }
         for need in &needs {
@@ -101,6 +105,26 @@ impl Case {
             shown(dir)
         ));
         self.asked.exec_dirs.entry(self.tool.clone()).or_default().insert(dir.clone());
+        Ok(())
+    }
+
+    /// What a server does is its own affair, within its own bounds: so an agent that can be asked about asks, until the
+    /// tool was granted. One that cannot was handed the tool by name.
+    fn check_server(&mut self, need: &Need) -> Result<(), Refusal> {
+        let Need::Server(Origin { server, tool, asks }) = need else { return Ok(()) };
+        if !self.base.mcp.allows(server, tool) {
+            return Err(Refusal::Mcp { server: server.clone(), tool: tool.clone() });
+        }
+        let asked_about = self.base.level == Level::Trusted;
+        let needs_leave = match asks {
+            Asks::Never => false,
+            Asks::Once => !self.grants.mcp.allows(server, tool),
+            Asks::Always => true,
+        };
+        if asked_about && needs_leave {
+            self.reasons.push(format!("use the tool {tool} of the MCP server {server}"));
+            self.asked.mcp = std::mem::take(&mut self.asked.mcp).join(McpReach::one(server, tool));
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The gate: the one place, and the one order, in which a tool call is let through or refused.
 //!
-//! known → schema → enabled → level → target agent → every path → approval → run. What is decided here on paths is for
+//! known → schema → enabled → level → mcp → target agent → every path → approval → run. What is decided here on paths is for
 //! the refusal's sake: tools open what they were allowed beneath an opened root, so nothing that changes between the
 //! decision and the act can widen it.
 
@@ -28,9 +28,8 @@ use crate::permission::{Grants, ToolClass};
 use crate::preview::FileChange;
 use crate::provider::ToolSpec;
 use crate::store::StoreError;
-use crate::tool::{
-    Access, Colleagues, ENDING_MAX, Invocation, Need, Onlookers, Tool, ToolOutput, Toolbox,
-};
+use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Onlookers, Tool, ToolOutput};
+use crate::toolbox::{Toolbox, offers_tool};
 
 pub use case::{Case, Ruling};
 pub use refusal::{APPROVAL_RULE, Act, CONFIGURATION, Refusal, check_place};
@@ -319,10 +318,10 @@ impl Gate {
         let standing = |tool: &Arc<dyn Tool>| {
             let (spec, class) = (tool.spec().clone(), tool.class());
             let enabled = !permissions.disabled_tools.contains(&spec.name);
-            let offered = permissions.offers(&spec.name, class);
+            let offered = offers_tool(&permissions, &**tool);
             ToolStanding { spec, class, enabled, offered }
         };
-        Ok(self.toolbox.all().map(standing).collect())
+        Ok(self.toolbox.all().iter().map(standing).collect())
     }
 
     /// What a decision on a call rests on.
@@ -339,7 +338,7 @@ impl Gate {
             return Err(Refusal::Arguments(format!("they are no JSON: {error}")));
         }
         let needs = tool.needs(arguments).map_err(Refusal::Arguments)?;
-        Ok((tool.clone(), self.case_of(agent, name, needs).await?))
+        Ok((tool, self.case_of(agent, name, needs).await?))
     }
 
     async fn case_of(

@@ -30,6 +30,8 @@ pub enum Refusal {
     Level { what: String, least: Level },
     #[error("this agent's permissions exclude agent management")]
     Agents,
+    #[error("this agent may not use the tool {tool} of the MCP server {server}")]
+    Mcp { server: String, tool: String },
     #[error(
         "this agent may not message agent {0}: an agent may message its parent and, if it manages agents, its descendants"
     )]
@@ -69,6 +71,7 @@ impl Refusal {
             Self::Arguments(_) => "schema",
             Self::Disabled(_) => "enabled",
             Self::Commands(_) | Self::Level { .. } | Self::Agents => "level",
+            Self::Mcp { .. } => "mcp",
             Self::Message(_) => "target_agent",
             Self::Path(_)
             | Self::Blocked(_)

@@ -10,6 +10,7 @@ use crate::agent::{Agent, AgentSettings, Gone};
 use crate::authority::{Action, Denied, Hand, Requester};
 use crate::conversation::Conversation;
 use crate::directory::Claim;
+use crate::mcp::McpReach;
 use crate::model::Reasoning;
 use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
@@ -31,6 +32,8 @@ pub struct AgentSpec {
     pub reasoning: Option<Reasoning>,
     pub system_prompt: Option<String>,
     pub disable_tools: Vec<String>,
+    /// Replaces what the preset has of MCP servers.
+    pub mcp: Option<McpReach>,
     pub parent: Option<AgentId>,
     pub hand: Hand,
 }
@@ -136,6 +139,7 @@ impl Lifecycle {
             return Err(CreateError::TooMany { what, max });
         }
         let parent = self.parent_for(requester, spec.parent.as_ref()).await?;
+        check_handed_down(requester, spec.mcp.as_ref(), parent.as_ref())?;
         if let Some(model) = &spec.model {
             self.models.resolve(Some(model))?;
         }
@@ -260,6 +264,10 @@ impl Lifecycle {
         let (preset, cwd, write_paths) = resolve(preset, base, spec.cwd, spec.write_paths).await?;
         let mut asked = self.applied(&preset, &cwd, &write_paths);
         asked.disabled_tools.extend(spec.disable_tools);
+        let named = spec.mcp.is_some();
+        if let Some(mcp) = spec.mcp {
+            asked.mcp = mcp;
+        }
         let (permissions, ceiling) = match &parent {
             None => (asked, None),
             Some(parent) => {
@@ -267,6 +275,9 @@ impl Lifecycle {
                 let below = |level| CreateError::LevelNotBelow(level);
                 let ceiling = ceiling.for_child().ok_or_else(|| below(ceiling.level))?;
                 check_asked(&asked, &cwd, &write_paths, &ceiling)?;
+                if named && !asked.mcp.within(&ceiling.mcp) {
+                    return Err(Exceeds::Mcp.into());
+                }
                 let permissions = asked.meet(&ceiling);
                 permissions.within(&ceiling)?;
                 (permissions, Some(ceiling))
@@ -385,6 +396,23 @@ fn check_asked(
     match write_paths.iter().find(|path| !ceiling.write.contains(path)) {
         Some(path) => Err(outside(path)),
         None => Ok(()),
+    }
+}
+
+/// A child that is handed a tool by name is not asked about. So an agent that is asked about hands on only what it was
+/// granted: otherwise its child would spare it the question.
+fn check_handed_down(
+    requester: &Requester,
+    asked: Option<&McpReach>,
+    parent: Option<&Agent>,
+) -> Result<(), CreateError> {
+    let (Requester::Agent(id), Some(asked), Some(parent)) = (requester, asked, parent) else {
+        return Ok(());
+    };
+    let settings = &parent.look().settings;
+    match settings.permissions.level == Level::Trusted && !asked.within(&settings.grants.mcp) {
+        true => Err(Denied::HandedDown(id.clone()).into()),
+        false => Ok(()),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::agent::Agent;
 use crate::authority::Requester;
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::lifecycle::{AgentSpec, CreateError};
+use crate::mcp::McpReach;
 use crate::message::StopReason;
 use crate::plan::{Constraints, Plan, PlanFault, PlanId, PlanStatus, TaskType};
 use crate::store::{PlanRecord, StoreError, StoredPlan};
@@ -73,6 +74,7 @@ impl Plans {
             model: request.model.clone().or_else(|| self.planner_model.clone()),
             // It plans from what it is told: its answer is the plan and nothing else.
             disable_tools: self.toolbox.all_names(),
+            mcp: Some(McpReach::nothing()),
             ..AgentSpec::default()
         };
         let agent = self.lifecycle.create(requester, spec).await?;

@@ -15,7 +15,7 @@ use crate::lifecycle::{AccessError, Lifecycle};
 use crate::lock;
 use crate::plan::PlanId;
 use crate::store::{Maker, PlanPage, PlanQuery, Store, StoreError, StoredPlan};
-use crate::tool::Toolbox;
+use crate::toolbox::Toolbox;
 use crate::turn::Turns;
 
 pub use make::{MakeError, PlanRequest, Sinks};

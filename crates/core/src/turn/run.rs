@@ -140,6 +140,8 @@ impl Turn {
             max_output_tokens: input.max_output_tokens,
             urgency: if said.is_watched() { Urgency::Watched } else { Urgency::Usual },
         };
+        let prepared = self.turns.briefing.prepare(&now, &model);
+        self.cancel.run_until_cancelled(prepared).await.transpose()?;
         let mut epoch = self.turns.briefing.epoch(&now, &model).await?;
         let recalled = match self.asked.resumed {
             true => None,

@@ -31,7 +31,8 @@ use nexus_core::provider::{
     ProviderEvent, ToolSpec,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool, ToolOutput, Toolbox};
+use nexus_core::tool::{Access, CommandKind, Invocation, Need, Tool, ToolOutput};
+use nexus_core::toolbox::Toolbox;
 use nexus_core::turn::{TurnError, TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall, TurnId};
 use nexus_testkit::store::MemoryStore;

@@ -34,6 +34,7 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
         "nexus_config",
         "nexus_core",
         "nexus_local",
+        "nexus_mcp",
         "nexus_models",
         "nexus_server",
         "nexus_store",
@@ -43,6 +44,8 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(ours)
+        // It writes down what servers say, and how they stand is told elsewhere.
+        .with_target("rmcp", LevelFilter::OFF)
         .with_target(RAW_TARGET, LevelFilter::OFF);
     let out = queue.clone();
     let lines = tracing_subscriber::fmt::layer()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use nexus_core::mcp::McpReach;
 use nexus_core::message::{Message, Meta, Role, SharedMessage, ToolCall};
 use nexus_core::permission::{Level, Permissions, Reach};
 use nexus_core::store::SessionRecord;
@@ -74,6 +75,9 @@ struct Rights {
     network: bool,
     commands: bool,
     agents: bool,
+    /// Tools of MCP servers, by server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    mcp: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,6 +85,8 @@ struct Rights {
 struct GrantsEntry {
     write_paths: BTreeSet<PathBuf>,
     exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    mcp: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,6 +158,7 @@ pub(super) fn export(
             grants: GrantsEntry {
                 write_paths: settings.grants.write_paths.clone(),
                 exec_dirs: settings.grants.exec_dirs.clone(),
+                mcp: settings.grants.mcp.written(),
             },
         },
         messages: messages.iter().map(|message| Entry::of(message)).collect(),
@@ -202,6 +209,7 @@ impl Rights {
             network: permissions.network,
             commands: permissions.commands,
             agents: permissions.agents,
+            mcp: permissions.mcp.written(),
         }
     }
 
@@ -221,6 +229,7 @@ impl Rights {
             network: self.network,
             commands: self.commands,
             agents: self.agents,
+            mcp: McpReach::parse(self.mcp)?,
         })
     }
 }

@@ -35,6 +35,7 @@ mod life;
 mod lineage;
 mod local_model;
 mod logs;
+mod mcp;
 mod meaning;
 mod memory;
 mod metrics;

@@ -1,10 +1,12 @@
 //! Making, ending and listing agents.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::lifecycle::{AgentSpec, Card, ListQuery, Status};
+use nexus_core::mcp::McpReach;
 use nexus_core::turn::TurnInput;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::{
@@ -39,6 +41,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
         reasoning: params.reasoning.map(super::usage::reasoning),
         system_prompt: params.system_prompt,
         disable_tools: params.disable_tools.unwrap_or_default(),
+        mcp: params.mcp.map(reach).transpose()?,
         parent: params
             .parent_agent_id
             .map(|name| agent_id("parent_agent_id", &name))
@@ -77,6 +80,11 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
         }
     }
     Ok(result)
+}
+
+/// Tools of MCP servers as they are named.
+fn reach(written: BTreeMap<String, Vec<String>>) -> Result<McpReach, RpcError> {
+    McpReach::parse(written).map_err(|why| RpcError::invalid_param("/mcp", format!("mcp: {why}")))
 }
 
 async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResult, RpcError> {

@@ -5,6 +5,7 @@ mod code;
 mod content;
 mod conversation;
 mod key;
+mod mcp;
 mod memory;
 mod model;
 mod permission;
@@ -38,6 +39,7 @@ pub fn register(table: &mut Table) {
     code::register(table);
     conversation::register(table);
     key::register(table);
+    mcp::register(table);
     memory::register(table);
     model::register(table);
     permission::register(table);

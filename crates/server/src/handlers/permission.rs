@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nexus_core::approval::{Decision, Response};
 use nexus_core::authority::Action;
 use nexus_core::gate::{Explanation, ToolStanding};
-use nexus_core::permission::{Preset, Reach};
+use nexus_core::permission::{Preset, Reach, ToolClass};
 use nexus_core::preview::{FileChange, Grant, Preview, Program};
 use nexus_core::rights::PermissionChange;
 use nexus_core::store::ApprovalRecord;
@@ -58,11 +58,13 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
                 .iter()
                 .map(|(tool, dirs)| (tool.clone(), texts(dirs)))
                 .collect(),
+            mcp: grants.mcp.written(),
         },
         depth: now.depth,
         parent_agent_id: now.parent.as_ref().map(|parent| parent.to_string()),
         network: permissions.network,
         commands: permissions.commands,
+        mcp: permissions.mcp.written(),
         sandbox: engine.sandbox.clone(),
         limits: engine.limits.clone(),
     })
@@ -126,6 +128,7 @@ async fn list_tools(cx: Cx, _: NoParams) -> Result<ListToolsResult, RpcError> {
         rule: match (tool.enabled, tool.offered) {
             (_, true) => None,
             (false, false) => Some("enabled".into()),
+            (true, false) if tool.class == ToolClass::Mcp => Some("mcp".into()),
             (true, false) => Some("level".into()),
         },
         input_schema: serde_json::from_str(&tool.spec.parameters).unwrap_or_default(),

@@ -15,6 +15,8 @@ fn trusted() -> Permissions {
     permissions.write = Reach::beneath(["/w".into(), "/\"x\"".into()]);
     permissions.blocked.insert("/w/secret".into());
     permissions.disabled_tools.insert("exec".into());
+    // There were no MCP servers then, and what is not said is not allowed.
+    permissions.mcp = Default::default();
     permissions
 }
 
@@ -113,6 +115,7 @@ async fn settings_that_were_columns_are_read_and_written() {
     let grants = Grants {
         write_paths: ["/w/out".into()].into(),
         exec_dirs: [("bash_safe".into(), ["/w".into()].into())].into(),
+        ..Grants::default()
     };
     let expected = AgentSettings {
         grants,

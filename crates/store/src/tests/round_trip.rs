@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::agent::AgentSettings;
+use nexus_core::mcp::McpReach;
 use nexus_core::message::{
     Attachment, AttachmentKind, Blob, Made, Message, Meta, Origin, Part, Role, SharedMessage,
     Source, Stop, StopReason, Thought, ToolCall,
@@ -175,8 +176,18 @@ fn permissions() -> impl Strategy<Value = Permissions> {
     let level = prop::sample::select(vec![Level::Sandboxed, Level::Trusted, Level::Yolo]);
     let reach = || prop_oneof![Just(Reach::Anywhere), paths().prop_map(Reach::Beneath)];
     let tools = prop::collection::btree_set(text(), 0..3);
-    (level, text(), reach(), reach(), paths(), tools, any::<[bool; 3]>()).prop_map(
-        |(level, preset, read, write, blocked, disabled_tools, [network, commands, agents])| {
+    let mcp = || prop_oneof![Just(McpReach::Everything), Just(McpReach::one("s", "t"))];
+    (level, text(), reach(), reach(), paths(), tools, any::<[bool; 3]>(), mcp()).prop_map(
+        |(
+            level,
+            preset,
+            read,
+            write,
+            blocked,
+            disabled_tools,
+            [network, commands, agents],
+            mcp,
+        )| {
             Permissions {
                 level,
                 preset,
@@ -187,6 +198,7 @@ fn permissions() -> impl Strategy<Value = Permissions> {
                 network,
                 commands,
                 agents,
+                mcp,
             }
         },
     )
@@ -205,7 +217,11 @@ fn progress() -> impl Strategy<Value = Progress> {
 fn grants() -> impl Strategy<Value = Grants> {
     let paths = || prop::collection::btree_set(text().prop_map(PathBuf::from), 0..3);
     let dirs = prop::collection::btree_map(text(), paths(), 0..3);
-    (paths(), dirs).prop_map(|(write_paths, exec_dirs)| Grants { write_paths, exec_dirs })
+    (paths(), dirs).prop_map(|(write_paths, exec_dirs)| Grants {
+        write_paths,
+        exec_dirs,
+        mcp: McpReach::one("s", "t"),
+    })
 }
 
 fn agent_record() -> impl Strategy<Value = AgentRecord> {

@@ -56,6 +56,7 @@ pub fn settings() -> AgentSettings {
             network: false,
             commands: false,
             agents: false,
+            mcp: Default::default(),
         },
         grants: Grants::default(),
         model: None,

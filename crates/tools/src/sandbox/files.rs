@@ -162,6 +162,11 @@ fn rules(policy: &Policy, tmp: Option<&Path>) -> Result<Vec<PathRule>, String> {
     for root in policy.write.iter().map(PathBuf::as_path).chain(tmp) {
         rules.grant(root, WRITE)?;
     }
+    for root in &policy.own {
+        if let Some((fd, kind)) = open(root) {
+            rules.add(fd, kind, WRITE)?;
+        }
+    }
     Ok(rules.found)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -18,9 +18,9 @@ use rustix::process::{
 };
 
 use super::limits::Bound;
-use super::order::{self, GRACE, Order, Report};
+use super::order::{self, GRACE, Order, Report, Stdin};
 use super::syscalls::Calls;
-use super::{apart, files, limits, syscalls, tree};
+use super::{apart, files, limits, passing, syscalls, tree};
 
 /// The argument that makes the program a launcher. Not for people.
 pub const LAUNCHER_ARGUMENT: &str = "__confine";
@@ -39,7 +39,8 @@ pub fn confine_main() -> ! {
 }
 
 fn serve(server: UnixStream) -> io::Result<()> {
-    let mut lines = BufReader::new(server.try_clone()?);
+    let (first, stdin) = passing::receive(&server)?;
+    let mut lines = BufReader::new(io::Cursor::new(first).chain(server.try_clone()?));
     let mut line = String::new();
     lines.read_line(&mut line)?;
     let order: order::Command = match serde_json::from_str(&line)? {
@@ -47,7 +48,7 @@ fn serve(server: UnixStream) -> io::Result<()> {
         Order::Apart(work) => return apart::serve(work, &server),
     };
     let report = match prepare().and_then(|()| limits::take(order.limits)) {
-        Ok(()) => run(order, lines),
+        Ok(()) => run(order, stdin, lines),
         Err(error) => Report::NotStarted(format!("preparing to watch over it: {error}")),
     };
     let mut report = serde_json::to_vec(&report)?;
@@ -75,12 +76,17 @@ fn prepare() -> io::Result<()> {
 }
 
 /// Runs the command to its end, and its family's.
-fn run(order: order::Command, mut server: BufReader<UnixStream>) -> Report {
+fn run(
+    order: order::Command,
+    stdin: Option<OwnedFd>,
+    mut server: impl io::Read + Send + 'static,
+) -> Report {
     let tmp = match order.tmp.as_deref().map(PrivateDir::make).transpose() {
         Ok(tmp) => tmp,
         Err(error) => return Report::NotStarted(format!("making a private directory: {error}")),
     };
-    let started = std::thread::scope(|scope| scope.spawn(|| start(&order, tmp.as_ref())).join());
+    let started =
+        std::thread::scope(|scope| scope.spawn(|| start(&order, tmp.as_ref(), stdin)).join());
     let command = match started {
         Ok(Ok(command)) => command,
         Ok(Err(report)) => return report,
@@ -108,7 +114,11 @@ fn run(order: order::Command, mut server: BufReader<UnixStream>) -> Report {
 }
 
 /// Starts the command from a thread that has given up what the command may not have. The thread then ends.
-fn start(order: &order::Command, tmp: Option<&PrivateDir>) -> Result<Pid, Report> {
+fn start(
+    order: &order::Command,
+    tmp: Option<&PrivateDir>,
+    stdin: Option<OwnedFd>,
+) -> Result<Pid, Report> {
     let failed = |error: io::Error| Report::NotStarted(error.to_string());
     let [program, arguments @ ..] = order.argv.as_slice() else {
         return Err(Report::NotStarted("no program was named".into()));
@@ -122,15 +132,17 @@ fn start(order: &order::Command, tmp: Option<&PrivateDir>) -> Result<Pid, Report
             command.env("HOME", &tmp.0);
         }
     }
-    command.stdin(match &order.stdin {
-        Some(text) => in_memory(text).map_err(failed)?.into(),
-        None => Stdio::null(),
+    command.stdin(match (&order.stdin, stdin) {
+        (Stdin::Text(text), _) => in_memory(text).map_err(failed)?.into(),
+        (Stdin::Live, Some(pipe)) => pipe.into(),
+        (Stdin::Live, None) => return Err(Report::NotStarted("its input is missing".into())),
+        (Stdin::Empty, _) => Stdio::null(),
     });
     // Its own group, so that what it does to its group does not reach the launcher.
     command.process_group(0);
     if let Some(policy) = &order.policy {
-        let calls =
-            Calls { network: policy.network, metadata: !policy.write.is_empty() || tmp.is_some() };
+        let writes = !policy.write.is_empty() || !policy.own.is_empty() || tmp.is_some();
+        let calls = Calls { network: policy.network, metadata: writes };
         let confined = files::confine(policy, tmp.map(|tmp| tmp.0.as_path()))
             .and_then(|()| syscalls::refuse(calls));
         if let (Err(error), true) = (confined, policy.required) {

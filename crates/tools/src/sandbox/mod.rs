@@ -8,6 +8,9 @@
 //! the whole family when the command ends or the socket closes. A server that is cancelled, times out or dies by
 //! `kill -9` closes the socket; there is no other order to give.
 //!
+//! A command that lives as long as somebody talks to it ([`Living`]) reads from a pipe whose end was handed to the launcher
+//! with the order.
+//!
 //! A launcher may also be told to do a piece of our own work on foreign text ([`apart`]). It then starts nothing: it
 //! takes its bounds and confines itself.
 //!
@@ -20,8 +23,10 @@ mod files;
 mod launcher;
 mod limits;
 mod live;
+mod living;
 mod order;
 mod output;
+mod passing;
 mod policy;
 mod run;
 mod strength;
@@ -31,7 +36,8 @@ mod tree;
 pub use apart::close_in;
 pub use launcher::{LAUNCHER_ARGUMENT, confine_main};
 pub use limits::{Bound, Limits};
-pub use order::Command;
+pub use living::{Leash, Living};
+pub use order::{Command, Stdin};
 pub use output::Kept;
 pub use policy::Policy;
 pub use run::{End, LaunchError, Launcher, Outcome};

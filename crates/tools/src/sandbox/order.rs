@@ -29,7 +29,7 @@ pub struct Command {
     pub cwd: PathBuf,
     /// All of it: nothing is inherited.
     pub env: BTreeMap<String, String>,
-    pub stdin: Option<String>,
+    pub stdin: Stdin,
     /// Without one, the command is only watched over.
     pub policy: Option<Policy>,
     /// Where to make its private directory for temporary files, if it is to have one: its `TMPDIR`, and its `HOME` if
@@ -39,6 +39,22 @@ pub struct Command {
     /// The server keeps the time.
     #[serde(skip)]
     pub timeout: Duration,
+}
+
+/// What the command reads.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub enum Stdin {
+    #[default]
+    Empty,
+    Text(String),
+    /// What comes through a pipe, one end of which travels with the order.
+    Live,
+}
+
+impl From<Option<String>> for Stdin {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Self::Empty, Self::Text)
+    }
 }
 
 /// What became of it. Said once nothing of the command is left.

@@ -17,6 +17,8 @@ pub struct Policy {
     pub write: BTreeSet<PathBuf>,
     /// Neither, whatever the others say.
     pub blocked: BTreeSet<PathBuf>,
+    /// Directories that were made for the program itself: it may write there although they lie in what is blocked.
+    pub own: BTreeSet<PathBuf>,
     /// The only programs it may start. `None`: whatever it may read.
     pub programs: Option<BTreeSet<PathBuf>>,
     pub network: bool,
@@ -54,6 +56,7 @@ impl Policy {
             read,
             write: BTreeSet::new(),
             blocked: permissions.blocked.union(hidden).cloned().collect(),
+            own: BTreeSet::new(),
             programs: Some(programs),
             network: false,
             required: strength.sufficient(),
@@ -66,6 +69,7 @@ impl Policy {
             read: BTreeSet::new(),
             write: BTreeSet::new(),
             blocked: BTreeSet::new(),
+            own: BTreeSet::new(),
             programs: Some(BTreeSet::new()),
             network: false,
             required: false,

@@ -20,7 +20,7 @@ use super::order::{Command, GRACE, Order, Report};
 use super::output::Kept;
 
 /// How long a launcher may take to end everything, beyond the grace, before it is given up. It goes on by itself.
-const ENDING_MAX: Duration = Duration::from_secs(5);
+pub(super) const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// For what is still in the pipes when all writers have gone.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -89,6 +89,7 @@ impl Launcher {
         let started = Instant::now();
         let order = encode(command)?;
         let (mut child, server) = self.start().map_err(LaunchError::Launcher)?;
+        let server = UnixStream::from_std(server).map_err(LaunchError::Launcher)?;
         let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
         let live = Live::new(onlookers);
         let (from, to) = (child.stdout.take(), child.stderr.take());
@@ -128,7 +129,9 @@ impl Launcher {
     }
 
     /// Not killed when dropped: it has a family to end, and does so when the socket closes.
-    fn start(&self) -> io::Result<(tokio::process::Child, UnixStream)> {
+    pub(super) fn start(
+        &self,
+    ) -> io::Result<(tokio::process::Child, std::os::unix::net::UnixStream)> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let child = tokio::process::Command::new(&self.program)
@@ -139,11 +142,11 @@ impl Launcher {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        Ok((child, UnixStream::from_std(ours)?))
+        Ok((child, ours))
     }
 }
 
-fn encode(command: &Command) -> Result<Vec<u8>, LaunchError> {
+pub(super) fn encode(command: &Command) -> Result<Vec<u8>, LaunchError> {
     let order = Order::<_, ()>::Run(command);
     let mut line = serde_json::to_vec(&order).map_err(LaunchError::Order)?;
     line.push(b'\n');
@@ -174,13 +177,13 @@ async fn converse(
     }
 }
 
-async fn report(read: OwnedReadHalf) -> Result<Report, LaunchError> {
+pub(super) async fn report(read: OwnedReadHalf) -> Result<Report, LaunchError> {
     let mut line = String::new();
     let read = BufReader::new(read).read_line(&mut line).await;
     read.ok().and_then(|_| serde_json::from_str(&line).ok()).ok_or(LaunchError::Lost)
 }
 
-fn ended(report: Report) -> Result<End, LaunchError> {
+pub(super) fn ended(report: Report) -> Result<End, LaunchError> {
     match report {
         Report::Exited(code) => Ok(End::Exited(code)),
         Report::Killed(signal) => Ok(End::Killed(signal)),

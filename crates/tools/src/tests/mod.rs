@@ -31,7 +31,8 @@ use nexus_core::provider::{
     EventStream, Model, ModelCall, ModelError, Models, Provider, ProviderError,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, Colleagues, Invocation, Onlookers, ToolOutput, Toolbox};
+use nexus_core::tool::{Access, Colleagues, Invocation, Onlookers, ToolOutput};
+use nexus_core::toolbox::Toolbox;
 use nexus_core::{Agent, AgentId, Engine, Requester};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -96,7 +96,7 @@ fn write_tools_are_those_that_write() {
         let writes = needs.iter().any(|need| matches!(need, Need::Write(_)));
         assert_eq!(writes, tool.class() == ToolClass::Write, "{name}");
     }
-    let written = nexus_core::tool::Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX))
+    let written = nexus_core::toolbox::Toolbox::new(file_tools(&Launcher::own(), SIDE_MAX))
         .names(ToolClass::Write);
     assert!(written.iter().eq(nexus_config::WRITE_TOOLS), "{written:?}");
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use nexus_core::permission::{Permissions, Reach};
-use nexus_tools::sandbox::{Command, End, Limits, Policy, strength};
+use nexus_tools::sandbox::{Command, End, Limits, Policy, Stdin, strength};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -176,7 +176,7 @@ async fn a_directory_that_became_a_link_is_not_entered() {
         argv: vec!["touch".into(), "made".into()],
         cwd: world.cwd.join("swapped"),
         env: BTreeMap::new(),
-        stdin: None,
+        stdin: Stdin::Empty,
         policy: None,
         tmp: None,
         limits: Limits::default(),
@@ -409,7 +409,7 @@ for attempt in attempts:
         argv: vec![python.to_str().unwrap().into(), "-c".into(), code.into()],
         cwd: world.cwd.clone(),
         env: BTreeMap::new(),
-        stdin: None,
+        stdin: Stdin::Empty,
         policy: Some(policy),
         tmp: None,
         limits: Limits::default(),

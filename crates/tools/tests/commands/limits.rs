@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nexus_tools::sandbox::{Bound, Command, End, Limits};
+use nexus_tools::sandbox::{Bound, Command, End, Limits, Stdin};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{World, launcher};
@@ -16,7 +16,7 @@ async fn run(limits: Limits, script: &str) -> End {
         argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
         cwd: world.cwd.clone(),
         env: BTreeMap::from([("PATH".into(), path)]),
-        stdin: None,
+        stdin: Stdin::Empty,
         policy: None,
         tmp: None,
         limits,

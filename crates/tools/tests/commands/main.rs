@@ -6,5 +6,6 @@ mod confinement;
 mod ending;
 mod git;
 mod limits;
+mod living;
 mod running;
 mod support;

@@ -28,7 +28,8 @@ use nexus_core::provider::{
     ProviderEvent,
 };
 use nexus_core::tokens::TokenCounter;
-use nexus_core::tool::{Access, Colleagues, Invocation, Need, Tool, Toolbox};
+use nexus_core::tool::{Access, Colleagues, Invocation, Need, Tool};
+use nexus_core::toolbox::Toolbox;
 use nexus_core::turn::{TurnHandle, TurnInput};
 use nexus_core::{Agent, AgentId, Engine, Requester, ToolCall};
 use nexus_store::SqliteStore;

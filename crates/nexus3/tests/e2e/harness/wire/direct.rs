@@ -5,6 +5,7 @@ use nexus_protocol::agent::*;
 use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
 use nexus_protocol::key::{CreateKey, ListKeys, RevokeKey};
+use nexus_protocol::mcp::{McpConnect, McpDisconnect, McpListServers, McpStatus};
 use nexus_protocol::memory::*;
 use nexus_protocol::metrics::GetMetrics;
 use nexus_protocol::model::*;
@@ -99,6 +100,10 @@ async fn by_name(
         CreateKey,
         GetMetrics,
         ListKeys,
+        McpConnect,
+        McpDisconnect,
+        McpListServers,
+        McpStatus,
         RevokeKey,
         UpdateContext,
         GetContextState,

@@ -1,0 +1,398 @@
+//! The MCP servers that agents may use: found in the files that name them, and made into entries.
+//!
+//! They stand in `mcp_servers` of a configuration, in a `mcp.json` beside it, and in the `.mcp.json` that other programs
+//! read too. The nearer entry of a name takes the place of the farther one as a whole. What a project wrote wrongly is
+//! that server's affair; what the user did stops the start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use globset::Glob;
+use nexus_core::mcp::{
+    Asks, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing, server_name,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use super::presets::expand;
+use super::value::{Choice, Choices, Object, Seconds, Text};
+
+/// What one file says of servers.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub file: PathBuf,
+    /// The key that they stand under.
+    pub key: &'static str,
+    pub servers: Value,
+    /// Whose file it is, unless it is the user's own.
+    pub project: Option<Project>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Project {
+    pub dir: PathBuf,
+    pub trusted: bool,
+}
+
+/// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
+/// else than was asked for.
+pub(super) const NOT_YET: [&str; 12] = [
+    "url",
+    "headers",
+    "eager",
+    "share",
+    "pin",
+    "defer",
+    "elicitation",
+    "sampling",
+    "roots",
+    "auth",
+    "private",
+    "oauth",
+];
+
+/// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
+const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
+
+/// An entry as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    command: Option<Words>,
+    args: Option<Vec<String>>,
+    cwd: Option<Text>,
+    env: Option<BTreeMap<String, String>>,
+    env_passthrough: Option<Vec<Text>>,
+    enabled: Option<bool>,
+    disabled: Option<bool>,
+    fail_if_no_tools: Option<bool>,
+    startup_timeout: Option<Seconds<100, 600_000>>,
+    timeout: Option<Seconds<100, 86_400_000>>,
+    idle_timeout: Option<Seconds<100, 86_400_000>>,
+    approve: Option<Choice<Approvals>>,
+    tools: Option<Object<Tools>>,
+    sandbox: Option<Object<WrittenSandbox>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
+enum Words {
+    One(String),
+    List(Vec<String>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tools {
+    allow: Option<Vec<Text>>,
+    deny: Option<Vec<Text>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSandbox {
+    read: Option<Vec<Text>>,
+    write: Option<Vec<Text>>,
+    network: Option<bool>,
+    required: Option<bool>,
+}
+
+/// When calls need a person's leave.
+#[derive(Debug)]
+struct Approvals;
+
+impl Choices for Approvals {
+    const ALL: &'static [&'static str] = &["ask", "never", "always"];
+}
+
+/// The servers of all files, weakest first, by name.
+pub(super) fn resolve(
+    sources: &[Source],
+    user_home: Option<&Path>,
+) -> Result<Vec<ServerEntry>, ConfigError> {
+    let mut merged: BTreeMap<String, ServerEntry> = BTreeMap::new();
+    for source in sources {
+        for (name, entry) in of(source, user_home)? {
+            // What nobody trusted does not take the place of what somebody did.
+            let untrusted = source.project.as_ref().is_some_and(|project| !project.trusted);
+            let taken = merged.get(&name).is_some_and(|it| it.standing != Standing::Untrusted);
+            match entry {
+                _ if untrusted && taken => {}
+                Some(entry) => drop(merged.insert(name, entry)),
+                None => drop(merged.remove(&name)),
+            }
+        }
+        if merged.len() > SERVERS_MAX {
+            return Err(fault(source, "", format!("more than {SERVERS_MAX} servers")));
+        }
+    }
+    Ok(merged.into_values().collect())
+}
+
+/// The servers of one file; one that is null takes that of a farther file away.
+pub(super) fn of(
+    source: &Source,
+    user_home: Option<&Path>,
+) -> Result<Vec<(String, Option<ServerEntry>)>, ConfigError> {
+    let mut found: BTreeMap<String, (String, Option<ServerEntry>)> = BTreeMap::new();
+    for (written, entry) in named(source)? {
+        let Some(name) = server_name(&written) else {
+            let reason = format!("{written:?} cannot be the name of a server: {SERVER_NAME_RULE}");
+            return Err(fault(source, "", reason));
+        };
+        let entry = match entry {
+            Value::Null => None,
+            entry => Some(made(source, &name, entry, user_home)?),
+        };
+        if let Some((other, _)) = found.insert(name.clone(), (written.clone(), entry)) {
+            let reason = format!("{other:?} and {written:?} are the same server, {name}");
+            return Err(fault(source, "", reason));
+        }
+    }
+    Ok(found.into_iter().map(|(name, (_, entry))| (name, entry)).collect())
+}
+
+/// The entries with their names, from an object by name or a list of entries that name themselves.
+fn named(source: &Source) -> Result<Vec<(String, Value)>, ConfigError> {
+    match source.servers.clone() {
+        Value::Null => Ok(Vec::new()),
+        Value::Object(entries) => Ok(entries.into_iter().collect()),
+        Value::Array(entries) => {
+            let name = |(at, mut entry): (usize, Value)| {
+                let name = entry.as_object_mut().and_then(|entry| entry.shift_remove("name"));
+                match name {
+                    Some(Value::String(name)) => Ok((name, entry)),
+                    _ => {
+                        Err(fault(source, &at.to_string(), "an entry of a list has a name".into()))
+                    }
+                }
+            };
+            entries.into_iter().enumerate().map(name).collect()
+        }
+        _ => Err(fault(source, "", "is an object by name, or a list".into())),
+    }
+}
+
+/// The entry of one server. A project's that is wrong is there, and says so.
+fn made(
+    source: &Source,
+    name: &str,
+    entry: Value,
+    user_home: Option<&Path>,
+) -> Result<ServerEntry, ConfigError> {
+    match read(source, name, entry, user_home) {
+        Ok(entry) => Ok(entry),
+        Err((key, reason)) if source.project.is_none() => {
+            let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
+            Err(fault(source, &key, reason))
+        }
+        Err((key, reason)) => {
+            let mut entry = blank(source, name);
+            if entry.standing == Standing::Usable {
+                let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+                entry.standing =
+                    Standing::Wrong(format!("{}: {key}{reason}", source.file.display()));
+            }
+            Ok(entry)
+        }
+    }
+}
+
+/// The entry, or the key that is wrong and how.
+fn read(
+    source: &Source,
+    name: &str,
+    entry: Value,
+    user_home: Option<&Path>,
+) -> Result<ServerEntry, (String, String)> {
+    let Value::Object(mut members) = entry else {
+        return Err((String::new(), "an entry is an object".into()));
+    };
+    check_keys(&members)?;
+    members.shift_remove("type");
+    for key in PASSED_OVER {
+        if members.shift_remove(key).is_some() {
+            let file = source.file.display();
+            tracing::warn!("{file}: {name}.{key} is passed over: nexus3 asks its user (approve)");
+        }
+    }
+    let written: Result<Written, _> = serde_path_to_error::deserialize(Value::Object(members));
+    let written = written
+        .map_err(|error| (error.path().to_string(), error.inner().to_string()))
+        .map_err(|(key, reason)| (if key == "." { String::new() } else { key }, reason))?;
+    let mut argv = argv(written.command, written.args)?;
+    if argv[0].starts_with("~/") {
+        let program = expand(&argv[0], user_home).map_err(|why| ("command".to_owned(), why))?;
+        argv[0] = program.display().to_string();
+    }
+    let mut entry = ServerEntry { argv, ..blank(source, name) };
+    let path = |key: &str, Text(text): &Text| match (&source.project, text.starts_with(['/', '~']))
+    {
+        (Some(project), false) => Ok(project.dir.join(text)),
+        _ => expand(text, user_home).map_err(|reason| (key.to_owned(), reason)),
+    };
+    let paths = |key: &str, written: Option<Vec<Text>>| {
+        written.iter().flatten().map(|text| path(key, text)).collect::<Result<BTreeSet<_>, _>>()
+    };
+    if let Some(cwd) = &written.cwd {
+        entry.cwd = Some(path("cwd", cwd)?);
+    }
+    entry.env = written.env.unwrap_or_default();
+    entry.env_passthrough = texts(written.env_passthrough);
+    if entry.standing == Standing::Usable
+        && (written.enabled == Some(false) || written.disabled == Some(true))
+    {
+        entry.standing = Standing::Disabled;
+    }
+    entry.fail_if_no_tools = written.fail_if_no_tools.unwrap_or(false);
+    let given = |given: Option<Duration>, otherwise| given.unwrap_or(otherwise);
+    entry.startup_timeout = given(written.startup_timeout.map(|it| it.0), entry.startup_timeout);
+    entry.timeout = given(written.timeout.map(|it| it.0), entry.timeout);
+    entry.idle_timeout = given(written.idle_timeout.map(|it| it.0), entry.idle_timeout);
+    entry.asks = asks(source, name, written.approve);
+    if let Some(Object(tools)) = written.tools {
+        entry.allow = patterns("tools.allow", tools.allow)?;
+        entry.deny = patterns("tools.deny", tools.deny)?;
+    }
+    if let Some(Object(sandbox)) = written.sandbox {
+        entry.sandbox = Sandbox {
+            read: paths("sandbox.read", sandbox.read)?,
+            write: paths("sandbox.write", sandbox.write)?,
+            network: sandbox.network.unwrap_or(entry.sandbox.network),
+            required: sandbox.required.unwrap_or(entry.sandbox.required),
+        };
+    }
+    Ok(entry)
+}
+
+/// A server of which only the name is known.
+fn blank(source: &Source, name: &str) -> ServerEntry {
+    let project = source.project.as_ref();
+    ServerEntry {
+        name: name.into(),
+        source: if project.is_some() { ServerSource::Project } else { ServerSource::User },
+        standing: match project {
+            Some(project) if !project.trusted => Standing::Untrusted,
+            _ => Standing::Usable,
+        },
+        argv: Vec::new(),
+        cwd: project.map(|project| project.dir.clone()),
+        env: BTreeMap::new(),
+        env_passthrough: Vec::new(),
+        startup_timeout: Duration::from_secs(30),
+        timeout: Duration::from_secs(120),
+        idle_timeout: Duration::from_secs(600),
+        asks: Asks::default(),
+        allow: Vec::new(),
+        deny: Vec::new(),
+        fail_if_no_tools: false,
+        sandbox: Sandbox {
+            read: BTreeSet::new(),
+            write: BTreeSet::new(),
+            network: project.is_none(),
+            required: true,
+        },
+    }
+}
+
+fn check_keys(members: &Map<String, Value>) -> Result<(), (String, String)> {
+    match members.get("type").and_then(Value::as_str) {
+        None | Some("stdio") => {}
+        Some("sse") => {
+            let reason =
+                "the transport of 2024 (sse) is not spoken here; most servers have another";
+            return Err(("type".into(), reason.into()));
+        }
+        Some(other) => {
+            let reason =
+                format!("{other:?} is not spoken by this version, which starts programs (stdio)");
+            return Err(("type".into(), reason));
+        }
+    }
+    match NOT_YET.iter().find(|key| members.contains_key(**key)) {
+        Some(key) => Err(((*key).into(), "is not built into this version yet".into())),
+        None => Ok(()),
+    }
+}
+
+fn argv(
+    command: Option<Words>,
+    args: Option<Vec<String>>,
+) -> Result<Vec<String>, (String, String)> {
+    let words = match command {
+        None => return Err(("command".into(), "is missing".into())),
+        Some(Words::One(program)) => vec![program],
+        Some(Words::List(words)) => words,
+    };
+    let argv: Vec<String> = words.into_iter().chain(args.into_iter().flatten()).collect();
+    match argv.first().is_none_or(|program| program.trim().is_empty()) {
+        true => Err(("command".into(), "names no program".into())),
+        false => Ok(argv),
+    }
+}
+
+/// Leave that a project gives its own servers is none.
+fn asks(source: &Source, name: &str, written: Option<Choice<Approvals>>) -> Asks {
+    let asks = match written.map(|it| it.0) {
+        Some("never") => Asks::Never,
+        Some("always") => Asks::Always,
+        _ => Asks::Once,
+    };
+    if source.project.is_some() && asks == Asks::Never {
+        let file = source.file.display();
+        tracing::warn!(
+            "{file}: {name}.approve is passed over: only the user's own files say never"
+        );
+        return Asks::Once;
+    }
+    asks
+}
+
+fn patterns(key: &str, written: Option<Vec<Text>>) -> Result<Vec<String>, (String, String)> {
+    let patterns = texts(written);
+    match patterns.iter().find(|pattern| Glob::new(pattern).is_err()) {
+        Some(pattern) => Err((key.into(), format!("{pattern:?} is no pattern"))),
+        None => Ok(patterns),
+    }
+}
+
+fn texts(written: Option<Vec<Text>>) -> Vec<String> {
+    written.into_iter().flatten().map(|Text(text)| text).collect()
+}
+
+fn fault(source: &Source, key: &str, reason: String) -> ConfigError {
+    let dot = if key.is_empty() { "" } else { "." };
+    ConfigError::Key { file: source.file.clone(), key: format!("{}{dot}{key}", source.key), reason }
+}
+
+/// What an `mcp.json` holds: its servers, under the one name or the other.
+pub(super) fn servers_of(
+    file: &Path,
+    value: Value,
+) -> Result<Option<(&'static str, Value)>, ConfigError> {
+    let fault = |key: &str, reason: &str| ConfigError::Key {
+        file: file.to_path_buf(),
+        key: key.into(),
+        reason: reason.into(),
+    };
+    let Value::Object(mut members) = value else {
+        return Err(fault("", "the file must hold an object"));
+    };
+    let [theirs, ours] = ["mcpServers", "servers"].map(|key| members.shift_remove(key));
+    if let Some(key) = members.keys().next() {
+        return Err(fault(key, "unknown key, expected servers or mcpServers"));
+    }
+    let says = |value: &Value| match value {
+        Value::Object(entries) => !entries.is_empty(),
+        Value::Array(entries) => !entries.is_empty(),
+        Value::Null => false,
+        _ => true,
+    };
+    Ok(match (theirs.filter(says), ours) {
+        (Some(theirs), _) => Some(("mcpServers", theirs)),
+        (None, Some(ours)) => Some(("servers", ours)),
+        (None, None) => None,
+    })
+}

@@ -1,0 +1,235 @@
+//! Where MCP servers stand, which of two holds, and what is refused.
+
+use nexus_core::mcp::{Asks, ServerEntry, ServerSource, Standing};
+
+use super::*;
+
+impl Tree {
+    /// Writes a file by its path in the tree.
+    fn file_at(self, path: &str, value: &Value) -> Self {
+        let file = self.root.path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, value.to_string()).unwrap();
+        self
+    }
+
+    fn servers(&self) -> Vec<ServerEntry> {
+        self.load().unwrap().mcp_servers
+    }
+}
+
+/// The one server that the home's file has.
+fn server(entry: Value) -> ServerEntry {
+    let tree = Tree::new().write("home", json!({"mcp_servers": {"s": entry}}).to_string());
+    tree.servers().remove(0)
+}
+
+#[track_caller]
+fn refused(entry: Value, expected: &str) {
+    let value = json!({"mcp_servers": {"s": entry}});
+    let error = Tree::new().write("home", value.to_string()).error();
+    assert!(error.starts_with("home/config.json: mcp_servers.s"), "{error}");
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn an_entry_has_its_defaults_and_its_keys() {
+    let plain = server(json!({"command": "x"}));
+    assert_eq!((plain.source, &plain.standing), (ServerSource::User, &Standing::Usable));
+    assert_eq!((plain.argv.as_slice(), plain.cwd.as_ref()), (&["x".to_string()][..], None));
+    let seconds = [plain.startup_timeout, plain.timeout, plain.idle_timeout].map(|it| it.as_secs());
+    assert_eq!(seconds, [30, 120, 600]);
+    assert!(plain.sandbox.network && plain.sandbox.required && plain.asks == Asks::Once);
+
+    let full = server(json!({
+        "type": "stdio", "command": ["x", "-a"], "args": ["b"], "cwd": "~/w", "env": {"K": "${V}"},
+        "env_passthrough": ["P"], "enabled": true, "fail_if_no_tools": true, "startup_timeout": 1,
+        "timeout": 2.5, "idle_timeout": 3, "approve": "never",
+        "tools": {"allow": ["read_*"], "deny": ["x"]},
+        "sandbox": {"read": ["/r"], "write": ["~/o"], "network": false, "required": false},
+        "alwaysAllow": ["x"], "autoApprove": [], "trust": true,
+    }));
+    assert_eq!(full.argv, ["x", "-a", "b"]);
+    assert_eq!(server(json!({"command": "~/bin/x"})).argv, ["/users/me/bin/x"]);
+    assert_eq!(full.cwd, Some("/users/me/w".into()));
+    assert_eq!(
+        (full.env["K"].as_str(), full.env_passthrough.as_slice()),
+        ("${V}", &["P".to_string()][..])
+    );
+    assert_eq!((full.asks, full.fail_if_no_tools), (Asks::Never, true));
+    assert_eq!((full.allow, full.deny), (vec!["read_*".into()], vec!["x".into()]));
+    assert_eq!(full.sandbox.read, ["/r".into()].into());
+    assert_eq!(full.sandbox.write, ["/users/me/o".into()].into());
+    assert!(!full.sandbox.network && !full.sandbox.required);
+    assert_eq!(server(json!({"command": "x", "enabled": false})).standing, Standing::Disabled);
+    assert_eq!(server(json!({"command": "x", "disabled": true})).standing, Standing::Disabled);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_by_name() {
+    refused(json!({}), ".command: is missing");
+    refused(json!({"command": " "}), ".command: names no program");
+    refused(json!({"command": 5}), ".command: expected a text, or a list of texts");
+    refused(json!({"command": []}), ".command: names no program");
+    refused(json!({"command": "x", "comand": 1}), "unknown field `comand`");
+    refused(json!({"command": "x", "timeout": 0}), ".timeout: ");
+    refused(json!({"command": "x", "approve": "yes"}), ".approve: ");
+    refused(
+        json!({"command": "x", "tools": {"allow": ["["]}}),
+        ".tools.allow: \"[\" is no pattern",
+    );
+    refused(
+        json!({"command": "x", "cwd": "relative"}),
+        ".cwd: \"relative\" is not an absolute path",
+    );
+    refused(json!("x"), "an entry is an object");
+    for key in super::super::mcp::NOT_YET {
+        let mut entry = json!({"command": "x"});
+        entry[key] = json!(true);
+        refused(entry, &format!(".{key}: is not built into this version yet"));
+    }
+    refused(json!({"type": "sse", "url": "http://x"}), ".type: the transport of 2024");
+    refused(json!({"type": "http", "url": "http://x"}), ".type: \"http\" is not spoken");
+}
+
+#[test]
+fn servers_are_found_in_every_form_and_the_nearer_entry_replaces_the_whole() {
+    let tree = Tree::new()
+        .write(
+            "home",
+            json!({"mcp_servers": [{"name": "a", "command": "1", "timeout": 5}]}).to_string(),
+        )
+        .file_at(
+            "home/mcp.json",
+            &json!({"servers": {"b": {"command": "2"}, "c": {"command": "3"}}}),
+        )
+        .file_at("a/b/.nexus3/mcp.json", &json!({"mcpServers": [{"name": "c", "command": "4"}]}))
+        .file_at("a/b/c/.mcp.json", &json!({"mcpServers": {"d": {"command": "5"}, "b": null}}))
+        .file_at(
+            "a/b/c/.nexus3/config.json",
+            &json!({"mcp_servers": {"d": {"command": "6"}, "a": {"command": "7"}}}),
+        )
+        .trust("a/b")
+        .trust("a/b/c");
+    let found = tree.servers();
+    let found: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.argv[0].as_str())).collect();
+    assert_eq!(found, [("a", "7"), ("c", "4"), ("d", "6")]);
+    assert_eq!(tree.servers()[0].timeout.as_secs(), 120, "nothing of the farther entry is left");
+}
+
+#[test]
+fn a_non_empty_list_of_the_usual_name_wins_in_one_file() {
+    let both = |theirs: Value| json!({"mcpServers": theirs, "servers": {"b": {"command": "x"}}});
+    let names = |file: Value| -> Vec<String> {
+        let servers = Tree::new().file_at("home/mcp.json", &file).servers();
+        servers.into_iter().map(|it| it.name).collect()
+    };
+    assert_eq!(names(both(json!({"a": {"command": "x"}}))), ["a"]);
+    assert_eq!(names(both(json!({}))), ["b"]);
+    assert_eq!(names(json!({})), Vec::<String>::new());
+    let error = Tree::new().file_at("home/mcp.json", &json!({"server": {}})).error();
+    assert_eq!(error, "home/mcp.json: server: unknown key, expected servers or mcpServers");
+}
+
+#[test]
+fn names_are_brought_to_one_form_and_two_that_meet_are_refused() {
+    let value = json!({"mcp_servers": {"My Server": {"command": "x"}}});
+    let tree = Tree::new().write("home", value.to_string());
+    assert_eq!(tree.servers()[0].name, "my-server");
+    let value = json!({"mcp_servers": {"my_x": {"command": "x"}, "My X": {"command": "x"}}});
+    let error = Tree::new().write("home", value.to_string()).error();
+    assert_eq!(
+        error,
+        "home/config.json: mcp_servers: \"my_x\" and \"My X\" are the same server, my-x"
+    );
+    let value = json!({"mcp_servers": {"___": {"command": "x"}}});
+    let error = Tree::new().write("home", value.to_string()).error();
+    assert!(error.contains("cannot be the name of a server"), "{error}");
+}
+
+#[test]
+fn just_as_many_servers_as_may_be_and_one_more() {
+    let many = |count: usize| {
+        let entries = (0..count).map(|number| (format!("s{number}"), json!({"command": "x"})));
+        json!({"mcp_servers": Value::Object(entries.collect())})
+    };
+    assert_eq!(load(&many(64)).unwrap().mcp_servers.len(), 64);
+    check_error(many(65), "mcp_servers: more than 64 servers");
+}
+
+#[test]
+fn a_projects_servers_are_there_and_wait_for_trust() {
+    let entry = json!({"s": {"command": "run", "args": ["x"], "cwd": "sub", "approve": "never"}});
+    for (file, value) in [
+        ("a/b/c/.mcp.json", json!({"mcpServers": entry})),
+        ("a/b/c/.nexus3/mcp.json", json!({"servers": entry})),
+        ("a/b/c/.nexus3/config.json", json!({"mcp_servers": entry})),
+    ] {
+        let tree = Tree::new().file_at(file, &value);
+        let found = tree.servers();
+        let dir = tree.root.path().canonicalize().unwrap().join("a/b/c");
+        assert_eq!(
+            (found[0].source, &found[0].standing),
+            (ServerSource::Project, &Standing::Untrusted)
+        );
+        assert_eq!(found[0].cwd, Some(dir.join("sub")), "{file}");
+        assert!(!found[0].sandbox.network && found[0].asks == Asks::Once, "{file}");
+        let shown = servers_of_project(&dir, None).unwrap();
+        assert_eq!(shown[0].argv, ["run", "x"], "{file}");
+        let tree = tree.trust("a/b/c");
+        assert_eq!(tree.servers()[0].standing, Standing::Usable, "{file}");
+        let changed = tree.file_at(file, &json!({"mcpServers": {"t": {"command": "other"}}}));
+        let changed = if file.ends_with("config.json") {
+            changed.file_at(file, &json!({"mcp_servers": {"t": {"command": "other"}}}))
+        } else {
+            changed
+        };
+        assert_eq!(changed.servers()[0].standing, Standing::Untrusted, "{file}");
+    }
+    // One in a directory above is for other programs.
+    let above = Tree::new().file_at("a/b/.mcp.json", &json!({"mcpServers": entry}));
+    assert!(above.servers().is_empty());
+}
+
+#[test]
+fn what_a_project_wrote_wrongly_is_that_servers_affair() {
+    let wrong =
+        json!({"mcpServers": {"good": {"command": "x"}, "web": {"url": "https://x"}, "odd": 5}});
+    let tree = Tree::new().file_at("a/b/c/.mcp.json", &wrong);
+    assert!(tree.servers().iter().all(|it| it.standing == Standing::Untrusted));
+    let found = tree.trust("a/b/c").servers();
+    assert_eq!(found[0].standing, Standing::Usable);
+    assert!(
+        matches!(&found[1].standing, Standing::Wrong(why) if why.contains("an entry is an object"))
+    );
+    assert!(
+        matches!(&found[2].standing, Standing::Wrong(why) if why.contains("url: is not built"))
+    );
+}
+
+#[test]
+fn a_stranger_does_not_take_the_place_of_what_the_user_has() {
+    let tree = Tree::new()
+        .write("home", json!({"mcp_servers": {"s": {"command": "mine"}}}).to_string())
+        .file_at("a/b/c/.mcp.json", &json!({"mcpServers": {"s": {"command": "theirs"}}}));
+    assert_eq!(tree.servers()[0].argv, ["mine"]);
+    assert_eq!(tree.trust("a/b/c").servers()[0].argv, ["theirs"]);
+}
+
+#[test]
+fn a_preset_hands_out_tools_by_name() {
+    let presets = |mcp: Value| {
+        json!({"permissions": {"presets": {
+            "gitter": {"mcp": {"git": ["log", "diff"]}}, "less": {"extends": "gitter", "mcp": mcp}}}})
+    };
+    let config = load(&presets(json!({"git": ["log"]}))).unwrap();
+    let mcp = |name: &str| config.permissions.presets[name].apply("/w".as_ref(), &[]).mcp.written();
+    assert_eq!(mcp("gitter"), [("git".to_string(), vec!["diff".to_string(), "log".into()])].into());
+    assert_eq!(mcp("less"), [("git".to_string(), vec!["log".to_string()])].into());
+    check_error(
+        presets(json!({"git": ["*"]})),
+        "permissions.presets.less.mcp: a tool lies outside what gitter has; a preset can only narrow",
+    );
+    let error = load(&presets(json!({"Git": ["x"]}))).unwrap_err().to_string();
+    assert!(error.contains("is no name of a server"), "{error}");
+}

@@ -1,0 +1,111 @@
+//! The MCP servers as one agent has them: who may see, connect and let go of which.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::agent::{Agent, Snapshot};
+use crate::authority::{Denied, Requester};
+use crate::kin::Kin;
+use crate::mcp::{ServerError, ServerStatus};
+use crate::permission::Permissions;
+use crate::store::StoreError;
+use crate::toolbox::Toolbox;
+
+pub struct Servers {
+    pub(crate) kin: Arc<Kin>,
+    pub(crate) toolbox: Arc<Toolbox>,
+}
+
+/// A server, and what of it an agent has.
+pub struct ServerStanding {
+    pub status: ServerStatus,
+    /// The agent may use some tool of it.
+    pub visible: bool,
+    /// By the names that models call them.
+    pub offered: Vec<String>,
+}
+
+#[derive(Debug, Clone, Error)]
+pub enum ServersError {
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Servers {
+    /// The servers there are. An agent is told of those that the asked one can use.
+    pub async fn list(
+        &self,
+        requester: &Requester,
+        agent: &Snapshot,
+    ) -> Result<Vec<ServerStanding>, StoreError> {
+        let permissions = self.kin.rights(agent).await?.effective;
+        let servers = self.toolbox.source().servers().into_iter();
+        let standings = servers.map(|status| standing(status, &permissions));
+        let seen = |it: &ServerStanding| it.visible || *requester == Requester::Administrator;
+        Ok(standings.filter(seen).collect())
+    }
+
+    /// One of them.
+    pub async fn get(
+        &self,
+        requester: &Requester,
+        agent: &Snapshot,
+        name: &str,
+    ) -> Result<ServerStanding, ServersError> {
+        let mut servers = self.list(requester, agent).await?.into_iter();
+        let found = servers.find(|it| it.status.name == name);
+        Ok(found.ok_or_else(|| ServerError::Unknown(name.into()))?)
+    }
+
+    /// Starts a server that the agent can use, and waits for it. Ancestors and the administrator may: it runs a program.
+    pub async fn connect(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+        name: &str,
+        wait: Duration,
+    ) -> Result<ServerStanding, ServersError> {
+        self.authorize(requester, agent)?;
+        let now = agent.snapshot();
+        let permissions = self.kin.rights(&now).await?.effective;
+        if !permissions.mcp.reaches(name) {
+            return Err(ServerError::Unknown(name.into()).into());
+        }
+        let status = self.toolbox.source().connect(name, &now.id, wait).await?;
+        Ok(standing(status, &permissions))
+    }
+
+    /// The agent has no more use for a server. False when there is none of that name, or it had none.
+    pub async fn disconnect(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+        name: &str,
+    ) -> Result<bool, ServersError> {
+        self.authorize(requester, agent)?;
+        Ok(self.toolbox.source().disconnect(name, &agent.id()).await)
+    }
+
+    fn authorize(&self, requester: &Requester, agent: &Agent) -> Result<(), Denied> {
+        match requester {
+            Requester::Agent(id) if *id == agent.id() => Err(Denied::OwnServers(id.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn standing(status: ServerStatus, permissions: &Permissions) -> ServerStanding {
+    let may = |tool: &&crate::mcp::ServerTool| {
+        tool.usable
+            && permissions.mcp.allows(&status.name, &tool.tool)
+            && !permissions.disabled_tools.contains(&tool.name)
+    };
+    let offered = status.tools.iter().filter(may).map(|tool| tool.name.clone()).collect();
+    ServerStanding { visible: permissions.mcp.reaches(&status.name), offered, status }
+}

@@ -1,0 +1,133 @@
+//! The tools there are, and which of them an agent is told of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use crate::lock;
+use crate::mcp::McpReach;
+use crate::permission::{Permissions, ToolClass};
+use crate::provider::ToolSpec;
+use crate::tool::{Tool, ToolSource};
+
+/// The tools a server offers.
+pub struct Toolbox {
+    /// By name, and so in a stable order, for the sake of the providers' prefix caches.
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    /// Those that are not fixed. They come after the others: what changes is at the end.
+    source: Arc<dyn ToolSource>,
+    /// What agents of the same kind are offered: made once, since every step of a turn asks for it.
+    offers: Mutex<Vec<Arc<Offer>>>,
+}
+
+/// Kinds of agents whose offer is remembered. A server has a handful of presets.
+const OFFERS_MAX: usize = 64;
+
+/// The tools that agents of one kind are told of.
+pub struct Offer {
+    kind: OfferKind,
+    pub tools: Arc<[ToolSpec]>,
+    /// Of all that the model is told of them: never fewer than its tokens.
+    pub bytes: usize,
+}
+
+#[derive(PartialEq, Eq)]
+struct OfferKind {
+    write: bool,
+    commands: bool,
+    agents: bool,
+    disabled: BTreeSet<String>,
+    mcp: McpReach,
+    /// Of the source.
+    version: u64,
+}
+
+impl OfferKind {
+    fn is_of(&self, permissions: &Permissions, version: u64) -> bool {
+        self.write == permissions.offers("", ToolClass::Write)
+            && self.commands == permissions.commands
+            && self.agents == permissions.agents
+            && self.version == version
+            && self.mcp == permissions.mcp
+            && self.disabled == permissions.disabled_tools
+    }
+}
+
+impl Default for Toolbox {
+    fn default() -> Self {
+        Self::new([])
+    }
+}
+
+impl Toolbox {
+    pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        let tools = tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect();
+        Self { tools, source: Arc::new(()), offers: Mutex::default() }
+    }
+
+    /// Adds tools that are not fixed.
+    pub fn with_source(mut self, source: Arc<dyn ToolSource>) -> Self {
+        self.source = source;
+        self
+    }
+
+    pub fn source(&self) -> &Arc<dyn ToolSource> {
+        &self.source
+    }
+
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.tools.get(name).cloned().or_else(|| self.source.get(name))
+    }
+
+    /// The names of all tools of a class that are fixed.
+    pub fn names(&self, class: ToolClass) -> BTreeSet<String> {
+        let of_class = self.tools.iter().filter(|(_, tool)| tool.class() == class);
+        of_class.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// All of them, by name; those that are not fixed come after the others.
+    pub fn all(&self) -> Vec<Arc<dyn Tool>> {
+        let source = self.source.tools();
+        self.tools.values().cloned().chain(source.iter().cloned()).collect()
+    }
+
+    /// The names of all that are fixed.
+    pub fn all_names(&self) -> Vec<String> {
+        self.tools.keys().cloned().collect()
+    }
+
+    /// What an agent with these permissions is offered: a tool that could only be refused is not shown.
+    pub fn offer(&self, permissions: &Permissions) -> Arc<Offer> {
+        let version = self.source.version();
+        let mut offers = lock(&self.offers);
+        if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions, version)) {
+            return known.clone();
+        }
+        let offered = self.all().into_iter().filter(|tool| offers_tool(permissions, &**tool));
+        let tools: Arc<[ToolSpec]> = offered.map(|tool| tool.spec().clone()).collect();
+        let bytes = tools.iter().map(ToolSpec::text_bytes).sum();
+        let kind = OfferKind {
+            write: permissions.offers("", ToolClass::Write),
+            commands: permissions.commands,
+            agents: permissions.agents,
+            disabled: permissions.disabled_tools.clone(),
+            mcp: permissions.mcp.clone(),
+            version,
+        };
+        let offer = Arc::new(Offer { kind, tools, bytes });
+        offers.retain(|offer| offer.kind.version == version);
+        if offers.len() == OFFERS_MAX {
+            offers.clear();
+        }
+        offers.push(offer.clone());
+        offer
+    }
+}
+
+/// Whether a call of this tool could ever be let through.
+pub(crate) fn offers_tool(permissions: &Permissions, tool: &dyn Tool) -> bool {
+    let name = &tool.spec().name;
+    match tool.origin() {
+        Some(origin) => permissions.offers_of(origin, name),
+        None => permissions.offers(name, tool.class()),
+    }
+}

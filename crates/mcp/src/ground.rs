@@ -1,0 +1,17 @@
+//! What all servers are started with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use nexus_tools::sandbox::{Launcher, Limits, Strength};
+
+/// What all servers are started with.
+pub struct Ground {
+    pub launcher: Launcher,
+    pub strength: Strength,
+    pub limits: Limits,
+    /// Where this program keeps its files: closed to servers, but for a directory of each.
+    pub home: PathBuf,
+    /// The variables of this process. Servers see few of them.
+    pub variables: BTreeMap<String, String>,
+}

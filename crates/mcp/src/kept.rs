@@ -1,0 +1,76 @@
+//! Lists of tools on disk, so that agents see the tools of servers that do not run. A file for each server in the home,
+//! which is closed to agents and servers.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nexus_core::mcp::ServerEntry;
+use serde::{Deserialize, Serialize};
+
+use crate::listing::{Listing, Said};
+
+/// Of one file. What is longer was not written here.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    /// Of what was started.
+    digest: String,
+    tools: T,
+}
+
+/// The tools that the server had when it ran last, if it is the same server still. Touches the disk.
+pub fn read(home: &Path, entry: &ServerEntry) -> Option<Listing> {
+    let file = place(home, entry);
+    if fs::metadata(&file).ok()?.len() > FILE_BYTES_MAX {
+        return None;
+    }
+    let kept: Kept<Vec<Said>> = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
+    (kept.digest == entry.digest()).then(|| Listing::new(entry, kept.tools))
+}
+
+/// Keeps them. Touches the disk.
+pub fn write(home: &Path, entry: &ServerEntry, listing: &Listing) -> io::Result<()> {
+    let file = place(home, entry);
+    if let Some(dir) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let kept = Kept { digest: entry.digest(), tools: &listing.said };
+    // Another process of this home may write the same.
+    let new = file.with_extension(format!("{}.new", std::process::id()));
+    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    options?.write_all(&serde_json::to_vec(&kept)?)?;
+    fs::rename(new, file)
+}
+
+fn place(home: &Path, entry: &ServerEntry) -> PathBuf {
+    home.join("mcp").join("lists").join(format!("{}.json", entry.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tests::entry;
+
+    #[test]
+    fn a_list_holds_for_the_server_that_gave_it() {
+        let home = tempfile::tempdir().unwrap();
+        let entry = entry("s");
+        assert!(read(home.path(), &entry).is_none());
+        let said = Said {
+            name: "a".into(),
+            description: "d".into(),
+            input_schema: Default::default(),
+            output_schema: None,
+        };
+        write(home.path(), &entry, &Listing::new(&entry, vec![said.clone()])).unwrap();
+        assert_eq!(read(home.path(), &entry).unwrap().said, [said]);
+        let mut other = entry.clone();
+        other.argv.push("--more".into());
+        assert!(read(home.path(), &other).is_none());
+        fs::write(place(home.path(), &entry), "{").unwrap();
+        assert!(read(home.path(), &entry).is_none());
+    }
+}

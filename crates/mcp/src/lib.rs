@@ -1,0 +1,33 @@
+//! Tools of MCP servers behind the core's [`Tool`](nexus_core::tool::Tool) and
+//! [`ToolSource`](nexus_core::tool::ToolSource).
+//!
+//! [`Servers`] has all that are configured. Each is a `Server`, which starts its process when somebody needs it, through the
+//! kernel launcher and within a policy of its own, and watches over it; a `Connection` speaks the protocol with it; a
+//! `Listing` is what tools it has, which outlives the process.
+
+mod clean;
+mod connection;
+mod ground;
+mod kept;
+mod life;
+mod listing;
+mod names;
+mod program;
+mod result;
+mod schema;
+mod server;
+mod servers;
+mod start;
+mod state;
+mod tail;
+mod tool;
+mod transport;
+mod variables;
+
+pub use ground::Ground;
+pub use servers::{Servers, Tried};
+
+/// Locks a mutex whose data stays whole even if a holder panicked: every holder in this crate only swaps or counts.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

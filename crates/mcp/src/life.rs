@@ -1,0 +1,325 @@
+//! The life of a server's process: how it is started, what is done while it runs, and how it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nexus_core::mcp::Standing;
+use nexus_tools::sandbox::{End, LaunchError, Leash, Living};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::connection::{Connection, Running};
+use crate::kept;
+use crate::listing::{Listing, Said};
+use crate::lock;
+use crate::server::Server;
+use crate::start;
+use crate::state::{ENDS_MAX, ENDS_WITHIN, Phase, Started, State};
+use crate::tail::Tail;
+use crate::transport::Breach;
+
+/// Between two readings of its list: a server may say without end that it has changed.
+const RELIST_PAUSE: Duration = Duration::from_secs(1);
+
+/// For how a process ended whose connection is closed already.
+const REPORT_MAX: Duration = Duration::from_secs(1);
+
+/// The last of what a process that has ended printed may still be in the pipe.
+const DRAIN_MAX: Duration = Duration::from_millis(200);
+
+/// Why a start failed, and whether the process ended by itself.
+struct Failure {
+    why: String,
+    died: bool,
+}
+
+/// Everything of a server that runs.
+struct Run {
+    connection: Arc<Connection>,
+    running: Running,
+    leash: Leash,
+    listed: Arc<Notify>,
+    breach: Breach,
+}
+
+impl Server {
+    /// Lets it be started, by a task of its own that nobody's going away ends.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        state: &mut State,
+    ) -> Result<watch::Receiver<Option<Started>>, String> {
+        match &self.entry.standing {
+            Standing::Usable => {}
+            Standing::Untrusted => {
+                return Err(
+                    "a project brought it along: nexus3 trust shows it and lets it be used".into(),
+                );
+            }
+            Standing::Disabled => return Err("it is disabled in the configuration".into()),
+            Standing::Wrong(why) => return Err(why.clone()),
+        }
+        state.forget_old_ends();
+        if state.is_given_up() {
+            let why = state.last_error.as_deref().unwrap_or("it ended");
+            return Err(format!(
+                "it ended {ENDS_MAX} times within {} minutes and is not started again by itself: {why}",
+                ENDS_WITHIN.as_secs() / 60
+            ));
+        }
+        let (sender, started) = watch::channel(None);
+        state.phase = Phase::Starting(started.clone());
+        tokio::spawn(self.clone().live(state.pause(), sender));
+        Ok(started)
+    }
+
+    /// The life of one process, from its start to its end.
+    async fn live(self: Arc<Self>, pause: Duration, sender: watch::Sender<Option<Started>>) {
+        let stop = self.stop.clone();
+        let start = async {
+            tokio::time::sleep(pause).await;
+            self.start().await
+        };
+        let run = match stop.run_until_cancelled(start).await {
+            Some(Ok(run)) => run,
+            Some(Err(Failure { why, .. })) => {
+                let name = &self.entry.name;
+                tracing::warn!(server = name, why, "an MCP server cannot be had");
+                self.over(None, Some(why.clone()));
+                let _ = sender.send(Some(Err(why)));
+                return;
+            }
+            None => return self.over(None, None),
+        };
+        let connection = run.connection.clone();
+        lock(&self.state).phase = Phase::Ready(connection.clone());
+        let _ = sender.send(Some(Ok(connection.clone())));
+        drop(sender);
+        let listening = tokio::spawn(connection.clone().listen(run.listed.clone()));
+        let relisting = tokio::spawn(self.clone().relist(connection.clone(), run.listed.clone()));
+        let (how, unasked) = self.attend(run).await;
+        listening.abort();
+        relisting.abort();
+        self.over(Some(&connection), unasked.then(|| how.clone()));
+        connection.obituary.send_replace(Some(how));
+    }
+
+    /// A process is over, or was never there. By then another may be on its way.
+    fn over(&self, connection: Option<&Arc<Connection>>, failed: Option<String>) {
+        let mut state = lock(&self.state);
+        let own = match (&state.phase, connection) {
+            (Phase::Starting(_), None) => true,
+            (Phase::Ready(ready), Some(connection)) => Arc::ptr_eq(ready, connection),
+            _ => false,
+        };
+        if own {
+            state.phase = Phase::Off;
+        }
+        if failed.is_some() {
+            state.ends.push_back(Instant::now());
+            state.last_error = failed;
+        }
+    }
+
+    /// Starts the process and speaks with it until it can be used.
+    async fn start(self: &Arc<Self>) -> Result<Run, Failure> {
+        let legacy = lock(&self.state).legacy;
+        match self.attempt(legacy).await {
+            // Some servers of the older era end at a question that they do not know.
+            Err(Failure { died: true, .. }) if !legacy => {
+                let again = self.attempt(true).await;
+                lock(&self.state).legacy = again.is_ok();
+                again
+            }
+            done => done,
+        }
+    }
+
+    async fn attempt(self: &Arc<Self>, legacy: bool) -> Result<Run, Failure> {
+        lock(&self.state).starts += 1;
+        let until = Instant::now() + self.entry.startup_timeout;
+        let this = self.clone();
+        let command =
+            tokio::task::spawn_blocking(move || start::command(&this.entry, &this.ground));
+        let command = command.await.unwrap_or_else(|error| Err(error.to_string()));
+        let command = command.map_err(|why| Failure { why, died: false })?;
+        let failed = |error: LaunchError| Failure { why: error.to_string(), died: false };
+        let living = self.ground.launcher.live(&command).await.map_err(failed)?;
+        let Living { stdin, stdout, stderr, mut leash } = living;
+        let tail = Arc::<Tail>::default();
+        *lock(&self.tail) = tail.clone();
+        tokio::spawn(async move { tail.fill(stderr).await });
+        let breach = Breach::default();
+        let pid = leash.pid;
+        let speak = async {
+            let opened = Connection::open(stdout, stdin, breach.clone(), pid, legacy).await;
+            let (connection, running, listed) = opened?;
+            let (tools, _) = connection.list().await?;
+            Ok::<_, String>((connection, running, listed, tools))
+        };
+        let spoken = tokio::select! {
+            biased;
+            spoken = speak => Some(spoken),
+            end = leash.ended() => return Err(self.ended_early(end).await),
+            () = tokio::time::sleep_until(until) => None,
+        };
+        let why = match spoken {
+            Some(Ok((connection, running, listed, tools))) => {
+                let connection = Arc::new(connection);
+                match self.take_list(tools).await {
+                    Ok(()) => return Ok(Run { connection, running, leash, listed, breach }),
+                    Err(why) => why,
+                }
+            }
+            Some(Err(why)) => {
+                // What closes its end of the connection has mostly ended.
+                if let Ok(end) = tokio::time::timeout(REPORT_MAX, leash.ended()).await {
+                    return Err(self.ended_early(end).await);
+                }
+                breach.get().cloned().unwrap_or(why)
+            }
+            None => {
+                let seconds = self.entry.startup_timeout.as_secs_f64();
+                format!("it was not ready within {seconds} s (startup_timeout)")
+            }
+        };
+        let _ = leash.end().await;
+        Err(Failure { why: self.with_last_lines(why).await, died: false })
+    }
+
+    async fn ended_early(&self, end: Result<End, LaunchError>) -> Failure {
+        let died = matches!(end, Ok(End::Exited(_) | End::Killed(_)));
+        let why = format!("{} before it was ready", words(&end));
+        Failure { why: self.with_last_lines(why).await, died }
+    }
+
+    /// Takes a list as it is now, keeps it, and tells of it where it is another.
+    async fn take_list(self: &Arc<Self>, tools: Vec<rmcp::model::Tool>) -> Result<(), String> {
+        if tools.is_empty() && self.entry.fail_if_no_tools {
+            return Err("it has no tools (fail_if_no_tools)".into());
+        }
+        let this = self.clone();
+        let take = move || {
+            let said: Vec<Said> = tools.into_iter().map(Said::from).collect();
+            let listing = Listing::new(&this.entry, said);
+            if this.listing().is_some_and(|known| known.said == listing.said) {
+                return;
+            }
+            if let Err(error) = kept::write(&this.ground.home, &this.entry, &listing) {
+                let server = &this.entry.name;
+                tracing::warn!(server, %error, "the list of an MCP server's tools was not kept");
+            }
+            this.listing.store(Some(Arc::new(listing)));
+            (this.changed)();
+        };
+        tokio::task::spawn_blocking(take).await.map_err(|error| error.to_string())
+    }
+
+    /// Watches over a server until it ends. How it did, and whether nobody asked for that.
+    async fn attend(self: &Arc<Self>, run: Run) -> (String, bool) {
+        let Run { connection, running, mut leash, breach, .. } = run;
+        let closed = running.waiting();
+        tokio::pin!(closed);
+        loop {
+            let idle_at = lock(&self.state).last_used + self.entry.idle_timeout;
+            tokio::select! {
+                biased;
+                end = leash.ended() => {
+                    let why = breach.get().cloned().unwrap_or_else(|| words(&end));
+                    return (self.with_last_lines(why).await, true);
+                }
+                _ = &mut closed => {
+                    let why = match tokio::time::timeout(REPORT_MAX, leash.ended()).await {
+                        Ok(end) => words(&end),
+                        Err(_) => {
+                            let _ = leash.end().await;
+                            "it closed its output and was ended".into()
+                        }
+                    };
+                    let why = breach.get().cloned().unwrap_or(why);
+                    return (self.with_last_lines(why).await, true);
+                }
+                () = connection.end.cancelled() => {
+                    let _ = leash.end().await;
+                    return ("it was disconnected".into(), false);
+                }
+                () = self.stop.cancelled() => {
+                    let _ = leash.end().await;
+                    return ("the program is stopping".into(), false);
+                }
+                () = tokio::time::sleep_until(idle_at) => {
+                    if self.is_idle() {
+                        let _ = leash.end().await;
+                        return ("nobody used it (idle_timeout)".into(), false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the list again whenever it is said to be another. What goes wrong leaves the tools that were known.
+    async fn relist(self: Arc<Self>, connection: Arc<Connection>, listed: Arc<Notify>) {
+        loop {
+            listed.notified().await;
+            tokio::time::sleep(RELIST_PAUSE).await;
+            let read = tokio::time::timeout(self.entry.startup_timeout, connection.list()).await;
+            let taken = match read {
+                Ok(Ok((tools, _))) => self.take_list(tools).await,
+                Ok(Err(why)) => Err(why),
+                Err(_) => Err("its tools were not listed in time".into()),
+            };
+            if let Err(why) = taken {
+                lock(&self.state).last_error = Some(why);
+            }
+        }
+    }
+
+    /// Whether it may be ended; while calls run, it is used.
+    fn is_idle(&self) -> bool {
+        let mut state = lock(&self.state);
+        if state.in_flight > 0 {
+            state.last_used = Instant::now();
+            return false;
+        }
+        let idle = state.last_used.elapsed() >= self.entry.idle_timeout;
+        if idle {
+            // Whoever comes now starts it anew.
+            state.phase = Phase::Off;
+            state.users.clear();
+        }
+        idle
+    }
+
+    async fn with_last_lines(&self, why: String) -> String {
+        tokio::time::sleep(DRAIN_MAX).await;
+        match self.tail().last_lines() {
+            lines if lines.is_empty() => why,
+            lines => format!("{why}; it last said:\n{lines}"),
+        }
+    }
+}
+
+/// How a process ended.
+fn words(end: &Result<End, LaunchError>) -> String {
+    match end {
+        Ok(End::Exited(code)) => format!("it ended (exit {code})"),
+        Ok(End::Killed(signal)) => format!("it was killed (signal {signal})"),
+        Ok(End::Exceeded(_)) => {
+            "it took more of the machine than commands may and was ended".into()
+        }
+        Ok(End::TimedOut | End::Cancelled) => "it was ended".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_ended_is_said_in_words() {
+        assert_eq!(words(&Ok(End::Exited(3))), "it ended (exit 3)");
+        assert_eq!(words(&Ok(End::Killed(9))), "it was killed (signal 9)");
+        let missing = Err(LaunchError::NotStarted("there is no program x".into()));
+        assert_eq!(words(&missing), "there is no program x");
+    }
+}

@@ -1,0 +1,198 @@
+//! What tools a server has, as it said itself and as they are used here.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use jsonschema::Validator;
+use nexus_core::mcp::{ServerEntry, ServerTool};
+use nexus_core::provider::ToolSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{clean, names, schema};
+
+/// A tool as a server lists it: what is kept of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Said {
+    pub name: String,
+    pub description: String,
+    pub input_schema: Map<String, Value>,
+    pub output_schema: Option<Map<String, Value>>,
+}
+
+impl From<rmcp::model::Tool> for Said {
+    fn from(tool: rmcp::model::Tool) -> Self {
+        Self {
+            name: tool.name.into_owned(),
+            description: tool.description.unwrap_or_default().into_owned(),
+            input_schema: (*tool.input_schema).clone(),
+            output_schema: tool.output_schema.map(|schema| (*schema).clone()),
+        }
+    }
+}
+
+/// The tools of a server.
+#[derive(Default)]
+pub struct Listing {
+    pub said: Vec<Said>,
+    pub tools: Vec<Arc<Listed>>,
+}
+
+/// One of them, as it is used here.
+pub struct Listed {
+    pub spec: ToolSpec,
+    /// As the server calls it.
+    pub tool: String,
+    /// The configuration leaves it in.
+    pub usable: bool,
+    input: Schema,
+    output: Option<Schema>,
+}
+
+/// A schema, and what checks values against it, made when it is first needed.
+struct Schema {
+    value: Value,
+    validator: OnceLock<Result<Validator, String>>,
+}
+
+impl Listing {
+    /// The tools that a server said it has, each once.
+    pub fn new(entry: &ServerEntry, said: Vec<Said>) -> Self {
+        let chosen = Chosen::of(entry);
+        let mut known = BTreeSet::new();
+        let said: Vec<Said> =
+            said.into_iter().filter(|tool| known.insert(tool.name.clone())).collect();
+        let listed = |tool: &Said| Arc::new(Listed::new(&entry.name, tool, &chosen));
+        let tools = said.iter().map(listed).collect();
+        Self { said, tools }
+    }
+
+    pub fn usable(&self) -> impl Iterator<Item = &Arc<Listed>> {
+        self.tools.iter().filter(|tool| tool.usable)
+    }
+
+    pub fn standing(&self) -> Vec<ServerTool> {
+        let entry = |tool: &Arc<Listed>| ServerTool {
+            name: tool.spec.name.clone(),
+            tool: tool.tool.clone(),
+            usable: tool.usable,
+        };
+        self.tools.iter().map(entry).collect()
+    }
+}
+
+impl Listed {
+    fn new(server: &str, said: &Said, chosen: &Chosen) -> Self {
+        let mut input = said.input_schema.clone();
+        // Services want to be told what it always is.
+        input.entry("type").or_insert_with(|| json!("object"));
+        let input = Value::Object(input);
+        Self {
+            spec: ToolSpec {
+                name: names::name(server, &said.name),
+                description: clean::description(server, &said.description),
+                parameters: input.to_string().into(),
+            },
+            tool: said.name.clone(),
+            usable: chosen.has(&said.name),
+            input: Schema::new(input),
+            output: said.output_schema.clone().map(|schema| Schema::new(Value::Object(schema))),
+        }
+    }
+
+    /// What is wrong with the arguments of a call.
+    pub fn check(&self, arguments: &Value) -> Result<(), String> {
+        self.input.check(arguments)
+    }
+
+    /// What is wrong with a structured result.
+    pub fn check_output(&self, structured: &Value) -> Result<(), String> {
+        self.output.as_ref().map_or(Ok(()), |schema| schema.check(structured))
+    }
+}
+
+impl Schema {
+    fn new(value: Value) -> Self {
+        Self { value, validator: OnceLock::new() }
+    }
+
+    fn check(&self, value: &Value) -> Result<(), String> {
+        match self.validator.get_or_init(|| schema::compile(&self.value)) {
+            Ok(validator) => schema::check(validator, value),
+            Err(why) => Err(why.clone()),
+        }
+    }
+}
+
+/// Which tools the configuration leaves in.
+struct Chosen {
+    /// `None` for all.
+    allow: Option<GlobSet>,
+    deny: GlobSet,
+}
+
+impl Chosen {
+    fn of(entry: &ServerEntry) -> Self {
+        let allow = (!entry.allow.is_empty()).then(|| patterns(&entry.allow));
+        Self { allow, deny: patterns(&entry.deny) }
+    }
+
+    fn has(&self, tool: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.is_match(tool)) && !self.deny.is_match(tool)
+    }
+}
+
+/// The configuration has looked at each; one that makes no sense matches nothing.
+fn patterns(written: &[String]) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for glob in written.iter().filter_map(|pattern| Glob::new(pattern).ok()) {
+        set.add(glob);
+    }
+    set.build().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use nexus_core::mcp::SERVER_TOOLS_MAX;
+
+    use super::*;
+    use crate::server::tests::entry;
+
+    fn said(name: &str) -> Said {
+        Said {
+            name: name.into(),
+            description: "d".into(),
+            input_schema: Map::from_iter([("required".into(), json!(["a"]))]),
+            output_schema: None,
+        }
+    }
+
+    #[test]
+    fn patterns_choose_and_deny_wins() {
+        let mut entry = entry("s");
+        entry.allow = vec!["read_*".into(), "write".into()];
+        entry.deny = vec!["*secret*".into()];
+        let said = ["read_x", "write", "write_x", "read_secret"].map(said).to_vec();
+        let listing = Listing::new(&entry, said);
+        let usable: Vec<_> = listing.usable().map(|tool| tool.tool.as_str()).collect();
+        assert_eq!(usable, ["read_x", "write"]);
+        assert_eq!(listing.standing().len(), 4);
+    }
+
+    #[test]
+    fn a_tool_that_is_listed_twice_is_there_once() {
+        let listing = Listing::new(&entry("s"), vec![said("a"), said("a"), said("b")]);
+        assert_eq!(listing.tools.len(), 2);
+        let parameters: Value = serde_json::from_str(&listing.tools[0].spec.parameters).unwrap();
+        assert_eq!(parameters, json!({"required": ["a"], "type": "object"}));
+        assert!(listing.tools[0].check(&json!({})).is_err());
+        assert!(listing.tools[0].check(&json!({"a": 1})).is_ok());
+    }
+
+    #[test]
+    fn many_tools_are_made_in_no_time() {
+        let said = (0..SERVER_TOOLS_MAX).map(|number| said(&format!("t{number}"))).collect();
+        assert_eq!(Listing::new(&entry("s"), said).usable().count(), SERVER_TOOLS_MAX);
+    }
+}

@@ -1,0 +1,101 @@
+//! The arguments of a call, held against the schema that a server gave. Its schema is a stranger's: no reference leaves it,
+//! and nothing in it takes long.
+
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+
+/// Of one schema. The longest that servers have are some tens of kilobytes.
+const SCHEMA_BYTES_MAX: usize = 256 << 10;
+
+/// Nesting of one schema. Each level costs the reader one of its own.
+const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// Faults of one call that are named.
+const FAULTS_MAX: usize = 3;
+
+/// What checks values against a schema; or why the schema is of no use.
+pub fn compile(schema: &Value) -> Result<Validator, String> {
+    if depth(schema, 0) > SCHEMA_DEPTH_MAX {
+        return Err(format!("its schema is nested more than {SCHEMA_DEPTH_MAX} deep"));
+    }
+    if schema.to_string().len() > SCHEMA_BYTES_MAX {
+        return Err(format!("its schema is longer than {SCHEMA_BYTES_MAX} bytes"));
+    }
+    // Without backtracking, so that no pattern takes for ever.
+    let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+    options.build(schema).map_err(|error| format!("its schema cannot be read: {error}"))
+}
+
+/// What is wrong with a value, in a sentence.
+pub fn check(validator: &Validator, value: &Value) -> Result<(), String> {
+    let faults: Vec<String> = validator
+        .iter_errors(value)
+        .take(FAULTS_MAX)
+        .map(|fault| match fault.instance_path().as_str() {
+            "" => fault.to_string(),
+            at => format!("{at}: {fault}"),
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+}
+
+fn depth(value: &Value, above: usize) -> usize {
+    if above > SCHEMA_DEPTH_MAX {
+        return above;
+    }
+    let inner: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Object(members) => Box::new(members.values()),
+        _ => return above,
+    };
+    inner.map(|it| depth(it, above + 1)).max().unwrap_or(above)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked_and_faults_named() {
+        let schema = json!({"type": "object", "required": ["path"], "properties": {
+            "path": {"type": "string"}, "depth": {"type": "integer", "minimum": 1}}});
+        let validator = compile(&schema).unwrap();
+        assert_eq!(check(&validator, &json!({"path": "x", "other": 1})), Ok(()));
+        let missing = check(&validator, &json!({})).unwrap_err();
+        assert!(missing.contains("path"), "{missing}");
+        let wrong = check(&validator, &json!({"path": "x", "depth": 0})).unwrap_err();
+        assert!(wrong.starts_with("/depth: "), "{wrong}");
+    }
+
+    #[test]
+    fn older_drafts_are_read_as_they_say() {
+        let draft = "http://json-schema.org/draft-04/schema#";
+        let schema = json!({"$schema": draft, "minimum": 1, "exclusiveMinimum": true});
+        let validator = compile(&schema).unwrap();
+        assert!(check(&validator, &json!(1)).is_err());
+        assert!(check(&validator, &json!(2)).is_ok());
+    }
+
+    #[test]
+    fn no_reference_leaves_the_document() {
+        for to in ["https://example.com/schema.json", "file:///etc/passwd", "other.json"] {
+            assert!(compile(&json!({"$ref": to})).is_err(), "{to}");
+        }
+        let inside = json!({"$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a"});
+        assert!(check(&compile(&inside).unwrap(), &json!(1)).is_err());
+    }
+
+    #[test]
+    fn a_schema_that_costs_too_much_is_refused() {
+        let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"not": inner}));
+        assert!(compile(&deep(SCHEMA_DEPTH_MAX)).is_ok());
+        assert!(compile(&deep(SCHEMA_DEPTH_MAX + 1)).is_err());
+        let long = |bytes: usize| json!({"title": "a".repeat(bytes)});
+        assert!(compile(&long(SCHEMA_BYTES_MAX - 12)).is_ok());
+        assert!(compile(&long(SCHEMA_BYTES_MAX)).is_err());
+        let endless = compile(&json!({"pattern": "^(a+)+$"})).unwrap();
+        assert!(check(&endless, &json!(format!("{}b", "a".repeat(5_000)))).is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! One server: started when it is needed, watched over, and ended with all that it started.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use nexus_core::AgentId;
+use nexus_core::mcp::{ServerEntry, ServerError, ServerState, ServerStatus, Standing};
+use rmcp::model::{CallToolResult, ProgressNotificationParam};
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{CallError, Connection};
+use crate::ground::Ground;
+use crate::kept;
+use crate::listing::Listing;
+use crate::lock;
+use crate::start;
+use crate::state::{Phase, State};
+use crate::tail::Tail;
+
+/// Calls under way at once. More would only wait in the server.
+const CALLS_MAX: usize = 32;
+
+pub struct Server {
+    pub entry: ServerEntry,
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) listing: ArcSwapOption<Listing>,
+    pub(crate) tail: Mutex<Arc<Tail>>,
+    places: Semaphore,
+    /// Told that the list is another.
+    pub(crate) changed: Box<dyn Fn() + Send + Sync>,
+    /// Cancelled when this program has no more use for any of its servers.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Server {
+    pub fn new(
+        entry: ServerEntry,
+        ground: Arc<Ground>,
+        changed: Box<dyn Fn() + Send + Sync>,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let usable = entry.standing == Standing::Usable;
+        let listing = usable.then(|| kept::read(&ground.home, &entry)).flatten();
+        Arc::new(Self {
+            listing: ArcSwapOption::from(listing.map(Arc::new)),
+            state: Mutex::default(),
+            tail: Mutex::default(),
+            places: Semaphore::new(CALLS_MAX),
+            entry,
+            ground,
+            changed,
+            stop,
+        })
+    }
+
+    /// What tools it has, as far as that is known.
+    pub fn listing(&self) -> Option<Arc<Listing>> {
+        self.listing.load_full()
+    }
+
+    /// Sees to it that its tools are known, if that can be. What stands in the way shows in its state.
+    pub async fn get_known(self: &Arc<Self>) {
+        let _ = self.ready().await;
+    }
+
+    /// Starts it, unless it runs, and waits so long. Somebody asked for it, so it is tried whatever was before.
+    pub async fn connect(
+        self: &Arc<Self>,
+        user: &AgentId,
+        wait: Duration,
+    ) -> Result<ServerStatus, ServerError> {
+        {
+            let mut state = lock(&self.state);
+            state.ends.clear();
+            state.users.insert(user.clone());
+        }
+        match tokio::time::timeout(wait, self.ready()).await {
+            Ok(Err(why)) => Err(ServerError::Unavailable { server: self.entry.name.clone(), why }),
+            // What is not ready in time goes on.
+            Ok(Ok(_)) | Err(_) => Ok(self.status()),
+        }
+    }
+
+    /// `user` has no more use for it. The last one ends it.
+    pub async fn disconnect(&self, user: &AgentId) -> bool {
+        let connection = {
+            let mut state = lock(&self.state);
+            if !state.users.remove(user) {
+                return false;
+            }
+            let connection = match &state.phase {
+                Phase::Ready(connection) if state.users.is_empty() => connection.clone(),
+                _ => return true,
+            };
+            // Whoever comes now starts it anew.
+            state.phase = Phase::Off;
+            connection
+        };
+        connection.end.cancel();
+        let mut obituary = connection.obituary.subscribe();
+        // Its task sees to that, whoever waits.
+        let _ = obituary.wait_for(Option::is_some).await;
+        true
+    }
+
+    /// Makes a call. It is never made twice: what was sent may have been done.
+    pub async fn call(
+        self: &Arc<Self>,
+        user: &AgentId,
+        tool: &str,
+        arguments: Map<String, Value>,
+        cancel: &CancellationToken,
+        show: impl FnMut(ProgressNotificationParam),
+    ) -> Result<CallToolResult, CallError> {
+        let begin = async {
+            let place = self.places.acquire().await.map_err(|_| CallError::Cancelled)?;
+            let name = &self.entry.name;
+            let unavailable =
+                |why| CallError::Refused(format!("the MCP server {name} cannot be had: {why}"));
+            Ok((place, self.ready().await.map_err(unavailable)?))
+        };
+        let (_place, connection) =
+            cancel.run_until_cancelled(begin).await.unwrap_or(Err(CallError::Cancelled))?;
+        let _counted = Counted::new(self, user);
+        connection.call(tool, arguments, self.entry.timeout, cancel, show).await
+    }
+
+    pub fn status(&self) -> ServerStatus {
+        let (mut status, connection) = {
+            let state = lock(&self.state);
+            let connection = match &state.phase {
+                Phase::Ready(connection) => Some(connection.clone()),
+                Phase::Off | Phase::Starting(_) => None,
+            };
+            let status = ServerStatus {
+                name: self.entry.name.clone(),
+                source: self.entry.source,
+                state: self.state_of(&state),
+                protocol_version: None,
+                server_info: None,
+                pid: None,
+                started_at: None,
+                restarts: state.starts.saturating_sub(1),
+                in_flight: state.in_flight,
+                calls: state.calls,
+                last_error: match &self.entry.standing {
+                    Standing::Wrong(why) => Some(why.clone()),
+                    _ => state.last_error.clone(),
+                },
+                stderr_tail: String::new(),
+                sandbox: String::new(),
+                tools: Vec::new(),
+            };
+            (status, connection)
+        };
+        if let Some(connection) = connection {
+            status.protocol_version = Some(connection.protocol_version.clone());
+            status.server_info = connection.server_info.clone();
+            status.pid = connection.pid;
+            status.started_at = Some(connection.started_at);
+        }
+        status.stderr_tail = self.tail().text();
+        status.sandbox = start::sandbox(&self.entry, &self.ground);
+        status.tools = self.listing().map(|listing| listing.standing()).unwrap_or_default();
+        status
+    }
+
+    fn state_of(&self, state: &State) -> ServerState {
+        match (&self.entry.standing, &state.phase) {
+            (Standing::Untrusted, _) => ServerState::Untrusted,
+            (Standing::Disabled, _) => ServerState::Disabled,
+            (Standing::Wrong(_), _) => ServerState::Failed,
+            (Standing::Usable, Phase::Ready(_)) => ServerState::Ready,
+            (Standing::Usable, Phase::Starting(_)) => ServerState::Starting,
+            (Standing::Usable, Phase::Off) if state.is_given_up() => ServerState::Failed,
+            (Standing::Usable, Phase::Off) if state.starts == 0 => ServerState::Configured,
+            (Standing::Usable, Phase::Off) => ServerState::Idle,
+        }
+    }
+
+    pub(crate) fn tail(&self) -> Arc<Tail> {
+        lock(&self.tail).clone()
+    }
+
+    /// A connection that is ready, once there is one; or why there is none.
+    async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, String> {
+        loop {
+            let (started, closed) = {
+                let mut state = lock(&self.state);
+                state.last_used = Instant::now();
+                match &state.phase {
+                    Phase::Ready(connection) if !connection.is_closed() => {
+                        return Ok(connection.clone());
+                    }
+                    Phase::Ready(connection) => (None, Some(connection.clone())),
+                    Phase::Starting(started) => (Some(started.clone()), None),
+                    Phase::Off => (Some(self.begin(&mut state)?), None),
+                }
+            };
+            if let Some(mut started) = started {
+                let started = started.wait_for(Option::is_some).await;
+                let started = started.map_err(|_| "the program is stopping".to_owned())?;
+                return started.clone().unwrap_or_else(|| Err("it was not started".into()));
+            }
+            // It has just ended, and is about to be known to have.
+            if let Some(closed) = closed {
+                let _ = closed.obituary.subscribe().wait_for(Option::is_some).await;
+            }
+        }
+    }
+}
+
+/// A call that is under way.
+struct Counted<'a>(&'a Server);
+
+impl<'a> Counted<'a> {
+    fn new(server: &'a Server, user: &AgentId) -> Self {
+        let mut state = lock(&server.state);
+        state.users.insert(user.clone());
+        state.calls += 1;
+        state.in_flight += 1;
+        Self(server)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.in_flight -= 1;
+        state.last_used = Instant::now();
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use nexus_core::mcp::{Asks, Sandbox, ServerSource};
+
+    use super::*;
+
+    /// One that is never started.
+    pub fn entry(name: &str) -> ServerEntry {
+        ServerEntry {
+            name: name.into(),
+            source: ServerSource::User,
+            standing: Standing::Usable,
+            argv: vec!["/bin/false".into()],
+            cwd: None,
+            env: BTreeMap::new(),
+            env_passthrough: Vec::new(),
+            startup_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(600),
+            asks: Asks::Once,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            fail_if_no_tools: false,
+            sandbox: Sandbox {
+                read: BTreeSet::new(),
+                write: BTreeSet::new(),
+                network: true,
+                required: true,
+            },
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! All servers that are configured, and the tools that are known of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use nexus_core::AgentId;
+use nexus_core::mcp::{McpReach, ServerEntry, ServerError, ServerStatus};
+use nexus_core::tool::{Tool, ToolSource};
+use serde_json::{Map, Value};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::connection::CallError;
+use crate::ground::Ground;
+use crate::result;
+use crate::server::Server;
+use crate::tool::McpTool;
+
+/// A turn waits so long for servers whose tools nobody knows yet, and then begins without them.
+const PREPARE_MAX: Duration = Duration::from_secs(10);
+
+pub struct Servers {
+    by_name: BTreeMap<String, Arc<Server>>,
+    known: ArcSwap<Known>,
+    version: AtomicU64,
+    /// Ends what runs, with the last who has this.
+    _end: DropGuard,
+}
+
+/// The tools that can be called now, by name.
+#[derive(Default)]
+struct Known {
+    tools: Arc<[Arc<dyn Tool>]>,
+    by_name: BTreeMap<String, Arc<dyn Tool>>,
+}
+
+/// What a trial of a server came to.
+pub struct Tried {
+    pub status: ServerStatus,
+    /// What the called tool answered, if one was called.
+    pub answer: Option<Result<String, String>>,
+}
+
+impl Servers {
+    /// Starts nothing. Reads what is kept of servers that ran before: touches the disk.
+    pub fn new(entries: Vec<ServerEntry>, ground: Ground) -> Arc<Self> {
+        let ground = Arc::new(ground);
+        let stop = CancellationToken::new();
+        let servers = Arc::new_cyclic(|this: &Weak<Self>| {
+            let server = |entry: ServerEntry| {
+                let this = this.clone();
+                let changed = move || {
+                    if let Some(servers) = this.upgrade() {
+                        servers.gather();
+                    }
+                };
+                let name = entry.name.clone();
+                (name, Server::new(entry, ground.clone(), Box::new(changed), stop.clone()))
+            };
+            Self {
+                by_name: entries.into_iter().map(server).collect(),
+                known: ArcSwap::default(),
+                version: AtomicU64::new(0),
+                _end: stop.clone().drop_guard(),
+            }
+        });
+        servers.gather();
+        servers
+    }
+
+    /// Makes the tools of what the servers are known to have.
+    fn gather(&self) {
+        let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
+        for server in self.by_name.values() {
+            let Some(listing) = server.listing() else { continue };
+            for listed in listing.usable() {
+                let tool = Arc::new(McpTool::new(server.clone(), listed.clone()));
+                by_name.entry(listed.spec.name.clone()).or_insert(tool);
+            }
+        }
+        let tools = by_name.values().cloned().collect();
+        self.known.store(Arc::new(Known { tools, by_name }));
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Starts a server, and calls a tool of it if one is named, for a person who wants to see whether it works.
+    pub async fn try_out(
+        &self,
+        name: &str,
+        call: Option<(String, Map<String, Value>)>,
+    ) -> Result<Tried, ServerError> {
+        let server = self.server(name)?;
+        let user = AgentId::default_agent();
+        let wait = server.entry.startup_timeout * 2;
+        server.connect(&user, wait).await?;
+        let answer = match call {
+            None => None,
+            Some((tool, arguments)) => {
+                let cancel = CancellationToken::new();
+                let called = server.call(&user, &tool, arguments, &cancel, |_| ()).await;
+                Some(match called {
+                    Ok(result) if result.is_error == Some(true) => Err(result::text(&result)),
+                    Ok(result) => Ok(result::text(&result)),
+                    Err(CallError::Ended(why) | CallError::Refused(why)) => Err(why),
+                    Err(CallError::Silent(_)) => Err("it said nothing in time".into()),
+                    Err(CallError::Cancelled) => Err("cancelled".into()),
+                })
+            }
+        };
+        Ok(Tried { status: server.status(), answer })
+    }
+
+    fn server(&self, name: &str) -> Result<&Arc<Server>, ServerError> {
+        self.by_name.get(name).ok_or_else(|| ServerError::Unknown(name.into()))
+    }
+}
+
+#[async_trait]
+impl ToolSource for Servers {
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
+        self.known.load().tools.clone()
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.known.load().by_name.get(name).cloned()
+    }
+
+    async fn prepare(&self, reach: &McpReach) {
+        let unknown = self
+            .by_name
+            .values()
+            .filter(|server| server.listing().is_none() && reach.reaches(&server.entry.name));
+        let listed = join_all(unknown.map(|server| server.get_known()));
+        // Those that take longer go on, and their tools come with the next turn.
+        let _ = tokio::time::timeout(PREPARE_MAX, listed).await;
+    }
+
+    fn servers(&self) -> Vec<ServerStatus> {
+        self.by_name.values().map(|server| server.status()).collect()
+    }
+
+    async fn connect(
+        &self,
+        server: &str,
+        user: &AgentId,
+        wait: Duration,
+    ) -> Result<ServerStatus, ServerError> {
+        self.server(server)?.connect(user, wait).await
+    }
+
+    async fn disconnect(&self, server: &str, user: &AgentId) -> bool {
+        match self.by_name.get(server) {
+            Some(server) => server.disconnect(user).await,
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A tool of a server, as the core calls it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use nexus_core::mcp::Origin;
+use nexus_core::permission::ToolClass;
+use nexus_core::provider::ToolSpec;
+use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
+use rmcp::model::ProgressNotificationParam;
+use serde_json::{Map, Value};
+
+use crate::clean::is_seen;
+use crate::connection::CallError;
+use crate::listing::Listed;
+use crate::result;
+use crate::server::Server;
+
+pub struct McpTool {
+    server: Arc<Server>,
+    listed: Arc<Listed>,
+    origin: Origin,
+}
+
+impl McpTool {
+    pub fn new(server: Arc<Server>, listed: Arc<Listed>) -> Self {
+        let origin = Origin {
+            server: server.entry.name.clone(),
+            tool: listed.tool.clone(),
+            asks: server.entry.asks,
+        };
+        Self { server, listed, origin }
+    }
+}
+
+#[async_trait]
+impl Tool for McpTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.listed.spec
+    }
+
+    fn class(&self) -> ToolClass {
+        ToolClass::Mcp
+    }
+
+    fn origin(&self) -> Option<&Origin> {
+        Some(&self.origin)
+    }
+
+    fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
+        self.listed.check(arguments)?;
+        Ok(vec![Need::Server(self.origin.clone())])
+    }
+
+    async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
+        let arguments = match call.arguments {
+            Value::Object(arguments) => arguments,
+            _ => Map::new(),
+        };
+        let onlookers = call.onlookers;
+        let show = |progress: ProgressNotificationParam| {
+            if onlookers.want_output() {
+                onlookers.show_output(words(&progress));
+            }
+        };
+        let user = call.agent.id();
+        let called = self.server.call(&user, &self.listed.tool, arguments, &call.cancel, show);
+        let result = called.await.map_err(|error| self.explain(error))?;
+        if let Some(structured) = &result.structured_content
+            && result.is_error != Some(true)
+            && let Err(fault) = self.listed.check_output(structured)
+        {
+            return Err(format!("the result does not fit the tool's own schema: {fault}"));
+        }
+        let text = result::text(&result);
+        if result.is_error == Some(true) { Err(text) } else { Ok(text.into()) }
+    }
+}
+
+impl McpTool {
+    fn explain(&self, error: CallError) -> String {
+        let server = &self.origin.server;
+        match error {
+            CallError::Ended(how) => format!(
+                "the MCP server {server} ended during the call, which was not made again: {how}"
+            ),
+            CallError::Silent(so_long) => format!(
+                "the MCP server {server} said nothing for {} s, so the call was given up (timeout)",
+                so_long.as_secs_f64()
+            ),
+            CallError::Cancelled => "cancelled".into(),
+            CallError::Refused(why) => why,
+        }
+    }
+}
+
+/// A line of progress.
+fn words(progress: &ProgressNotificationParam) -> String {
+    let message = progress.message.as_deref().unwrap_or_default();
+    let message: String = message.chars().filter(|c| is_seen(*c)).take(500).collect();
+    match progress.total {
+        Some(total) => format!("{}/{total} {message}\n", progress.progress),
+        None => format!("{} {message}\n", progress.progress),
+    }
+}

@@ -1,0 +1,163 @@
+//! The two pipes of a server as rmcp wants them: messages within a bound, and an answer to the question for its era even
+//! where the server gives none.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// Of one message. Who sends more sends without end.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// For the answer to `server/discover`. A server of the older era may say nothing to what it does not know.
+const DISCOVER_MAX: Duration = Duration::from_secs(3);
+
+/// Why a server was not read any further.
+pub type Breach = Arc<OnceLock<String>>;
+
+pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> {
+    inner: AsyncRwTransport<RoleClient, Bounded<R>, W>,
+    /// The question for the era that was not answered yet, and until when it is waited for.
+    asked: Option<(RequestId, Instant)>,
+    /// One that was answered in the server's place: what it says later is not heard.
+    answered: Option<RequestId>,
+}
+
+impl<R, W> Pipes<R, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    pub fn new(read: R, write: W, breach: Breach) -> Self {
+        let read = Bounded { inner: read, line: 0, breach };
+        let inner = AsyncRwTransport::new(read, write).with_max_line_length(usize::MAX);
+        Self { inner, asked: None, answered: None }
+    }
+}
+
+impl<R, W> Transport<RoleClient> for Pipes<R, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &item
+            && matches!(request.request, ClientRequest::DiscoverRequest(_))
+        {
+            self.asked = Some((request.id.clone(), Instant::now() + DISCOVER_MAX));
+        }
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let message = match &self.asked {
+                None => self.inner.receive().await?,
+                Some((id, until)) => {
+                    match tokio::time::timeout_at(*until, self.inner.receive()).await {
+                        Ok(message) => message?,
+                        Err(_) => {
+                            let id = id.clone();
+                            self.asked = None;
+                            self.answered = Some(id.clone());
+                            return Some(unknown_method(id));
+                        }
+                    }
+                }
+            };
+            let id = match &message {
+                JsonRpcMessage::Response(response) => Some(&response.id),
+                JsonRpcMessage::Error(error) => error.id.as_ref(),
+                JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+            };
+            if id.is_some() && id == self.answered.as_ref() {
+                continue;
+            }
+            if id.is_some() && self.asked.as_ref().is_some_and(|(asked, _)| id == Some(asked)) {
+                self.asked = None;
+            }
+            return Some(message);
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.inner.close().await
+    }
+}
+
+fn unknown_method(id: RequestId) -> ServerJsonRpcMessage {
+    let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no answer to server/discover", None);
+    JsonRpcMessage::error(error, Some(id))
+}
+
+/// Ends the stream at a line that is too long, so that whoever waits for the answer in it hears so at once.
+struct Bounded<R> {
+    inner: R,
+    /// Bytes since the last line break.
+    line: usize,
+    breach: Breach,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let new = &buffer.filled()[before..];
+        self.line = match new.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => new.len() - at - 1,
+            None => self.line + new.len(),
+        };
+        if self.line > MESSAGE_BYTES_MAX {
+            let why = format!("it sent a message of more than {} MiB", MESSAGE_BYTES_MAX >> 20);
+            let _ = self.breach.set(why);
+            buffer.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    async fn read(bytes: Vec<u8>) -> (io::Result<usize>, Option<String>) {
+        let breach = Breach::default();
+        let mut bounded = Bounded { inner: &bytes[..], line: 0, breach: breach.clone() };
+        let mut into = Vec::new();
+        let read = bounded.read_to_end(&mut into).await;
+        (read, breach.get().cloned())
+    }
+
+    #[tokio::test]
+    async fn just_the_longest_message_passes_and_one_byte_more_does_not() {
+        let line = |bytes: usize| [vec![b'a'; bytes], vec![b'\n']].concat();
+        let several = [line(MESSAGE_BYTES_MAX), line(MESSAGE_BYTES_MAX)].concat();
+        let (passed, breach) = read(several).await;
+        assert_eq!((passed.unwrap(), breach), (2 * MESSAGE_BYTES_MAX + 2, None));
+        let (refused, breach) = read(vec![b'a'; MESSAGE_BYTES_MAX + 1]).await;
+        assert!(refused.is_err() && breach.is_some_and(|why| why.contains("16 MiB")));
+    }
+}

@@ -1,0 +1,215 @@
+//! `nexus3 mcp`: the MCP servers whose tools agents may use, listed, looked at and tried.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use nexus_client::Target;
+use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing};
+use nexus_core::name::DEFAULT_AGENT;
+use nexus_core::tool::ToolSource as _;
+use nexus_protocol::Api as _;
+use nexus_protocol::mcp::{McpServerStatus, McpStatus, McpStatusParams, McpStatusResult};
+use nexus_tools::sandbox::Launcher;
+use serde_json::{Map, Value, json};
+
+use crate::output::{print_json, say};
+use crate::rpc::{self, ServerArgs};
+use crate::wiring;
+
+#[derive(Args)]
+pub struct McpArgs {
+    #[command(subcommand)]
+    command: McpCommand,
+}
+
+#[derive(Subcommand)]
+enum McpCommand {
+    /// List the servers that are configured here; needs no server of nexus3, and starts nothing
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say how the servers stand in a running server of nexus3
+    Status {
+        /// Only this one
+        name: Option<String>,
+        /// As this agent has them
+        #[arg(long, value_name = "ID", default_value = DEFAULT_AGENT)]
+        agent: String,
+        /// Print the answer of mcp_status as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Start a server, list its tools, call one if it is named, and end the server
+    ///
+    /// It runs as agents' calls would have it run: in its sandbox, with its variables. Exit code 0 when all of it worked, 1
+    /// when not.
+    Test {
+        /// Name of the server
+        name: String,
+        /// A tool to call, as the server calls it
+        tool: Option<String>,
+        /// The tool's arguments, a JSON object; none when absent
+        #[arg(requires = "tool")]
+        arguments: Option<String>,
+    },
+}
+
+pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        McpCommand::List { json } => list(json),
+        McpCommand::Status { name, agent, json, server } => {
+            let done = status(name, agent, json, &server).await.map(|()| ExitCode::SUCCESS);
+            Ok(rpc::concluded(done, &server))
+        }
+        McpCommand::Test { name, tool, arguments } => test(&name, tool, arguments).await,
+    }
+}
+
+fn list(as_json: bool) -> anyhow::Result<ExitCode> {
+    let config = wiring::load_config(&wiring::home()?, None)?;
+    if as_json {
+        let entry = |entry: &ServerEntry| {
+            json!({
+                "name": entry.name, "source": entry.source.name(), "transport": "stdio",
+                "state": state(entry).0, "command": entry.argv, "cwd": entry.cwd,
+                "env": entry.env.keys().collect::<Vec<_>>(),
+            })
+        };
+        let servers: Vec<_> = config.mcp_servers.iter().map(entry).collect();
+        print_json(format!("{:#}\n", json!({"servers": servers})))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if config.mcp_servers.is_empty() {
+        say("no MCP server is configured (mcp_servers, mcp.json, .mcp.json)\n")?;
+    }
+    for entry in &config.mcp_servers {
+        let (state, why) = state(entry);
+        let (name, source) = (&entry.name, entry.source.name());
+        say(format!("{name:<24} {source:<8} {state:<11} {}{why}\n", entry.argv.join(" ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How an entry stands before anything is started, and why.
+fn state(entry: &ServerEntry) -> (&'static str, String) {
+    match &entry.standing {
+        Standing::Usable => (ServerState::Configured.name(), String::new()),
+        Standing::Untrusted => (ServerState::Untrusted.name(), " (nexus3 trust)".into()),
+        Standing::Disabled => (ServerState::Disabled.name(), String::new()),
+        Standing::Wrong(why) => (ServerState::Failed.name(), why.clone()),
+    }
+}
+
+async fn status(
+    name: Option<String>,
+    agent: String,
+    as_json: bool,
+    server: &ServerArgs,
+) -> anyhow::Result<()> {
+    let client = rpc::client(server, None)?;
+    let params = McpStatusParams { server: name };
+    let found = client.call::<McpStatus>(&Target::Agent(agent), params).await?;
+    if as_json {
+        return print_json(format!("{:#}\n", serde_json::to_value(found)?));
+    }
+    let McpStatusResult { servers } = found;
+    if servers.is_empty() {
+        return say("no MCP server is configured there\n");
+    }
+    servers.iter().try_for_each(|server| say(lines(server)))
+}
+
+fn lines(server: &McpServerStatus) -> String {
+    let mut text = format!("{}: {}", server.name, server.state);
+    if let Some(info) = &server.server_info {
+        let _ = write!(text, ", {} {}", info.name, info.version);
+    }
+    if let Some(version) = &server.protocol_version {
+        let _ = write!(text, ", MCP {version}");
+    }
+    let McpServerStatus { calls, restarts, in_flight, .. } = server;
+    let _ = writeln!(text, "\n  {calls} calls, {in_flight} under way, {restarts} restarts");
+    let _ = writeln!(text, "  sandbox: {}", server.sandbox);
+    if let Some(error) = &server.last_error {
+        let _ = writeln!(text, "  last error: {error}");
+    }
+    for tool in &server.tools {
+        let _ = writeln!(text, "  {:<9} {}", tool.state, tool.name);
+    }
+    text
+}
+
+async fn test(
+    name: &str,
+    tool: Option<String>,
+    arguments: Option<String>,
+) -> anyhow::Result<ExitCode> {
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, None)?;
+    let arguments = match arguments.as_deref().map(serde_json::from_str::<Value>).transpose() {
+        Ok(None) => Map::new(),
+        Ok(Some(Value::Object(arguments))) => arguments,
+        Ok(Some(_)) => bail!("the arguments of a tool are a JSON object"),
+        Err(error) => return Err(error).context("the arguments are no JSON"),
+    };
+    let servers = wiring::mcp_servers(&home, &config, Launcher::own());
+    let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
+    let ended = servers.disconnect(name, &nexus_core::AgentId::default_agent()).await;
+    tracing::debug!(ended, "a server was tried");
+    let tried = tried?;
+    say(tested(&tried.status))?;
+    match tried.answer {
+        None => Ok(ExitCode::SUCCESS),
+        Some(Ok(answer)) => say(format!("answer:\n{answer}\n")).map(|()| ExitCode::SUCCESS),
+        Some(Err(why)) => bail!("the call failed: {why}"),
+    }
+}
+
+fn tested(status: &ServerStatus) -> String {
+    let mut text = format!("{}: {}", status.name, status.state.name());
+    if let Some((name, version)) = &status.server_info {
+        let _ = write!(text, ", {name} {version}");
+    }
+    if let Some(version) = &status.protocol_version {
+        let _ = write!(text, ", MCP {version}");
+    }
+    let _ = writeln!(text, "\nsandbox: {}", status.sandbox);
+    for tool in &status.tools {
+        let left_out = if tool.usable { "" } else { " (left out by tools.allow or tools.deny)" };
+        let _ = writeln!(text, "tool: {} as {}{left_out}", tool.tool, tool.name);
+    }
+    text
+}
+
+/// What a person is shown of the servers that a directory brings along, before it is trusted with them.
+pub fn shown_for_trust(servers: &[ServerEntry]) -> String {
+    let mut text = String::new();
+    for entry in servers {
+        let _ = writeln!(text, "MCP server {}: {}", entry.name, entry.argv.join(" "));
+        if let Standing::Wrong(why) = &entry.standing {
+            let _ = writeln!(text, "  cannot be used: {why}");
+        }
+        if let Some(cwd) = &entry.cwd {
+            let _ = writeln!(text, "  in {}", cwd.display());
+        }
+        let names: Vec<&str> =
+            entry.env.keys().chain(&entry.env_passthrough).map(String::as_str).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "  variables: {}", names.join(", "));
+        }
+        let paths = |paths: &std::collections::BTreeSet<std::path::PathBuf>| {
+            let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
+            if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
+        };
+        let network = if entry.sandbox.network { "network" } else { "no network" };
+        let (read, write) = (paths(&entry.sandbox.read), paths(&entry.sandbox.write));
+        let _ = writeln!(text, "  sandbox: reads {read}, writes {write}, {network}");
+    }
+    text
+}

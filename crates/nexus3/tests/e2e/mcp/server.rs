@@ -1,0 +1,224 @@
+//! An MCP server that misbehaves as it is told. The test program is started again as that server: one of its tests is the
+//! server when a variable says so, and nothing otherwise. What the test runner prints before it is a log on standard
+//! output, as many a server has one.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Says how the server behaves: words with blanks between them.
+const BEHAVIOUR: &str = "TEST_MCP_SERVER";
+
+/// The configuration of a server that behaves so.
+pub fn server(behaviour: &str) -> Value {
+    json!({
+        "command": std::env::current_exe().unwrap(),
+        "args": ["--exact", "mcp::server::as_server", "--nocapture", "--test-threads=1"],
+        "env": {BEHAVIOUR: behaviour},
+    })
+}
+
+#[test]
+fn as_server() {
+    if let Ok(behaviour) = std::env::var(BEHAVIOUR) {
+        Served { behaviour }.serve();
+        std::process::exit(0);
+    }
+}
+
+struct Served {
+    behaviour: String,
+}
+
+impl Served {
+    fn is(&self, word: &str) -> bool {
+        self.behaviour.split(' ').any(|it| it == word)
+    }
+
+    fn serve(&self) {
+        // The test runner has begun a line.
+        println!();
+        note("started");
+        if self.is("broken") {
+            eprintln!("cannot find module x");
+            std::process::exit(7);
+        }
+        if self.is("late") {
+            std::thread::sleep(Duration::from_secs(1000));
+        }
+        let mut grown = false;
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            let message: Value = serde_json::from_str(&line).unwrap();
+            let method = message["method"].as_str().unwrap_or_default().to_owned();
+            note(&method);
+            let Some(id) = message.get("id").cloned() else { continue };
+            match method.as_str() {
+                "server/discover" => self.discover(&id),
+                "initialize" => self.initialize(&id),
+                "tools/list" => self.list(&id, &message["params"], grown),
+                "tools/call" if message["params"]["name"] == "grow" => {
+                    grown = true;
+                    say(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+                    text(&id, "grown");
+                }
+                "tools/call" => self.call(&id, &message["params"]),
+                _ => refuse(&id),
+            }
+        }
+        note("end of input");
+    }
+
+    fn discover(&self, id: &Value) {
+        if self.is("dies-at-discover") {
+            std::process::exit(1);
+        }
+        if self.is("mute") {
+            return;
+        }
+        if !self.is("modern") {
+            return refuse(id);
+        }
+        answer(
+            id,
+            json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
+                "cacheScope": "private", "capabilities": {"tools": {}},
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "2"}},
+            }),
+        );
+    }
+
+    fn initialize(&self, id: &Value) {
+        // As a reference server does.
+        say(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+        answer(
+            id,
+            json!({
+                "protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
+                "serverInfo": {"name": "test", "version": "1"},
+            }),
+        );
+    }
+
+    fn list(&self, id: &Value, params: &Value, grown: bool) {
+        if self.is("many") {
+            let page: u64 = params["cursor"].as_str().map_or(0, |it| it.parse().unwrap());
+            let tool = |number: u64| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}});
+            let tools: Vec<_> = (page * 500..(page + 1) * 500).map(tool).collect();
+            return answer(id, json!({"tools": tools, "nextCursor": (page + 1).to_string()}));
+        }
+        let text = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        let tool = |name: &str| json!({"name": name, "description": format!("does {name}\u{200b}"), "inputSchema": {"type": "object"}});
+        let mut tools = vec![json!({"name": "echo", "inputSchema": text})];
+        let names = [
+            "fail", "die", "hang", "flood", "twice", "slow", "big", "huge", "fork", "env", "read",
+            "write", "connect", "shape", "ask", "odd.name", "grow",
+        ];
+        tools.extend(names.map(tool));
+        tools[14]["outputSchema"] = json!({"type": "object", "required": ["n"]});
+        if grown {
+            tools.push(tool("new"));
+        }
+        answer(id, json!({"tools": tools}));
+    }
+
+    fn call(&self, id: &Value, params: &Value) {
+        let arguments = &params["arguments"];
+        let word = |name: &str| arguments[name].as_str().unwrap_or_default().to_owned();
+        match params["name"].as_str().unwrap() {
+            "echo" => text(id, &format!("echo: {}", word("text"))),
+            "fail" => answer(
+                id,
+                json!({"isError": true, "content": [{"type": "text", "text": "no such thing"}]}),
+            ),
+            "die" => {
+                eprintln!("boom");
+                std::process::exit(3);
+            }
+            "hang" => {}
+            "flood" => {
+                for number in 0..20_000 {
+                    println!("log line {number}");
+                    say(json!({"jsonrpc": "2.0", "method": "notifications/message",
+                        "params": {"level": "info", "data": "x".repeat(100)}}));
+                }
+                text(id, "flooded");
+            }
+            "twice" => {
+                say(json!({"jsonrpc": "2.0", "id": 987_654, "result": {"content": []}}));
+                text(id, "once");
+                text(id, "again");
+            }
+            "slow" => {
+                let token = &params["_meta"]["progressToken"];
+                for step in 1..=20 {
+                    std::thread::sleep(Duration::from_millis(100));
+                    say(json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": step, "total": 20, "message": "at it"}}));
+                }
+                text(id, "slow and done");
+            }
+            "big" => text(id, &"b".repeat(200_000)),
+            "huge" => text(id, &"h".repeat(100 << 20)),
+            "fork" => {
+                #[expect(clippy::zombie_processes, reason = "it is left behind on purpose")]
+                let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+                text(id, &child.id().to_string());
+            }
+            "env" => {
+                let mut names: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
+                names.sort();
+                text(id, &names.join(" "));
+            }
+            "read" => text(
+                id,
+                &format!("{:?}", std::fs::read_to_string(word("path")).map_err(|it| it.kind())),
+            ),
+            "write" => text(
+                id,
+                &format!("{:?}", std::fs::write(word("path"), "x").map_err(|it| it.kind())),
+            ),
+            "connect" => text(
+                id,
+                &format!("{:?}", TcpStream::connect(word("to")).map(drop).map_err(|it| it.kind())),
+            ),
+            "shape" => answer(id, json!({"content": [], "structuredContent": {"m": 1}})),
+            "ask" => {
+                say(json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage",
+                    "params": {"messages": [], "maxTokens": 5}}));
+                text(id, "asked");
+            }
+            _ => refuse(id),
+        }
+    }
+}
+
+fn text(id: &Value, text: &str) {
+    answer(id, json!({"content": [{"type": "text", "text": text}]}));
+}
+
+fn answer(id: &Value, result: Value) {
+    say(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+}
+
+fn refuse(id: &Value) {
+    say(
+        json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown method"}}),
+    );
+}
+
+fn say(message: Value) {
+    println!("{message}");
+    io::stdout().flush().unwrap();
+}
+
+/// Leaves a line where the test finds it: in the directory that is the server's own.
+fn note(line: &str) {
+    let path = format!("{}/notes", std::env::var("HOME").unwrap());
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    writeln!(file.unwrap(), "{line}").unwrap();
+}

@@ -1,0 +1,160 @@
+//! Methods about the MCP servers whose tools agents use.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::method;
+use crate::params::Bounded;
+
+method! {
+    /// Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
+    /// of those that it may use.
+    McpListServers = "mcp_list_servers", Agent Read, McpListServersParams => McpListServersResult
+}
+
+method! {
+    /// Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
+    /// administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+    McpConnect = "mcp_connect", Agent Control, McpConnectParams => McpConnectResult
+}
+
+method! {
+    /// Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
+    /// it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+    McpDisconnect = "mcp_disconnect", Agent Control, McpDisconnectParams => McpDisconnectResult
+}
+
+method! {
+    /// Returns how MCP servers stand: one, or all that `mcp_list_servers` lists.
+    McpStatus = "mcp_status", Agent Read, McpStatusParams => McpStatusResult
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpListServersParams {
+    /// With the names of the tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_tools: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpListServersResult {
+    pub servers: Vec<McpServerEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpServerEntry {
+    pub name: String,
+    /// Whose configuration it is from: `user` or `project`.
+    pub source: String,
+    /// `stdio`.
+    pub transport: String,
+    /// `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts when it is
+    /// needed) or `failed`.
+    pub state: String,
+    /// One process serves all agents.
+    pub shared: bool,
+    /// The agent may use some tool of it.
+    pub visible: bool,
+    /// Tools that the agent is offered.
+    pub tool_count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// With `include_tools`: the tools that the agent is offered, as its model calls them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpConnectParams {
+    pub server: String,
+    /// How long to wait until it is ready; 30000 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<Bounded<0, 600_000>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpConnectResult {
+    /// False when it was not ready in time; it goes on starting.
+    pub connected: bool,
+    pub server: String,
+    pub state: String,
+    /// Of MCP, as agreed with the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<String>,
+    /// What the agent is offered, as its model calls it.
+    pub tools: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpDisconnectParams {
+    pub server: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpDisconnectResult {
+    /// False when there is no such server, or the agent did not use it.
+    pub disconnected: bool,
+    pub server: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpStatusParams {
+    /// Only this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpStatusResult {
+    pub servers: Vec<McpServerStatus>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpServerStatus {
+    pub name: String,
+    /// As in `mcp_list_servers`.
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<String>,
+    /// What the server says that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_info: Option<McpServerInfo>,
+    /// The process that watches over the server, and ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// ISO 8601.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// Starts after the first.
+    pub restarts: u32,
+    /// Calls under way.
+    pub in_flight: u32,
+    pub calls: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// The end of what it printed on standard error, at most 64 KiB.
+    pub stderr_tail: String,
+    /// What the kernel holds it to.
+    pub sandbox: String,
+    pub tools: Vec<McpTool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpServerInfo {
+    pub name: String,
+    pub version: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpTool {
+    /// As models call it.
+    pub name: String,
+    /// As the server calls it.
+    pub tool: String,
+    /// `offered`, or `disabled` for this agent.
+    pub state: String,
+}

@@ -1,0 +1,105 @@
+//! The MCP servers whose tools agents use.
+
+use std::time::Duration;
+
+use nexus_core::authority::Action;
+use nexus_core::mcp::ServerState;
+use nexus_core::servers::ServerStanding;
+use nexus_protocol::RpcError;
+use nexus_protocol::mcp::{
+    McpConnect, McpConnectParams, McpConnectResult, McpDisconnect, McpDisconnectParams,
+    McpDisconnectResult, McpListServers, McpListServersParams, McpListServersResult,
+    McpServerEntry, McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult,
+    McpTool,
+};
+
+use crate::cx::Cx;
+use crate::dispatcher::Table;
+use crate::errors::wire;
+
+/// As long as a server may take to start, unless its configuration says otherwise.
+const WAIT_MS: u32 = 30_000;
+
+pub fn register(table: &mut Table) {
+    table.on::<McpListServers, _, _>(list);
+    table.on::<McpConnect, _, _>(connect);
+    table.on::<McpDisconnect, _, _>(disconnect);
+    table.on::<McpStatus, _, _>(status);
+}
+
+async fn list(cx: Cx, params: McpListServersParams) -> Result<McpListServersResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let servers = &cx.services().engine.servers;
+    let listed = servers.list(&cx.caller.requester, &agent.snapshot()).await.map_err(wire)?;
+    let include = params.include_tools.unwrap_or(false);
+    let entry = |ServerStanding { status, visible, offered }: ServerStanding| McpServerEntry {
+        name: status.name,
+        source: status.source.name().into(),
+        transport: "stdio".into(),
+        state: status.state.name().into(),
+        shared: true,
+        visible,
+        // There are at most a few thousand.
+        tool_count: offered.len() as u32,
+        last_error: status.last_error,
+        tools: include.then_some(offered),
+    };
+    Ok(McpListServersResult { servers: listed.into_iter().map(entry).collect() })
+}
+
+async fn connect(cx: Cx, params: McpConnectParams) -> Result<McpConnectResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let wait = params.wait_ms.map_or(WAIT_MS, |wait| wait.get());
+    let wait = Duration::from_millis(wait.into());
+    let servers = &cx.services().engine.servers;
+    let connected = servers.connect(&cx.caller.requester, &agent, &params.server, wait).await;
+    let ServerStanding { status, offered, .. } = connected.map_err(wire)?;
+    Ok(McpConnectResult {
+        connected: status.state == ServerState::Ready,
+        server: status.name,
+        state: status.state.name().into(),
+        protocol_version: status.protocol_version,
+        tools: offered,
+    })
+}
+
+async fn disconnect(cx: Cx, params: McpDisconnectParams) -> Result<McpDisconnectResult, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let servers = &cx.services().engine.servers;
+    let gone = servers.disconnect(&cx.caller.requester, &agent, &params.server).await;
+    Ok(McpDisconnectResult { disconnected: gone.map_err(wire)?, server: params.server })
+}
+
+async fn status(cx: Cx, params: McpStatusParams) -> Result<McpStatusResult, RpcError> {
+    let agent = cx.agent(Action::Read).await?;
+    let (servers, now) = (&cx.services().engine.servers, agent.snapshot());
+    let requester = &cx.caller.requester;
+    let found = match params.server {
+        Some(name) => vec![servers.get(requester, &now, &name).await.map_err(wire)?],
+        None => servers.list(requester, &now).await.map_err(wire)?,
+    };
+    Ok(McpStatusResult { servers: found.into_iter().map(status_entry).collect() })
+}
+
+fn status_entry(ServerStanding { status, offered, .. }: ServerStanding) -> McpServerStatus {
+    let tools = status.tools.into_iter().map(|tool| McpTool {
+        state: if offered.contains(&tool.name) { "offered" } else { "disabled" }.into(),
+        name: tool.name,
+        tool: tool.tool,
+    });
+    McpServerStatus {
+        name: status.name,
+        state: status.state.name().into(),
+        protocol_version: status.protocol_version,
+        server_info: status.server_info.map(|(name, version)| McpServerInfo { name, version }),
+        pid: status.pid,
+        started_at: status.started_at.map(|at| at.to_string()),
+        restarts: status.restarts,
+        in_flight: status.in_flight,
+        calls: status.calls,
+        last_error: status.last_error,
+        stderr_tail: status.stderr_tail,
+        sandbox: status.sandbox,
+        tools: tools.collect(),
+    }
+}
