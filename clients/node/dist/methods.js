@@ -71,6 +71,13 @@ export class AgentMethods extends Caller {
     mcpListServers(params, options) {
         return this.invoke("mcp_list_servers", params, options);
     }
+    /**
+     * Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or
+     * say something else of themselves than when they were first listed. Only the administrator may.
+     */
+    mcpReview(params, options) {
+        return this.invoke("mcp_review", params, options);
+    }
     /** Returns how MCP servers stand: one, or all that `mcp_list_servers` lists. */
     mcpStatus(params, options) {
         return this.invoke("mcp_status", params, options);

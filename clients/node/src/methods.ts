@@ -23,7 +23,7 @@ export interface AgentEntry {
   write_paths?: Array<string> | null;
   /**
    * `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
-   * not in memory).
+   * not in memory); for those who watch, `elsewhere` where another process has it.
    */
   status: string;
   /** The turn that runs: a name for `cancel`. */
@@ -50,6 +50,8 @@ export interface AgentSummary {
   /** Where they were asked for; absent for an agent that is not in memory. */
   tokens?: SummaryTokens | null;
 }
+
+export type All = "all";
 
 export type ApprovalDecision = "allow_once" | "allow_session" | "deny";
 
@@ -85,7 +87,9 @@ export type ApprovalGrant =
   /** It may write this file, or all beneath this directory. */
   | { "kind": "write"; "path": string }
   /** This tool may run commands in this directory. */
-  | { "kind": "command"; "tool": string; "dir": string };
+  | { "kind": "command"; "tool": string; "dir": string }
+  /** This tool of this MCP server may be called, by the name that the server has for it. */
+  | { "kind": "mcp"; "server": string; "tool": string };
 
 /** An image or a document of a message. */
 export interface AttachmentEntry {
@@ -243,6 +247,19 @@ export interface MadeEntry {
   cost_usd?: number | null;
 }
 
+/** `"all"`, or the tools by the names that the server has for them. */
+export type McpAccept = All | Array<string>;
+
+/** One thing that a server says otherwise now. */
+export interface McpChange {
+  /** As the server calls it. */
+  tool: string;
+  /** `title`, `description`, `input_schema`, `output_schema` or `annotations`; `tool` for one that is new. */
+  field: string;
+  before: string;
+  after: string;
+}
+
 export interface McpServerEntry {
   name: string;
   /** Whose configuration it is from: `user` or `project`. */
@@ -292,6 +309,8 @@ export interface McpServerStatus {
   /** What the kernel holds it to. */
   sandbox: string;
   tools: Array<McpTool>;
+  /** What the server says otherwise of its tools than when they were first listed, or last accepted. */
+  changed: Array<McpChange>;
 }
 
 export interface McpTool {
@@ -299,7 +318,7 @@ export interface McpTool {
   name: string;
   /** As the server calls it. */
   tool: string;
-  /** `offered`, or `disabled` for this agent. */
+  /** `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`. */
   state: string;
 }
 
@@ -896,7 +915,7 @@ export interface WatchedAgent {
   write_paths?: Array<string> | null;
   /**
    * `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on disk,
-   * not in memory).
+   * not in memory); for those who watch, `elsewhere` where another process has it.
    */
   status: string;
   /** The turn that runs: a name for `cancel`. */
@@ -1108,7 +1127,7 @@ export interface ExplainPermissionResult {
   allowed: boolean;
   /** The call would wait for somebody's leave. */
   needs_approval: boolean;
-  /** Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`, `approval`. */
+  /** Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `pin`, `target_agent`, `path`, `approval`. */
   rule?: string | null;
   reason?: string | null;
 }
@@ -1452,6 +1471,18 @@ export interface McpListServersParams {
 
 export interface McpListServersResult {
   servers: Array<McpServerEntry>;
+}
+
+export interface McpReviewParams {
+  server: string;
+  accept: McpAccept;
+  /** At server scope: the agent that is called; `main` when absent. */
+  agent_id?: string;
+}
+
+export interface McpReviewResult {
+  /** Those that had waited for it. */
+  accepted: Array<string>;
 }
 
 export interface McpStatusParams {
@@ -1861,6 +1892,7 @@ export interface AgentTable {
   "mcp_connect": { params: McpConnectParams; result: McpConnectResult };
   "mcp_disconnect": { params: McpDisconnectParams; result: McpDisconnectResult };
   "mcp_list_servers": { params: McpListServersParams; result: McpListServersResult };
+  "mcp_review": { params: McpReviewParams; result: McpReviewResult };
   "mcp_status": { params: McpStatusParams; result: McpStatusResult };
   "resume_turn": { params: ResumeTurnParams; result: SendResult };
   "send": { params: SendParams; result: SendResult };
@@ -1998,6 +2030,14 @@ export abstract class AgentMethods<Bound extends string> extends Caller<Bound> {
    */
   mcpListServers(params?: Unbound<McpListServersParams, Bound>, options?: CallOptions): Promise<McpListServersResult> {
     return this.invoke("mcp_list_servers", params, options);
+  }
+
+  /**
+   * Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or
+   * say something else of themselves than when they were first listed. Only the administrator may.
+   */
+  mcpReview(params: Unbound<McpReviewParams, Bound>, options?: CallOptions): Promise<McpReviewResult> {
+    return this.invoke("mcp_review", params, options);
   }
 
   /** Returns how MCP servers stand: one, or all that `mcp_list_servers` lists. */

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from ._stream import Stream, Watch
 from .types import (
+    All,
     ApprovalDecision,
     CancelPlanResult,
     CancelResult,
@@ -46,9 +47,11 @@ from .types import (
     ListToolsResult,
     ListedMemory,
     LoadSessionResult,
+    McpAccept,
     McpConnectResult,
     McpDisconnectResult,
     McpListServersResult,
+    McpReviewResult,
     McpStatusResult,
     MemoryDeleteResult,
     MemoryEntry,
@@ -862,6 +865,13 @@ class AgentMethods:
 
         include_tools: With the names of the tools."""
         result: McpListServersResult = await self._call("mcp_list_servers", {"include_tools": include_tools})
+        return result
+
+    async def mcp_review(self, server: str, accept: McpAccept) -> McpReviewResult:
+        """Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because
+        they are new or say something else of themselves than when they were first listed. Only the
+        administrator may."""
+        result: McpReviewResult = await self._call("mcp_review", {"server": server, "accept": accept})
         return result
 
     async def mcp_status(self, *, server: Optional[str] = None) -> McpStatusResult:

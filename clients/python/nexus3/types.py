@@ -20,7 +20,7 @@ class _AgentEntryRequired(TypedDict):
     permission_level: str
     cwd: str
     # `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on
-    # disk, not in memory).
+    # disk, not in memory); for those who watch, `elsewhere` where another process has it.
     status: str
     # What its model calls used.
     usage: UsageTotals
@@ -276,7 +276,7 @@ class _ExplainPermissionResultRequired(TypedDict):
 
 
 class ExplainPermissionResult(_ExplainPermissionResultRequired, total=False):
-    # Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`,
+    # Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `pin`, `target_agent`, `path`,
     # `approval`.
     rule: Optional[str]
     reason: Optional[str]
@@ -530,6 +530,16 @@ class MadeEntry(_MadeEntryRequired, total=False):
     cost_usd: Optional[float]
 
 
+class McpChange(TypedDict):
+    """One thing that a server says otherwise now."""
+    # As the server calls it.
+    tool: str
+    # `title`, `description`, `input_schema`, `output_schema` or `annotations`; `tool` for one that is new.
+    field: str
+    before: str
+    after: str
+
+
 class _McpConnectResultRequired(TypedDict):
     # False when it was not ready in time; it goes on starting.
     connected: bool
@@ -552,6 +562,11 @@ class McpDisconnectResult(TypedDict):
 
 class McpListServersResult(TypedDict):
     servers: List[McpServerEntry]
+
+
+class McpReviewResult(TypedDict):
+    # Those that had waited for it.
+    accepted: List[str]
 
 
 class _McpServerEntryRequired(TypedDict):
@@ -596,6 +611,8 @@ class _McpServerStatusRequired(TypedDict):
     # What the kernel holds it to.
     sandbox: str
     tools: List[McpTool]
+    # What the server says otherwise of its tools than when they were first listed, or last accepted.
+    changed: List[McpChange]
 
 
 class McpServerStatus(_McpServerStatusRequired, total=False):
@@ -618,7 +635,7 @@ class McpTool(TypedDict):
     name: str
     # As the server calls it.
     tool: str
-    # `offered`, or `disabled` for this agent.
+    # `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`.
     state: str
 
 
@@ -1380,7 +1397,7 @@ class _WatchedAgentRequired(TypedDict):
     permission_level: str
     cwd: str
     # `idle`, `running`, `waiting_provider` (its turn waits until a provider takes the next call), or `stored` (on
-    # disk, not in memory).
+    # disk, not in memory); for those who watch, `elsewhere` where another process has it.
     status: str
     # What its model calls used.
     usage: UsageTotals
@@ -1640,6 +1657,7 @@ class WatchedWatchers(TypedDict):
     watchers: List[str]
 
 
+All = Literal["all"]
 ApprovalDecision = Literal["allow_once", "allow_session", "deny"]
 # What an agent is given for as long as it lives.
 ApprovalGrant = Dict[str, Any]
@@ -1657,6 +1675,8 @@ TaskType = Literal["code_generation", "refactoring", "analysis", "testing"]
 UsageBy = Literal["agent", "model", "day"]
 # A text that is not blank, or a list of parts.
 Content = Union[str, List[ContentPart]]
+# `"all"`, or the tools by the names that the server has for them.
+McpAccept = Union[All, List[str]]
 # What a call would do. Clients show `arguments` for kinds that they do not know.
 Preview = Union[FileChange, Dict[str, Any]]
 # What is asked of a model's thinking: whether it thinks, or how.

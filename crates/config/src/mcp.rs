@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use globset::Glob;
 use nexus_core::mcp::{
-    Asks, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing, server_name,
+    Asks, Pins, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing,
+    server_name,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -38,12 +39,11 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 12] = [
+pub(super) const NOT_YET: [&str; 11] = [
     "url",
     "headers",
     "eager",
     "share",
-    "pin",
     "defer",
     "elicitation",
     "sampling",
@@ -72,6 +72,7 @@ struct Written {
     timeout: Option<Seconds<100, 86_400_000>>,
     idle_timeout: Option<Seconds<100, 86_400_000>>,
     approve: Option<Choice<Approvals>>,
+    pin: Option<Choice<PinWords>>,
     tools: Option<Object<Tools>>,
     sandbox: Option<Object<WrittenSandbox>>,
 }
@@ -105,6 +106,14 @@ struct Approvals;
 
 impl Choices for Approvals {
     const ALL: &'static [&'static str] = &["ask", "never", "always"];
+}
+
+/// What is done with tools that changed.
+#[derive(Debug)]
+struct PinWords;
+
+impl Choices for PinWords {
+    const ALL: &'static [&'static str] = &["strict", "off"];
 }
 
 /// The servers of all files, weakest first, by name.
@@ -252,6 +261,10 @@ fn read(
     entry.timeout = given(written.timeout.map(|it| it.0), entry.timeout);
     entry.idle_timeout = given(written.idle_timeout.map(|it| it.0), entry.idle_timeout);
     entry.asks = asks(source, name, written.approve);
+    // A project does not say that nobody has to look at what changes in it.
+    if written.pin.is_some_and(|it| it.0 == "off") && source.project.is_none() {
+        entry.pins = Pins::Off;
+    }
     if let Some(Object(tools)) = written.tools {
         entry.allow = patterns("tools.allow", tools.allow)?;
         entry.deny = patterns("tools.deny", tools.deny)?;
@@ -285,6 +298,7 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         timeout: Duration::from_secs(120),
         idle_timeout: Duration::from_secs(600),
         asks: Asks::default(),
+        pins: Pins::default(),
         allow: Vec::new(),
         deny: Vec::new(),
         fail_if_no_tools: false,

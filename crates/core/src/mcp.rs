@@ -1,14 +1,19 @@
 //! MCP servers as the core knows them: which of their tools an agent may use, and how a server stands.
 
 mod entry;
+mod grants;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use entry::{Sandbox, ServerEntry, Standing};
-pub use status::{Asks, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool};
+pub use entry::{Pins, Sandbox, ServerEntry, Standing};
+pub use grants::McpGrants;
+pub use status::{
+    Accept, Asks, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool,
+    ToolChange, ToolState,
+};
 
 /// Which tools of which servers an agent may use. As with paths, two of these are compared and met, never merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,27 +172,6 @@ impl McpReach {
         Self::Named(met)
     }
 
-    /// What lies in either. For grants, each of which somebody gave: permissions are never joined.
-    pub(crate) fn join(self, other: Self) -> Self {
-        let (Self::Named(mut joined), Self::Named(others)) = (self, other) else {
-            return Self::Everything;
-        };
-        for (server, tools) in others {
-            match (joined.get_mut(&server), tools) {
-                (Some(ServerTools::Some(own)), ServerTools::Some(more)) => own.extend(more),
-                (Some(ServerTools::All), _) => {}
-                (_, tools) => drop(joined.insert(server, tools)),
-            }
-        }
-        Self::Named(joined)
-    }
-
-    /// One tool.
-    pub fn one(server: &str, tool: &str) -> Self {
-        let tools = ServerTools::Some(BTreeSet::from([tool.to_owned()]));
-        Self::Named(BTreeMap::from([(server.to_owned(), tools)]))
-    }
-
     fn has_all_of(&self, server: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -265,12 +249,6 @@ mod tests {
             if c.within(&a) && c.within(&b) {
                 prop_assert!(c.within(&a.meet(&b)));
             }
-        }
-
-        #[test]
-        fn what_is_in_either_is_in_the_join(a in reach(), b in reach(), server in "[abc]", tool in "[abc]") {
-            let joined = a.clone().join(b.clone());
-            prop_assert_eq!(joined.allows(&server, &tool), a.allows(&server, &tool) || b.allows(&server, &tool));
         }
 
         #[test]

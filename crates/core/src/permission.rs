@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::mcp::{McpReach, Origin};
+use crate::mcp::{McpGrants, McpReach, Origin};
 
 /// How much an agent is trusted, from least to most. The order is the order of rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -206,7 +206,7 @@ pub struct Grants {
     pub exec_dirs: BTreeMap<String, BTreeSet<PathBuf>>,
     /// Tools of MCP servers that may be called without asking.
     #[serde(default)]
-    pub mcp: McpReach,
+    pub mcp: McpGrants,
 }
 
 impl Grants {
@@ -221,7 +221,7 @@ impl Grants {
         for (tool, dirs) in other.exec_dirs {
             self.exec_dirs.entry(tool).or_default().extend(dirs);
         }
-        self.mcp = std::mem::take(&mut self.mcp).join(other.mcp);
+        self.mcp.extend(other.mcp);
     }
 
     pub fn allows_command(&self, tool: &str, dir: &Path) -> bool {

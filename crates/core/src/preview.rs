@@ -78,20 +78,20 @@ pub struct FileChange {
 pub enum Grant {
     Write { path: String },
     Command { tool: String, dir: String },
+    Mcp { server: String, tool: String },
 }
 
 impl Grant {
-    /// `None` where it is several things: to show one of them would hide the others. Nor has a tool of a server a form of
-    /// its own here; the question names it.
+    /// `None` where it is several things: to show one of them would hide the others.
     pub(crate) fn only(of: &Grants) -> Option<Self> {
-        if !of.mcp.is_nothing() {
-            return None;
-        }
         let writes = of.write_paths.iter().map(|path| Self::Write { path: shown(path) });
         let commands = of.exec_dirs.iter().flat_map(|(tool, dirs)| {
             dirs.iter().map(|dir| Self::Command { tool: tool.clone(), dir: shown(dir) })
         });
-        let mut all = writes.chain(commands);
+        let servers = of.mcp.reach().written().into_iter().flat_map(|(server, tools)| {
+            tools.into_iter().map(move |tool| Self::Mcp { server: server.clone(), tool })
+        });
+        let mut all = writes.chain(commands).chain(servers);
         all.next().filter(|_| all.next().is_none())
     }
 }
@@ -103,6 +103,7 @@ fn shown(path: &std::path::Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::{Asks, McpGrants, Origin};
 
     fn grants(paths: &[&str], dirs: &[&str]) -> Grants {
         let dirs = dirs.iter().map(Into::into).collect();
@@ -122,5 +123,21 @@ mod tests {
         assert_eq!(Grant::only(&grants(&["/a"], &["/a"])), None);
         assert_eq!(Grant::only(&grants(&["/a", "/b"], &[])), None);
         assert_eq!(Grant::only(&Grants::default()), None);
+        let mcp = |tools: &[&str]| {
+            let mut mcp = McpGrants::default();
+            for tool in tools {
+                mcp.extend(McpGrants::one(&Origin {
+                    server: "git".into(),
+                    tool: (*tool).into(),
+                    asks: Asks::Once,
+                    pin: "1".into(),
+                    quarantined: false,
+                }));
+            }
+            Grant::only(&Grants { mcp, ..Grants::default() })
+        };
+        let status = Grant::Mcp { server: "git".into(), tool: "status".into() };
+        assert_eq!(mcp(&["status"]), Some(status));
+        assert_eq!(mcp(&["status", "log"]), None);
     }
 }

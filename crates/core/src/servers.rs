@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Denied, Requester};
 use crate::kin::Kin;
-use crate::mcp::{ServerError, ServerStatus};
+use crate::mcp::{Accept, ServerError, ServerStatus, ServerTool, ToolState};
 use crate::permission::Permissions;
 use crate::store::StoreError;
 use crate::toolbox::Toolbox;
@@ -92,6 +92,17 @@ impl Servers {
         Ok(self.toolbox.source().disconnect(name, &agent.id()).await)
     }
 
+    /// Takes tools as they are now, which somebody has looked at. Which those were.
+    pub async fn review(
+        &self,
+        requester: &Requester,
+        name: &str,
+        accept: Accept,
+    ) -> Result<Vec<String>, ServersError> {
+        requester.administrator_only("accept changed tools of MCP servers")?;
+        Ok(self.toolbox.source().review(name, accept).await?)
+    }
+
     fn authorize(&self, requester: &Requester, agent: &Agent) -> Result<(), Denied> {
         match requester {
             Requester::Agent(id) if *id == agent.id() => Err(Denied::OwnServers(id.clone())),
@@ -101,8 +112,8 @@ impl Servers {
 }
 
 fn standing(status: ServerStatus, permissions: &Permissions) -> ServerStanding {
-    let may = |tool: &&crate::mcp::ServerTool| {
-        tool.usable
+    let may = |tool: &&ServerTool| {
+        tool.state == ToolState::Usable
             && permissions.mcp.allows(&status.name, &tool.tool)
             && !permissions.disabled_tools.contains(&tool.name)
     };

@@ -14,7 +14,7 @@ use crate::authority::Action;
 use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::lifecycle::AgentSpec;
-use crate::mcp::{McpReach, Origin, ServerError, ServerStatus};
+use crate::mcp::{Accept, McpReach, Origin, ServerError, ServerStatus};
 use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
@@ -163,6 +163,7 @@ pub trait ToolSource: Send + Sync {
     /// All that are known and can be called, by name.
     fn tools(&self) -> Arc<[Arc<dyn Tool>]>;
 
+    /// Also one that waits to be looked at, which the gate refuses.
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>>;
 
     /// Finds out which tools there are within `reach`, as far as that is not known, and waits a moment for it.
@@ -181,6 +182,9 @@ pub trait ToolSource: Send + Sync {
 
     /// `user` has no more use for a server, which ends with its last user. False when it had none.
     async fn disconnect(&self, server: &str, user: &AgentId) -> bool;
+
+    /// Takes tools of a server as they are now. Which those were that had waited for it.
+    async fn review(&self, server: &str, accept: Accept) -> Result<Vec<String>, ServerError>;
 }
 
 /// There are no such tools.
@@ -215,6 +219,10 @@ impl ToolSource for () {
 
     async fn disconnect(&self, _: &str, _: &AgentId) -> bool {
         false
+    }
+
+    async fn review(&self, server: &str, _: Accept) -> Result<Vec<String>, ServerError> {
+        Err(ServerError::Unknown(server.into()))
     }
 }
 

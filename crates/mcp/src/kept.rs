@@ -10,6 +10,7 @@ use nexus_core::mcp::ServerEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::listing::{Listing, Said};
+use crate::pins::Pinned;
 
 /// Of one file. What is longer was not written here.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -18,7 +19,10 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 struct Kept<T> {
     /// Of what was started.
     digest: String,
+    /// As it listed them last.
     tools: T,
+    /// As they were when somebody agreed to them.
+    pinned: T,
 }
 
 /// The tools that the server had when it ran last, if it is the same server still. Touches the disk.
@@ -28,7 +32,8 @@ pub fn read(home: &Path, entry: &ServerEntry) -> Option<Listing> {
         return None;
     }
     let kept: Kept<Vec<Said>> = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-    (kept.digest == entry.digest()).then(|| Listing::new(entry, kept.tools))
+    let listing = || Listing::new(entry, kept.tools, Some(Pinned::new(kept.pinned)));
+    (kept.digest == entry.digest()).then(listing)
 }
 
 /// Keeps them. Touches the disk.
@@ -37,7 +42,8 @@ pub fn write(home: &Path, entry: &ServerEntry, listing: &Listing) -> io::Result<
     if let Some(dir) = file.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
-    let kept = Kept { digest: entry.digest(), tools: &listing.said };
+    let tools: Vec<&Said> = listing.said.iter().collect();
+    let kept = Kept { digest: entry.digest(), tools, pinned: listing.pinned.tools() };
     // Another process of this home may write the same.
     let new = file.with_extension(format!("{}.new", std::process::id()));
     let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
@@ -61,12 +67,15 @@ mod tests {
         assert!(read(home.path(), &entry).is_none());
         let said = Said {
             name: "a".into(),
+            title: None,
             description: "d".into(),
             input_schema: Default::default(),
             output_schema: None,
+            annotations: None,
         };
-        write(home.path(), &entry, &Listing::new(&entry, vec![said.clone()])).unwrap();
-        assert_eq!(read(home.path(), &entry).unwrap().said, [said]);
+        write(home.path(), &entry, &Listing::new(&entry, vec![said.clone()], None)).unwrap();
+        let found = read(home.path(), &entry).unwrap();
+        assert_eq!((&found.said[..], found.pinned), (&[said.clone()][..], Pinned::new([said])));
         let mut other = entry.clone();
         other.argv.push("--more".into());
         assert!(read(home.path(), &other).is_none());

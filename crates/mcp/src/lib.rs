@@ -12,6 +12,7 @@ mod kept;
 mod life;
 mod listing;
 mod names;
+mod pins;
 mod program;
 mod result;
 mod schema;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nexus_core::mcp::Standing;
+use nexus_core::mcp::{Accept, Standing};
 use nexus_tools::sandbox::{End, LaunchError, Leash, Living};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -200,18 +200,43 @@ impl Server {
         let this = self.clone();
         let take = move || {
             let said: Vec<Said> = tools.into_iter().map(Said::from).collect();
-            let listing = Listing::new(&this.entry, said);
-            if this.listing().is_some_and(|known| known.said == listing.said) {
+            // Another process of this home may have accepted some of them meanwhile.
+            let pinned = kept::read(&this.ground.home, &this.entry).map(|kept| kept.pinned);
+            let pinned = pinned.or_else(|| Some(this.listing()?.pinned.clone()));
+            let listing = Listing::new(&this.entry, said, pinned);
+            let same =
+                |known: &Listing| (&known.said, &known.pinned) == (&listing.said, &listing.pinned);
+            if this.listing().is_some_and(|known| same(&known)) {
                 return;
             }
-            if let Err(error) = kept::write(&this.ground.home, &this.entry, &listing) {
-                let server = &this.entry.name;
-                tracing::warn!(server, %error, "the list of an MCP server's tools was not kept");
-            }
-            this.listing.store(Some(Arc::new(listing)));
-            (this.changed)();
+            this.take(listing);
         };
         tokio::task::spawn_blocking(take).await.map_err(|error| error.to_string())
+    }
+
+    /// Keeps a list and tells of it. Touches the disk.
+    fn take(&self, listing: Listing) {
+        if let Err(error) = kept::write(&self.ground.home, &self.entry, &listing) {
+            let server = &self.entry.name;
+            tracing::warn!(server, %error, "the list of an MCP server's tools was not kept");
+        }
+        self.listing.store(Some(Arc::new(listing)));
+        (self.changed)();
+    }
+
+    /// Takes tools as they are now. Which of them had waited for it.
+    pub async fn review(self: &Arc<Self>, accept: Accept) -> Vec<String> {
+        let this = self.clone();
+        let review = move || {
+            let Some(known) = this.listing() else { return Vec::new() };
+            let mut pinned = known.pinned.clone();
+            let accepted = pinned.accept(&known.said, &accept);
+            if !accepted.is_empty() {
+                this.take(Listing::new(&this.entry, known.said.clone(), Some(pinned)));
+            }
+            accepted
+        };
+        tokio::task::spawn_blocking(review).await.unwrap_or_default()
     }
 
     /// Watches over a server until it ends. How it did, and whether nobody asked for that.

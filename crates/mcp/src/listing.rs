@@ -5,29 +5,35 @@ use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jsonschema::Validator;
-use nexus_core::mcp::{ServerEntry, ServerTool};
+use nexus_core::mcp::{Pins, ServerEntry, ServerTool, ToolChange, ToolState};
 use nexus_core::provider::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::pins::{self, Pinned};
 use crate::{clean, names, schema};
 
 /// A tool as a server lists it: what is kept of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     pub name: String,
+    pub title: Option<String>,
     pub description: String,
     pub input_schema: Map<String, Value>,
     pub output_schema: Option<Map<String, Value>>,
+    /// A stranger's word, which decides nothing.
+    pub annotations: Option<Value>,
 }
 
 impl From<rmcp::model::Tool> for Said {
     fn from(tool: rmcp::model::Tool) -> Self {
         Self {
             name: tool.name.into_owned(),
+            title: tool.title,
             description: tool.description.unwrap_or_default().into_owned(),
             input_schema: (*tool.input_schema).clone(),
             output_schema: tool.output_schema.map(|schema| (*schema).clone()),
+            annotations: tool.annotations.and_then(|it| serde_json::to_value(it).ok()),
         }
     }
 }
@@ -36,6 +42,7 @@ impl From<rmcp::model::Tool> for Said {
 #[derive(Default)]
 pub struct Listing {
     pub said: Vec<Said>,
+    pub pinned: Pinned,
     pub tools: Vec<Arc<Listed>>,
 }
 
@@ -44,8 +51,8 @@ pub struct Listed {
     pub spec: ToolSpec,
     /// As the server calls it.
     pub tool: String,
-    /// The configuration leaves it in.
-    pub usable: bool,
+    pub state: ToolState,
+    pub pin: String,
     input: Schema,
     output: Option<Schema>,
 }
@@ -57,33 +64,50 @@ struct Schema {
 }
 
 impl Listing {
-    /// The tools that a server said it has, each once.
-    pub fn new(entry: &ServerEntry, said: Vec<Said>) -> Self {
+    /// The tools that a server said it has, each once. Without pins, those that it has now are what they are.
+    pub fn new(entry: &ServerEntry, said: Vec<Said>, pinned: Option<Pinned>) -> Self {
         let chosen = Chosen::of(entry);
         let mut known = BTreeSet::new();
         let said: Vec<Said> =
             said.into_iter().filter(|tool| known.insert(tool.name.clone())).collect();
-        let listed = |tool: &Said| Arc::new(Listed::new(&entry.name, tool, &chosen));
+        let pinned = match (pinned, entry.pins) {
+            (Some(pinned), Pins::Strict) => pinned,
+            (None, _) | (_, Pins::Off) => Pinned::new(said.iter().cloned()),
+        };
+        let listed = |tool: &Said| {
+            let state = match (chosen.has(&tool.name), pinned.holds(tool)) {
+                (false, _) => ToolState::Disabled,
+                (true, false) => ToolState::Quarantined,
+                (true, true) => ToolState::Usable,
+            };
+            Arc::new(Listed::new(&entry.name, tool, state))
+        };
         let tools = said.iter().map(listed).collect();
-        Self { said, tools }
+        Self { said, pinned, tools }
     }
 
-    pub fn usable(&self) -> impl Iterator<Item = &Arc<Listed>> {
-        self.tools.iter().filter(|tool| tool.usable)
+    /// Those that the configuration leaves in.
+    pub fn chosen(&self) -> impl Iterator<Item = &Arc<Listed>> {
+        self.tools.iter().filter(|tool| tool.state != ToolState::Disabled)
+    }
+
+    /// What is another than when it was pinned.
+    pub fn changes(&self) -> Vec<ToolChange> {
+        self.said.iter().flat_map(|tool| self.pinned.changes(tool)).collect()
     }
 
     pub fn standing(&self) -> Vec<ServerTool> {
         let entry = |tool: &Arc<Listed>| ServerTool {
             name: tool.spec.name.clone(),
             tool: tool.tool.clone(),
-            usable: tool.usable,
+            state: tool.state,
         };
         self.tools.iter().map(entry).collect()
     }
 }
 
 impl Listed {
-    fn new(server: &str, said: &Said, chosen: &Chosen) -> Self {
+    fn new(server: &str, said: &Said, state: ToolState) -> Self {
         let mut input = said.input_schema.clone();
         // Services want to be told what it always is.
         input.entry("type").or_insert_with(|| json!("object"));
@@ -95,7 +119,8 @@ impl Listed {
                 parameters: input.to_string().into(),
             },
             tool: said.name.clone(),
-            usable: chosen.has(&said.name),
+            state,
+            pin: pins::pin(said),
             input: Schema::new(input),
             output: said.output_schema.clone().map(|schema| Schema::new(Value::Object(schema))),
         }
@@ -162,9 +187,11 @@ mod tests {
     fn said(name: &str) -> Said {
         Said {
             name: name.into(),
+            title: None,
             description: "d".into(),
             input_schema: Map::from_iter([("required".into(), json!(["a"]))]),
             output_schema: None,
+            annotations: None,
         }
     }
 
@@ -174,15 +201,15 @@ mod tests {
         entry.allow = vec!["read_*".into(), "write".into()];
         entry.deny = vec!["*secret*".into()];
         let said = ["read_x", "write", "write_x", "read_secret"].map(said).to_vec();
-        let listing = Listing::new(&entry, said);
-        let usable: Vec<_> = listing.usable().map(|tool| tool.tool.as_str()).collect();
+        let listing = Listing::new(&entry, said, None);
+        let usable: Vec<_> = listing.chosen().map(|tool| tool.tool.as_str()).collect();
         assert_eq!(usable, ["read_x", "write"]);
         assert_eq!(listing.standing().len(), 4);
     }
 
     #[test]
     fn a_tool_that_is_listed_twice_is_there_once() {
-        let listing = Listing::new(&entry("s"), vec![said("a"), said("a"), said("b")]);
+        let listing = Listing::new(&entry("s"), vec![said("a"), said("a"), said("b")], None);
         assert_eq!(listing.tools.len(), 2);
         let parameters: Value = serde_json::from_str(&listing.tools[0].spec.parameters).unwrap();
         assert_eq!(parameters, json!({"required": ["a"], "type": "object"}));
@@ -193,6 +220,22 @@ mod tests {
     #[test]
     fn many_tools_are_made_in_no_time() {
         let said = (0..SERVER_TOOLS_MAX).map(|number| said(&format!("t{number}"))).collect();
-        assert_eq!(Listing::new(&entry("s"), said).usable().count(), SERVER_TOOLS_MAX);
+        assert_eq!(Listing::new(&entry("s"), said, None).chosen().count(), SERVER_TOOLS_MAX);
+    }
+
+    #[test]
+    fn what_is_new_or_another_waits_unless_nobody_wants_that() {
+        let pinned = || Some(Pinned::new([said("a"), said("gone")]));
+        let mut other = said("a");
+        other.description = "something else".into();
+        let states = |entry: &ServerEntry, said: Vec<Said>| -> Vec<ToolState> {
+            Listing::new(entry, said, pinned()).tools.iter().map(|tool| tool.state).collect()
+        };
+        let mut entry = entry("s");
+        let (usable, waits) = (ToolState::Usable, ToolState::Quarantined);
+        assert_eq!(states(&entry, vec![said("a"), said("b")]), [usable, waits]);
+        assert_eq!(states(&entry, vec![other.clone()]), [waits]);
+        entry.pins = Pins::Off;
+        assert_eq!(states(&entry, vec![other, said("b")]), [usable, usable]);
     }
 }

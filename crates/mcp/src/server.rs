@@ -155,6 +155,7 @@ impl Server {
                 stderr_tail: String::new(),
                 sandbox: String::new(),
                 tools: Vec::new(),
+                changed: Vec::new(),
             };
             (status, connection)
         };
@@ -166,7 +167,10 @@ impl Server {
         }
         status.stderr_tail = self.tail().text();
         status.sandbox = start::sandbox(&self.entry, &self.ground);
-        status.tools = self.listing().map(|listing| listing.standing()).unwrap_or_default();
+        if let Some(listing) = self.listing() {
+            status.tools = listing.standing();
+            status.changed = listing.changes();
+        }
         status
     }
 
@@ -240,7 +244,7 @@ impl Drop for Counted<'_> {
 pub mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use nexus_core::mcp::{Asks, Sandbox, ServerSource};
+    use nexus_core::mcp::{Asks, Pins, Sandbox, ServerSource};
 
     use super::*;
 
@@ -258,6 +262,7 @@ pub mod tests {
             timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(600),
             asks: Asks::Once,
+            pins: Pins::Strict,
             allow: Vec::new(),
             deny: Vec::new(),
             fail_if_no_tools: false,

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use nexus_core::AgentId;
-use nexus_core::mcp::{McpReach, ServerEntry, ServerError, ServerStatus};
+use nexus_core::mcp::{Accept, McpReach, ServerEntry, ServerError, ServerStatus};
 use nexus_core::tool::{Tool, ToolSource};
 use serde_json::{Map, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -77,12 +77,13 @@ impl Servers {
         let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
         for server in self.by_name.values() {
             let Some(listing) = server.listing() else { continue };
-            for listed in listing.usable() {
+            for listed in listing.chosen() {
                 let tool = Arc::new(McpTool::new(server.clone(), listed.clone()));
                 by_name.entry(listed.spec.name.clone()).or_insert(tool);
             }
         }
-        let tools = by_name.values().cloned().collect();
+        let waits = |tool: &Arc<dyn Tool>| tool.origin().is_some_and(|it| it.quarantined);
+        let tools = by_name.values().filter(|tool| !waits(tool)).cloned().collect();
         self.known.store(Arc::new(Known { tools, by_name }));
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -161,5 +162,9 @@ impl ToolSource for Servers {
             Some(server) => server.disconnect(user).await,
             None => false,
         }
+    }
+
+    async fn review(&self, server: &str, accept: Accept) -> Result<Vec<String>, ServerError> {
+        Ok(self.server(server)?.review(accept).await)
     }
 }

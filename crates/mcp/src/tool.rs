@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nexus_core::mcp::Origin;
+use nexus_core::mcp::{Origin, ToolState};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
 use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
@@ -28,6 +28,8 @@ impl McpTool {
             server: server.entry.name.clone(),
             tool: listed.tool.clone(),
             asks: server.entry.asks,
+            pin: listed.pin.clone(),
+            quarantined: listed.state == ToolState::Quarantined,
         };
         Self { server, listed, origin }
     }

@@ -1,4 +1,6 @@
-//! `nexus3 mcp`: the MCP servers whose tools agents may use, listed, looked at and tried.
+//! `nexus3 mcp`: the MCP servers whose tools agents may use, added, listed, looked at and tried.
+
+mod edit;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -6,14 +8,18 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
-use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing};
+use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState};
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::tool::ToolSource as _;
 use nexus_protocol::Api as _;
-use nexus_protocol::mcp::{McpServerStatus, McpStatus, McpStatusParams, McpStatusResult};
+use nexus_protocol::mcp::{
+    All, McpAccept, McpChange, McpReview, McpReviewParams, McpServerStatus, McpStatus,
+    McpStatusParams, McpStatusResult,
+};
 use nexus_tools::sandbox::Launcher;
 use serde_json::{Map, Value, json};
 
+use self::edit::AddArgs;
 use crate::output::{print_json, say};
 use crate::rpc::{self, ServerArgs};
 use crate::wiring;
@@ -45,6 +51,30 @@ enum McpCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
+    /// Write a server into mcp.json of the home, start it once, and pin its tools as they are
+    ///
+    /// A server of nexus3 that runs takes it with its next start. Exit code 1 when it could not be started; the entry stays.
+    Add(AddArgs),
+    /// Take a server out of mcp.json of the home
+    Remove {
+        /// Name of the server
+        name: String,
+    },
+    /// Show which tools of a server are new or say something else of themselves than they did, and accept them
+    ///
+    /// Asks a running server of nexus3. Until they are accepted no agent can use them.
+    Review {
+        /// Name of the server
+        name: String,
+        /// Accept this tool as it is now, by the server's own name for it; may be given several times
+        #[arg(long, value_name = "TOOL")]
+        accept: Vec<String>,
+        /// Accept all of them
+        #[arg(long, conflicts_with = "accept")]
+        all: bool,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
     /// Start a server, list its tools, call one if it is named, and end the server
     ///
     /// It runs as agents' calls would have it run: in its sandbox, with its variables. Exit code 0 when all of it worked, 1
@@ -65,6 +95,18 @@ pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
         McpCommand::List { json } => list(json),
         McpCommand::Status { name, agent, json, server } => {
             let done = status(name, agent, json, &server).await.map(|()| ExitCode::SUCCESS);
+            Ok(rpc::concluded(done, &server))
+        }
+        McpCommand::Add(args) => {
+            let name = edit::add(&wiring::home()?, &args)?;
+            test(&name, None, None).await
+        }
+        McpCommand::Remove { name } => {
+            edit::remove(&wiring::home()?, &name)?;
+            say(format!("removed: {name}\n")).map(|()| ExitCode::SUCCESS)
+        }
+        McpCommand::Review { name, accept, all, server } => {
+            let done = review(name, accept, all, &server).await.map(|()| ExitCode::SUCCESS);
             Ok(rpc::concluded(done, &server))
         }
         McpCommand::Test { name, tool, arguments } => test(&name, tool, arguments).await,
@@ -125,6 +167,32 @@ async fn status(
     servers.iter().try_for_each(|server| say(lines(server)))
 }
 
+async fn review(
+    name: String,
+    accept: Vec<String>,
+    all: bool,
+    server: &ServerArgs,
+) -> anyhow::Result<()> {
+    let client = rpc::client(server, None)?;
+    let agent = Target::Agent(DEFAULT_AGENT.into());
+    if all || !accept.is_empty() {
+        let accept = if all { McpAccept::All(All::All) } else { McpAccept::Tools(accept) };
+        let params = McpReviewParams { server: name, accept };
+        let done = client.call::<McpReview>(&agent, params).await?;
+        return say(format!("accepted: {}\n", done.accepted.join(", ")));
+    }
+    let params = McpStatusParams { server: Some(name) };
+    let found = client.call::<McpStatus>(&agent, params).await?;
+    let changes: Vec<_> = found.servers.iter().flat_map(|server| &server.changed).collect();
+    if changes.is_empty() {
+        return say("nothing waits to be looked at\n");
+    }
+    changes.into_iter().try_for_each(|change| {
+        let McpChange { tool, field, before, after } = change;
+        say(format!("{tool}: {field}\n  - {before}\n  + {after}\n"))
+    })
+}
+
 fn lines(server: &McpServerStatus) -> String {
     let mut text = format!("{}: {}", server.name, server.state);
     if let Some(info) = &server.server_info {
@@ -181,7 +249,11 @@ fn tested(status: &ServerStatus) -> String {
     }
     let _ = writeln!(text, "\nsandbox: {}", status.sandbox);
     for tool in &status.tools {
-        let left_out = if tool.usable { "" } else { " (left out by tools.allow or tools.deny)" };
+        let left_out = match tool.state {
+            ToolState::Usable => "",
+            ToolState::Disabled => " (left out by tools.allow or tools.deny)",
+            ToolState::Quarantined => " (new or changed: nexus3 mcp review)",
+        };
         let _ = writeln!(text, "tool: {} as {}{left_out}", tool.tool, tool.name);
     }
     text

@@ -29,6 +29,12 @@ method! {
     McpStatus = "mcp_status", Agent Read, McpStatusParams => McpStatusResult
 }
 
+method! {
+    /// Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or
+    /// say something else of themselves than when they were first listed. Only the administrator may.
+    McpReview = "mcp_review", Agent Control, McpReviewParams => McpReviewResult
+}
+
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpListServersParams {
@@ -141,6 +147,8 @@ pub struct McpServerStatus {
     /// What the kernel holds it to.
     pub sandbox: String,
     pub tools: Vec<McpTool>,
+    /// What the server says otherwise of its tools than when they were first listed, or last accepted.
+    pub changed: Vec<McpChange>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -155,6 +163,44 @@ pub struct McpTool {
     pub name: String,
     /// As the server calls it.
     pub tool: String,
-    /// `offered`, or `disabled` for this agent.
+    /// `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`.
     pub state: String,
+}
+
+/// One thing that a server says otherwise now.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpChange {
+    /// As the server calls it.
+    pub tool: String,
+    /// `title`, `description`, `input_schema`, `output_schema` or `annotations`; `tool` for one that is new.
+    pub field: String,
+    pub before: String,
+    pub after: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpReviewParams {
+    pub server: String,
+    pub accept: McpAccept,
+}
+
+/// `"all"`, or the tools by the names that the server has for them.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "\"all\", or a list of tools")]
+pub enum McpAccept {
+    All(All),
+    Tools(Vec<String>),
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum All {
+    All,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpReviewResult {
+    /// Those that had waited for it.
+    pub accepted: Vec<String>,
 }

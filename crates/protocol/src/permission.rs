@@ -121,7 +121,7 @@ pub struct ExplainPermissionResult {
     pub allowed: bool,
     /// The call would wait for somebody's leave.
     pub needs_approval: bool,
-    /// Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `target_agent`, `path`, `approval`.
+    /// Which rule refuses or asks: `known`, `schema`, `enabled`, `level`, `mcp`, `pin`, `target_agent`, `path`, `approval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,6 +226,8 @@ pub enum ApprovalGrant {
     Write { path: String },
     /// This tool may run commands in this directory.
     Command { tool: String, dir: String },
+    /// This tool of this MCP server may be called, by the name that the server has for it.
+    Mcp { server: String, tool: String },
 }
 
 /// What a call would do. Clients show `arguments` for kinds that they do not know.

@@ -1,6 +1,6 @@
 //! Where MCP servers stand, which of two holds, and what is refused.
 
-use nexus_core::mcp::{Asks, ServerEntry, ServerSource, Standing};
+use nexus_core::mcp::{Asks, Pins, ServerEntry, ServerSource, Standing};
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn an_entry_has_its_defaults_and_its_keys() {
     let full = server(json!({
         "type": "stdio", "command": ["x", "-a"], "args": ["b"], "cwd": "~/w", "env": {"K": "${V}"},
         "env_passthrough": ["P"], "enabled": true, "fail_if_no_tools": true, "startup_timeout": 1,
-        "timeout": 2.5, "idle_timeout": 3, "approve": "never",
+        "timeout": 2.5, "idle_timeout": 3, "approve": "never", "pin": "off",
         "tools": {"allow": ["read_*"], "deny": ["x"]},
         "sandbox": {"read": ["/r"], "write": ["~/o"], "network": false, "required": false},
         "alwaysAllow": ["x"], "autoApprove": [], "trust": true,
@@ -57,6 +57,7 @@ fn an_entry_has_its_defaults_and_its_keys() {
         ("${V}", &["P".to_string()][..])
     );
     assert_eq!((full.asks, full.fail_if_no_tools), (Asks::Never, true));
+    assert_eq!((plain.pins, full.pins), (Pins::Strict, Pins::Off));
     assert_eq!((full.allow, full.deny), (vec!["read_*".into()], vec!["x".into()]));
     assert_eq!(full.sandbox.read, ["/r".into()].into());
     assert_eq!(full.sandbox.write, ["/users/me/o".into()].into());
@@ -159,7 +160,7 @@ fn just_as_many_servers_as_may_be_and_one_more() {
 
 #[test]
 fn a_projects_servers_are_there_and_wait_for_trust() {
-    let entry = json!({"s": {"command": "run", "args": ["x"], "cwd": "sub", "approve": "never"}});
+    let entry = json!({"s": {"command": "run", "args": ["x"], "cwd": "sub", "approve": "never", "pin": "off"}});
     for (file, value) in [
         ("a/b/c/.mcp.json", json!({"mcpServers": entry})),
         ("a/b/c/.nexus3/mcp.json", json!({"servers": entry})),
@@ -174,6 +175,7 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
         );
         assert_eq!(found[0].cwd, Some(dir.join("sub")), "{file}");
         assert!(!found[0].sandbox.network && found[0].asks == Asks::Once, "{file}");
+        assert_eq!(found[0].pins, Pins::Strict, "{file}");
         let shown = servers_of_project(&dir, None).unwrap();
         assert_eq!(shown[0].argv, ["run", "x"], "{file}");
         let tree = tree.trust("a/b/c");

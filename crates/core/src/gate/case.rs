@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::refusal::{Act, Refusal, check_place};
-use crate::mcp::{Asks, McpReach, Origin};
+use crate::mcp::{Asks, McpGrants, Origin};
 use crate::name::AgentId;
 use crate::paths::{self, PathError};
 use crate::permission::{Grants, Level, Permissions};
@@ -111,19 +111,23 @@ impl Case {
     /// What a server does is its own affair, within its own bounds: so an agent that can be asked about asks, until the
     /// tool was granted. One that cannot was handed the tool by name.
     fn check_server(&mut self, need: &Need) -> Result<(), Refusal> {
-        let Need::Server(Origin { server, tool, asks }) = need else { return Ok(()) };
+        let Need::Server(origin) = need else { return Ok(()) };
+        let Origin { server, tool, .. } = origin;
         if !self.base.mcp.allows(server, tool) {
             return Err(Refusal::Mcp { server: server.clone(), tool: tool.clone() });
         }
+        if origin.quarantined {
+            return Err(Refusal::Pin { server: server.clone(), tool: tool.clone() });
+        }
         let asked_about = self.base.level == Level::Trusted;
-        let needs_leave = match asks {
+        let needs_leave = match origin.asks {
             Asks::Never => false,
-            Asks::Once => !self.grants.mcp.allows(server, tool),
+            Asks::Once => !self.grants.mcp.allows(origin),
             Asks::Always => true,
         };
         if asked_about && needs_leave {
             self.reasons.push(format!("use the tool {tool} of the MCP server {server}"));
-            self.asked.mcp = std::mem::take(&mut self.asked.mcp).join(McpReach::one(server, tool));
+            self.asked.mcp.extend(McpGrants::one(origin));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The gate: the one place, and the one order, in which a tool call is let through or refused.
 //!
-//! known → schema → enabled → level → mcp → target agent → every path → approval → run. What is decided here on paths is for
+//! known → schema → enabled → level → mcp → pin → target agent → every path → approval → run. What is decided here on paths is for
 //! the refusal's sake: tools open what they were allowed beneath an opened root, so nothing that changes between the
 //! decision and the act can widen it.
 

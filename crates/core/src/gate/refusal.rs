@@ -33,6 +33,10 @@ pub enum Refusal {
     #[error("this agent may not use the tool {tool} of the MCP server {server}")]
     Mcp { server: String, tool: String },
     #[error(
+        "the tool {tool} of the MCP server {server} is new, or says something else of itself than it did, and waits to be looked at (mcp_review)"
+    )]
+    Pin { server: String, tool: String },
+    #[error(
         "this agent may not message agent {0}: an agent may message its parent and, if it manages agents, its descendants"
     )]
     Message(AgentId),
@@ -72,6 +76,7 @@ impl Refusal {
             Self::Disabled(_) => "enabled",
             Self::Commands(_) | Self::Level { .. } | Self::Agents => "level",
             Self::Mcp { .. } => "mcp",
+            Self::Pin { .. } => "pin",
             Self::Message(_) => "target_agent",
             Self::Path(_)
             | Self::Blocked(_)

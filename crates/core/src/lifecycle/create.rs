@@ -410,7 +410,9 @@ fn check_handed_down(
         return Ok(());
     };
     let settings = &parent.look().settings;
-    match settings.permissions.level == Level::Trusted && !asked.within(&settings.grants.mcp) {
+    match settings.permissions.level == Level::Trusted
+        && !asked.within(&settings.grants.mcp.reach())
+    {
         true => Err(Denied::HandedDown(id.clone()).into()),
         false => Ok(()),
     }

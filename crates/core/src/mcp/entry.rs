@@ -31,9 +31,20 @@ pub struct ServerEntry {
     pub allow: Vec<String>,
     /// Patterns of tools that are left out whatever `allow` says.
     pub deny: Vec<String>,
+    pub pins: Pins,
     /// A list without a tool is a failure.
     pub fail_if_no_tools: bool,
     pub sandbox: Sandbox,
+}
+
+/// What is done with tools that say something else of themselves than when they were first listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pins {
+    /// They wait until somebody has looked at them.
+    #[default]
+    Strict,
+    /// They are taken as they are.
+    Off,
 }
 
 /// Whether a server may be started.

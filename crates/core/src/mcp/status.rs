@@ -10,6 +10,10 @@ pub struct Origin {
     /// As the server calls it.
     pub tool: String,
     pub asks: Asks,
+    /// Of all that the server says of it: what somebody allows is the tool as it is.
+    pub pin: String,
+    /// It is not what it was when its server was first asked, and nobody has looked at it since.
+    pub quarantined: bool,
 }
 
 /// When a call needs a person's leave, for agents that can be asked about.
@@ -91,6 +95,8 @@ pub struct ServerStatus {
     /// What holds it, and to what.
     pub sandbox: String,
     pub tools: Vec<ServerTool>,
+    /// What is another than when the tools were first listed, or last accepted.
+    pub changed: Vec<ToolChange>,
 }
 
 /// A tool that a server listed.
@@ -100,8 +106,35 @@ pub struct ServerTool {
     pub name: String,
     /// As the server calls it.
     pub tool: String,
-    /// It can be called: the configuration leaves it in, and its schema can be read.
-    pub usable: bool,
+    pub state: ToolState,
+}
+
+/// Whether a tool can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolState {
+    Usable,
+    /// The configuration leaves it out.
+    Disabled,
+    /// It is new, or says something else of itself than it did, and waits to be looked at.
+    Quarantined,
+}
+
+/// One thing that a server says otherwise now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolChange {
+    pub tool: String,
+    /// `tool` for one that is new.
+    pub field: String,
+    pub before: String,
+    pub after: String,
+}
+
+/// Which tools are accepted as they are now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accept {
+    All,
+    /// By the names that the server has for them.
+    Tools(Vec<String>),
 }
 
 /// Why a server cannot be had.

@@ -158,7 +158,7 @@ pub(super) fn export(
             grants: GrantsEntry {
                 write_paths: settings.grants.write_paths.clone(),
                 exec_dirs: settings.grants.exec_dirs.clone(),
-                mcp: settings.grants.mcp.written(),
+                mcp: settings.grants.mcp.reach().written(),
             },
         },
         messages: messages.iter().map(|message| Entry::of(message)).collect(),

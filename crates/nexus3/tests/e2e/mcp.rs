@@ -3,6 +3,7 @@
 mod faults;
 mod life;
 mod permissions;
+mod pins;
 mod project;
 mod reference;
 mod server;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use nexus_core::authority::Action;
-use nexus_core::mcp::ServerState;
+use nexus_core::mcp::{Accept, ServerState, ToolChange, ToolState};
 use nexus_core::servers::ServerStanding;
 use nexus_protocol::RpcError;
 use nexus_protocol::mcp::{
-    McpConnect, McpConnectParams, McpConnectResult, McpDisconnect, McpDisconnectParams,
-    McpDisconnectResult, McpListServers, McpListServersParams, McpListServersResult,
-    McpServerEntry, McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult,
-    McpTool,
+    McpAccept, McpChange, McpConnect, McpConnectParams, McpConnectResult, McpDisconnect,
+    McpDisconnectParams, McpDisconnectResult, McpListServers, McpListServersParams,
+    McpListServersResult, McpReview, McpReviewParams, McpReviewResult, McpServerEntry,
+    McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult, McpTool,
 };
 
 use crate::cx::Cx;
@@ -25,6 +25,7 @@ pub fn register(table: &mut Table) {
     table.on::<McpConnect, _, _>(connect);
     table.on::<McpDisconnect, _, _>(disconnect);
     table.on::<McpStatus, _, _>(status);
+    table.on::<McpReview, _, _>(review);
 }
 
 async fn list(cx: Cx, params: McpListServersParams) -> Result<McpListServersResult, RpcError> {
@@ -81,9 +82,25 @@ async fn status(cx: Cx, params: McpStatusParams) -> Result<McpStatusResult, RpcE
     Ok(McpStatusResult { servers: found.into_iter().map(status_entry).collect() })
 }
 
+async fn review(cx: Cx, params: McpReviewParams) -> Result<McpReviewResult, RpcError> {
+    cx.agent(Action::Manage).await?;
+    let accept = match params.accept {
+        McpAccept::All(_) => Accept::All,
+        McpAccept::Tools(tools) => Accept::Tools(tools),
+    };
+    let servers = &cx.services().engine.servers;
+    let accepted = servers.review(&cx.caller.requester, &params.server, accept).await;
+    Ok(McpReviewResult { accepted: accepted.map_err(wire)? })
+}
+
 fn status_entry(ServerStanding { status, offered, .. }: ServerStanding) -> McpServerStatus {
     let tools = status.tools.into_iter().map(|tool| McpTool {
-        state: if offered.contains(&tool.name) { "offered" } else { "disabled" }.into(),
+        state: match tool.state {
+            ToolState::Quarantined => "quarantined",
+            _ if offered.contains(&tool.name) => "offered",
+            ToolState::Usable | ToolState::Disabled => "disabled",
+        }
+        .into(),
         name: tool.name,
         tool: tool.tool,
     });
@@ -101,5 +118,11 @@ fn status_entry(ServerStanding { status, offered, .. }: ServerStanding) -> McpSe
         stderr_tail: status.stderr_tail,
         sandbox: status.sandbox,
         tools: tools.collect(),
+        changed: status.changed.into_iter().map(change).collect(),
     }
+}
+
+fn change(change: ToolChange) -> McpChange {
+    let ToolChange { tool, field, before, after } = change;
+    McpChange { tool, field, before, after }
 }

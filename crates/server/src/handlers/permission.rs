@@ -58,7 +58,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
                 .iter()
                 .map(|(tool, dirs)| (tool.clone(), texts(dirs)))
                 .collect(),
-            mcp: grants.mcp.written(),
+            mcp: grants.mcp.reach().written(),
         },
         depth: now.depth,
         parent_agent_id: now.parent.as_ref().map(|parent| parent.to_string()),
@@ -212,6 +212,7 @@ pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
         grant: record.grant.map(|grant| match grant {
             Grant::Write { path } => ApprovalGrant::Write { path },
             Grant::Command { tool, dir } => ApprovalGrant::Command { tool, dir },
+            Grant::Mcp { server, tool } => ApprovalGrant::Mcp { server, tool },
         }),
         preview: record.preview.map(|preview| preview_entry(Arc::unwrap_or_clone(preview))),
     }

@@ -176,7 +176,7 @@ fn permissions() -> impl Strategy<Value = Permissions> {
     let level = prop::sample::select(vec![Level::Sandboxed, Level::Trusted, Level::Yolo]);
     let reach = || prop_oneof![Just(Reach::Anywhere), paths().prop_map(Reach::Beneath)];
     let tools = prop::collection::btree_set(text(), 0..3);
-    let mcp = || prop_oneof![Just(McpReach::Everything), Just(McpReach::one("s", "t"))];
+    let mcp = || prop_oneof![Just(McpReach::Everything), Just(McpReach::nothing())];
     (level, text(), reach(), reach(), paths(), tools, any::<[bool; 3]>(), mcp()).prop_map(
         |(
             level,
@@ -220,7 +220,7 @@ fn grants() -> impl Strategy<Value = Grants> {
     (paths(), dirs).prop_map(|(write_paths, exec_dirs)| Grants {
         write_paths,
         exec_dirs,
-        mcp: McpReach::one("s", "t"),
+        mcp: serde_json::from_str(r#"{"s":{"t":"0a"}}"#).unwrap(),
     })
 }
 

@@ -184,6 +184,11 @@ pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
                 Style::DIM,
             ));
         }
+        Some(ApprovalGrant::Mcp { server, tool }) => {
+            let words =
+                format!("for the session: {tool} of the MCP server {server} without asking");
+            rows.push(Line::styled(words, Style::DIM));
+        }
         _ => {}
     }
     rows

@@ -51,6 +51,9 @@ fn describe(approval: &ApprovalEntry, now: Timestamp) -> Vec<Line> {
         Some(ApprovalGrant::Command { tool, dir }) => {
             lines.push(field("session", format!("{tool} may run commands in {dir}")));
         }
+        Some(ApprovalGrant::Mcp { server, tool }) => {
+            lines.push(field("session", format!("may use {tool} of the MCP server {server}")));
+        }
         None => {}
     }
     if let Some(message) = &approval.message {

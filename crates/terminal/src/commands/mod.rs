@@ -58,6 +58,7 @@ mod flags;
 mod forks;
 pub mod init;
 mod leaving;
+mod mcp;
 mod messages;
 mod permissions;
 mod rpc;

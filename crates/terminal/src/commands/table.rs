@@ -2,7 +2,7 @@
 
 use super::{Argument, Command};
 use super::{
-    agents, approvals, export, forks, gitlab, help, init, leaving, permissions, rpc, sessions,
+    agents, approvals, export, forks, gitlab, help, init, leaving, mcp, permissions, rpc, sessions,
     settings, status, talk, tools, tree,
 };
 
@@ -208,6 +208,14 @@ pub const COMMANDS: &[Command] = &[
         "/compact",
         "Summarises the older part of the conversation. The history itself is kept.",
         settings::compact,
+    ),
+    command!(
+        "mcp",
+        [],
+        None,
+        "/mcp\n/mcp connect NAME\n/mcp retry NAME\n/mcp disconnect NAME\n/mcp tools [NAME]",
+        "The MCP servers whose tools the shown agent may use, how they stand, and what they have.",
+        mcp::mcp,
     ),
     command!(
         "init",

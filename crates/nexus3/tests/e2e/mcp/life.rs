@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::faults::forked;
 use super::{entry, status, tool, user, with, with_entry};
-use crate::harness::{Server, eventually};
+use crate::harness::{Server, Setup, eventually, process};
 
 #[tokio::test]
 async fn nothing_starts_before_it_is_needed_and_one_process_serves_all_agents() {
@@ -96,11 +96,13 @@ async fn both_eras_are_spoken() {
 
 #[tokio::test]
 async fn a_list_that_changed_is_read_again() {
-    let server = with("").start().await;
+    let server = with_entry(entry("", json!({"pin": "off"}))).start().await;
     let wire = server.wire();
     user(&wire, "a").await;
     assert_eq!(tool(&wire, "a", "grow", json!({})).await, "grown");
     eventually("the new tool", async || offered(&server).await == 19).await;
+    assert_eq!(tool(&wire, "a", "echo", json!({"text": "x"})).await, "echo: x");
+    assert_eq!(status(&wire, "a").await["changed"], json!([]));
 }
 
 #[tokio::test]
@@ -146,6 +148,48 @@ async fn the_command_line_lists_tests_and_shows_servers() {
     let port = server.address.port().to_string();
     let shown = server.cli(["mcp", "status", "--port", &port]).await;
     assert!(shown.stdout.starts_with("s: configured\n"), "{} {}", shown.stdout, shown.stderr);
+}
+
+#[tokio::test]
+async fn a_server_is_added_tried_and_removed_from_the_command_line() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let own = super::server::server("");
+    let program = own["command"].as_str().unwrap().to_owned();
+    let args = own["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned());
+    let mut line: Vec<String> =
+        ["mcp", "add", "My_S", "--env", "TEST_MCP_SERVER=plain", "--no-network", "--"]
+            .map(String::from)
+            .to_vec();
+    line.push(program);
+    line.extend(args);
+    let added = process::run(world.command(line.clone())).await;
+    assert_eq!(added.code, Some(0), "{}", added.stderr);
+    assert!(
+        added.stdout.starts_with("my-s: ready") && added.stdout.contains("no network"),
+        "{}",
+        added.stdout
+    );
+    assert!(world.home().join("mcp/lists/my-s.json").exists(), "its tools are pinned");
+    let again = process::run(world.command(line)).await;
+    assert!(
+        again.code == Some(1) && again.stderr.contains("there is a server my-s"),
+        "{}",
+        again.stderr
+    );
+    let listed = process::run(world.command(["mcp", "list"])).await.stdout;
+    assert!(listed.starts_with("my-s "), "{listed}");
+    let removed = process::run(world.command(["mcp", "remove", "my-s"])).await;
+    assert_eq!((removed.code, removed.stdout.as_str()), (Some(0), "removed: my-s\n"));
+    let removed = process::run(world.command(["mcp", "remove", "my-s"])).await;
+    assert_eq!(removed.code, Some(1));
+    let broken = ["mcp", "add", "x", "--", "/no/such/program"];
+    let broken = process::run(world.command(broken)).await;
+    assert!(
+        broken.code == Some(1) && broken.stderr.contains("there is no program"),
+        "{}",
+        broken.stderr
+    );
 }
 
 fn is_alive(pid: i32) -> bool {

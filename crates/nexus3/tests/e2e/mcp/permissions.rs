@@ -176,7 +176,12 @@ async fn a_trusted_agent_asks_until_the_tool_was_granted() {
 }
 
 /// Lets the agent `t` call a tool and answers if it asks; whether it did, and what the model was told.
-async fn answered(server: &Server, name: &str, arguments: Value, decision: &str) -> (bool, String) {
+pub async fn answered(
+    server: &Server,
+    name: &str,
+    arguments: Value,
+    decision: &str,
+) -> (bool, String) {
     let wire = server.wire();
     let turn = tool(&wire, "t", name, arguments);
     tokio::pin!(turn);

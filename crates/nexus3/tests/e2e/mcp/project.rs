@@ -27,7 +27,7 @@ async fn nothing_of_a_project_starts_before_it_is_trusted() {
     let mut entry = server::server("");
     entry["env"]["TOKEN"] = json!("${NO_SUCH_VARIABLE:-hush}");
     write(&world, &entry);
-    let server = setup.clone().start_in(&world).await;
+    let server = setup.start_in(&world).await;
     let wire = server.wire();
     wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
     assert_eq!(state(&server).await, "untrusted");
@@ -50,17 +50,15 @@ async fn nothing_of_a_project_starts_before_it_is_trusted() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!shown.contains("hush"), "{shown}");
-    drop(server);
-    let server = setup.clone().start_in(&world).await;
+    let server = server.restart().await;
     assert_eq!(state(&server).await, "configured");
     server.wire().ok("create_agent", json!({"agent_id": "a", "mcp": {"s": ["*"]}})).await;
     assert_eq!(tool(&server.wire(), "a", "echo", json!({"text": "x"})).await, "echo: x");
-    drop(server);
 
     // What changes is a stranger's again.
     entry["args"].as_array_mut().unwrap().push(json!("--color=never"));
     write(&world, &entry);
-    let server = setup.start_in(&world).await;
+    let server = server.restart().await;
     assert_eq!(state(&server).await, "untrusted");
 }
 
@@ -73,7 +71,7 @@ async fn a_stranger_neither_replaces_nor_breaks_what_the_user_has() {
         "web": {"type": "http", "url": "https://example.com/mcp"},
     }});
     fs::write(world.work().join(".mcp.json"), text.to_string()).unwrap();
-    let server = setup.clone().start_in(&world).await;
+    let server = setup.start_in(&world).await;
     let wire = server.wire();
     wire.ok("create_agent", json!({"agent_id": "a", "mcp": {"s": ["*"]}})).await;
     assert_eq!(tool(&wire, "a", "echo", json!({"text": "x"})).await, "echo: x");
@@ -82,8 +80,7 @@ async fn a_stranger_neither_replaces_nor_breaks_what_the_user_has() {
         list["servers"].as_array().unwrap().iter().map(|it| (&it["name"], &it["state"])).collect();
     assert_eq!(states, [(&json!("s"), &json!("ready")), (&json!("web"), &json!("untrusted"))]);
     server.cli(["trust", "."]).await;
-    drop(server);
-    let server = setup.start_in(&world).await;
+    let server = server.restart().await;
     let list = server.wire().ok("mcp_list_servers", json!({"agent_id": "a"})).await;
     let web = &list["servers"][1];
     assert_eq!(web["state"], "failed");

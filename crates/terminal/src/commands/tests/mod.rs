@@ -5,6 +5,7 @@ mod approvals;
 mod export;
 mod init;
 mod leaving;
+mod mcp;
 mod permissions;
 mod rpc;
 mod sessions;
@@ -19,7 +20,7 @@ use super::{Argument, COMMANDS, find};
 use crate::testing::Stage;
 
 /// The names of the table in the specification; `mcp` comes with the methods that it calls.
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 44] = [
     "agent",
     "switch",
     "create",
@@ -48,6 +49,7 @@ const NAMES: [&str; 43] = [
     "permissions",
     "prompt",
     "compact",
+    "mcp",
     "init",
     "copy",
     "export",
@@ -128,9 +130,14 @@ async fn commands_on_the_shown_agent_need_one() {
         "/model",
         "/prompt",
     ];
-    for line in
-        lines.into_iter().chain(["/compact", "/copy", "/export", "/permissions", "/continue"])
-    {
+    for line in lines.into_iter().chain([
+        "/compact",
+        "/copy",
+        "/export",
+        "/permissions",
+        "/continue",
+        "/mcp",
+    ]) {
         Stage::new(&[]).showing(None).check(line, json!([]), &[none]).await;
     }
 }

@@ -5,7 +5,7 @@ use nexus_protocol::agent::*;
 use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
 use nexus_protocol::key::{CreateKey, ListKeys, RevokeKey};
-use nexus_protocol::mcp::{McpConnect, McpDisconnect, McpListServers, McpStatus};
+use nexus_protocol::mcp::{McpConnect, McpDisconnect, McpListServers, McpReview, McpStatus};
 use nexus_protocol::memory::*;
 use nexus_protocol::metrics::GetMetrics;
 use nexus_protocol::model::*;
@@ -103,6 +103,7 @@ async fn by_name(
         McpConnect,
         McpDisconnect,
         McpListServers,
+        McpReview,
         McpStatus,
         RevokeKey,
         UpdateContext,

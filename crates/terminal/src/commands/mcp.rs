@@ -1,0 +1,111 @@
+//! `/mcp`: the MCP servers whose tools the shown agent may use.
+
+use nexus_protocol::mcp::{
+    McpConnect, McpConnectParams, McpDisconnect, McpDisconnectParams, McpListServers,
+    McpListServersParams, McpServerEntry, McpStatus, McpStatusParams,
+};
+
+use super::figures::counted;
+use super::flags::{refuse_flags, split};
+use crate::cx::{Cx, Done, refuse};
+use crate::style::{Colour, Line, Style};
+
+pub async fn mcp(cx: &Cx, rest: &str) -> Done {
+    let words = split(rest)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // They were the original's: what they asked for is decided elsewhere here.
+    for flag in &words {
+        match *flag {
+            "--allow-all" | "--per-tool" => {
+                return refuse(
+                    "Leave is asked for with the first call of each tool, and `a` gives it for the session.",
+                );
+            }
+            "--shared" | "--private" => {
+                return refuse(
+                    "One process serves all agents; which of them may use it say their permissions.",
+                );
+            }
+            _ => {}
+        }
+    }
+    refuse_flags(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())?;
+    match words.as_slice() {
+        [] => list(cx).await,
+        ["connect" | "retry", server] => connect(cx, server).await,
+        ["disconnect", server] => disconnect(cx, server).await,
+        ["tools"] => tools(cx, None).await,
+        ["tools", server] => tools(cx, Some((*server).to_owned())).await,
+        ["resources" | "prompts", ..] => refuse("Only the tools of MCP servers are used so far."),
+        _ => refuse("Usage: /mcp [connect|retry|disconnect NAME] or /mcp tools [NAME]"),
+    }
+}
+
+async fn list(cx: &Cx) -> Done {
+    let params = McpListServersParams::default();
+    let servers = cx.of::<McpListServers>(cx.shown()?, params).await?.servers;
+    if servers.is_empty() {
+        cx.note("No MCP servers: mcp_servers of the configuration names them.");
+    }
+    cx.say_all(servers.iter().flat_map(describe).collect());
+    Ok(())
+}
+
+fn describe(server: &McpServerEntry) -> Vec<Line> {
+    let style = match server.state.as_str() {
+        "ready" => Style::colour(Colour::Green),
+        "failed" | "untrusted" => Style::colour(Colour::Red),
+        _ => Style::DIM,
+    };
+    let tools = match server.visible {
+        true => counted(u64::from(server.tool_count), "tool"),
+        false => "none for this agent".into(),
+    };
+    let head = Line::styled(server.name.as_str(), Style::BOLD)
+        .with(format!("  {}", server.state), style)
+        .with(format!("  {tools}  {}", server.source), Style::PLAIN);
+    let why = server.last_error.iter().flat_map(|why| why.lines());
+    [head]
+        .into_iter()
+        .chain(why.map(|line| Line::styled(format!("  {line}"), Style::DIM)))
+        .collect()
+}
+
+async fn connect(cx: &Cx, server: &str) -> Done {
+    let params = McpConnectParams { server: server.into(), wait_ms: None };
+    let said = cx.of::<McpConnect>(cx.shown()?, params).await?;
+    cx.note(match said.connected {
+        true => format!("{server}: ready, {}", counted(said.tools.len() as u64, "tool")),
+        false => format!("{server}: {}; it goes on starting", said.state),
+    });
+    Ok(())
+}
+
+async fn disconnect(cx: &Cx, server: &str) -> Done {
+    let params = McpDisconnectParams { server: server.into() };
+    let said = cx.of::<McpDisconnect>(cx.shown()?, params).await?;
+    cx.note(match said.disconnected {
+        true => format!("{server}: disconnected"),
+        false => format!("{server} is not used by this agent"),
+    });
+    Ok(())
+}
+
+async fn tools(cx: &Cx, server: Option<String>) -> Done {
+    let servers = cx.of::<McpStatus>(cx.shown()?, McpStatusParams { server }).await?.servers;
+    let mut lines = Vec::new();
+    for server in &servers {
+        let said = counted(server.tools.len() as u64, "tool");
+        lines.push(
+            Line::styled(server.name.as_str(), Style::BOLD).with(format!("  {said}"), Style::DIM),
+        );
+        lines.extend(server.tools.iter().map(|tool| {
+            Line::plain(format!("  {}", tool.name)).with(format!("  {}", tool.state), Style::DIM)
+        }));
+    }
+    if lines.is_empty() {
+        cx.note("No MCP servers: mcp_servers of the configuration names them.");
+    }
+    cx.say_all(lines);
+    Ok(())
+}
