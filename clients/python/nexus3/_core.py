@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import Any, Dict, Mapping, Optional
 
-from ._io import IO, OutOfTime
+from ._io import IO, Kept, OutOfTime
 from ._retry import Deadline, Tries
 from ._rpc import Call, Message, result_of
 from ._signing import SigningKey
@@ -65,6 +65,7 @@ class OpenCall:
         self.result: Any = None
         self.done = False
         self._exchange: Optional[Exchange] = None
+        self._beginning: Optional[Kept[Exchange]] = None
         self._deadline = Deadline(core.timeout)
         self._tries = Tries(self.call.keyed, self._deadline)
 
@@ -92,8 +93,7 @@ class OpenCall:
         try:
             exchange = self._exchange
             if exchange is None:
-                self._deadline.restart()
-                exchange = self._exchange = await self.core.transport.begin(self.call, self._deadline)
+                exchange = self._exchange = await self._begin()
                 if self.done:  # another let go of it meanwhile
                     self._hang_up()
                     return None
@@ -113,6 +113,19 @@ class OpenCall:
         self.done = True
         return None
 
+    async def _begin(self) -> Exchange:
+        """Who stops waiting leaves it to the next: it may have been sent, and must not be sent twice."""
+        if self._beginning is None:
+            self._deadline.restart()
+            self._beginning = self.core.io.keep(self.core.transport.begin(self.call, self._deadline))
+        try:
+            exchange = await self._beginning.outcome()
+        except Exception:
+            self._beginning = None
+            raise
+        self._beginning = None
+        return exchange
+
     def _begun(self) -> None:
         """It was sent, for the first time or again."""
 
@@ -129,6 +142,9 @@ class OpenCall:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abandon()
+        beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            beginning.drop(lambda exchange: exchange.abandon())
 
 
 class Streaming(OpenCall):

@@ -18,6 +18,7 @@ from typing import Any, Callable, Coroutine, Deque, Generic, Optional, Protocol,
 from ._retry import Deadline
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # A host and a port, or the path of a Unix socket.
 Address = Union[Tuple[str, int], str]
@@ -68,6 +69,15 @@ class Lock(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
 
+class Kept(Protocol[T_co]):
+    """Something under way that goes on when whoever waits for it stops waiting."""
+
+    async def outcome(self) -> T_co: ...
+
+    def drop(self, unwanted: Callable[[T_co], None]) -> None:
+        """Nobody will wait for it any more: its outcome goes to `unwanted`, unless somebody waits now."""
+
+
 class IO(Protocol):
     async def connect(self, address: Address, deadline: Deadline) -> Connection: ...
 
@@ -81,6 +91,9 @@ class IO(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Lets it run beside the caller."""
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> Kept[T]:
+        """Begins it for whoever waits, and the next one after."""
 
     def mailbox(self) -> Mailbox[Any]: ...
 
@@ -228,6 +241,27 @@ class AsyncLock:
             self._lock.release()
 
 
+class KeptTask(Generic[T]):
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._is_awaited = False
+
+    async def outcome(self) -> T:
+        self._is_awaited = True
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._is_awaited = False
+
+    def drop(self, unwanted: Callable[[T], None]) -> None:
+        def ended(task: asyncio.Task[T]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                unwanted(task.result())
+
+        if not self._is_awaited:
+            self._task.add_done_callback(ended)
+
+
 class AsyncIO:
     def __init__(self) -> None:
         self._tasks: Set[asyncio.Task[None]] = set()
@@ -253,6 +287,9 @@ class AsyncIO:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)  # the loop itself keeps no hold of it
         task.add_done_callback(self._tasks.discard)
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> Kept[T]:
+        return KeptTask(work)
 
     def mailbox(self) -> Mailbox[Any]:
         return AsyncMailbox()
@@ -343,6 +380,19 @@ class BlockingLock:
         self._lock.release()
 
 
+class KeptWork(Generic[T]):
+    """Whoever waits does the work, and nobody stops waiting."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    async def outcome(self) -> T:
+        return await self._work
+
+    def drop(self, unwanted: Callable[[T], None]) -> None:
+        pass
+
+
 class BlockingIO:
     async def connect(self, address: Address, deadline: Deadline) -> Connection:
         if isinstance(address, str):
@@ -369,6 +419,9 @@ class BlockingIO:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         threading.Thread(target=run, args=(work,), daemon=True).start()
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> Kept[T]:
+        return KeptWork(work)
 
     def mailbox(self) -> Mailbox[Any]:
         return BlockingMailbox()

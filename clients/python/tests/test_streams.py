@@ -184,3 +184,36 @@ def test_a_stream_survives_an_impatient_reader(server: Server) -> None:
             assert "".join(pieces) == (await stream.result())["content"]
 
     asyncio.run(main())
+
+
+def test_a_stream_that_was_not_waited_for_is_begun_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with NexusClient(server.url) as client:
+            transport = client._core.transport
+            begin, begun = transport.begin, []
+
+            async def slowly(call: Any, deadline: Any) -> Any:
+                exchange = await begin(call, deadline)
+                begun.append(exchange)
+                await asyncio.sleep(0.1)  # it was sent, and nobody has heard of it yet
+                return exchange
+
+            monkeypatch.setattr(transport, "begin", slowly)
+            agent = await temporary(client)
+            begun.clear()
+            stream = agent.send_stream("hello")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(stream.__anext__(), 0.01)
+            text = "".join([piece async for piece in stream])
+            assert text == (await stream.result())["content"]
+            assert len(begun) == 1
+            # And one that is let go of meanwhile is hung up on when it is there.
+            left = agent.send_stream("hello")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(left.__anext__(), 0.01)
+            await left.aclose()
+            await asyncio.sleep(0.3)
+            assert len(begun) == 2
+            assert [piece async for piece in left] == []
+
+    asyncio.run(main())
