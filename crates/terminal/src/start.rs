@@ -155,6 +155,11 @@ async fn running(options: &Options, traced: &UnboundedSender<Traced>) -> Option<
     ports.sort_unstable();
     ports.dedup();
     for port in ports {
+        // Where nobody listens that is known at once; a client would try again for a while.
+        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port));
+        if !matches!(tokio::time::timeout(ANSWER, connected).await, Ok(Ok(_))) {
+            continue;
+        }
         let url = format!("http://127.0.0.1:{port}");
         if let Ok(found) = at(&url, None, traced).await
             && is_home(&found.info, &options.home)
