@@ -13,7 +13,7 @@ use crate::testing::Fake;
 fn session(fake: &Fake, news: Sender<News>) -> Session {
     let options = Options {
         home: "/home".into(),
-        cwd: "/work/api".into(),
+        cwd: "/src/api".into(),
         program: "/nexus3".into(),
         sockets: Vec::new(),
         ports: Vec::new(),
@@ -26,7 +26,7 @@ fn session(fake: &Fake, news: Sender<News>) -> Session {
         settings: Settings::default(),
     };
     let info = json!({
-        "name": "nexus3", "version": "0", "pid": 1, "home": "/home", "cwd": "/work/api", "url": null,
+        "name": "nexus3", "version": "0", "pid": 1, "home": "/home", "cwd": "/src/api", "url": null,
         "socket": null, "started_at": "", "approvals": "auto", "agents": 0, "turns": 0,
         "turns_running": 0, "watches": 0, "watchers": [],
     });
