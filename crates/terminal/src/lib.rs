@@ -6,6 +6,7 @@ mod commands;
 mod compose;
 mod cx;
 mod editor;
+mod figures;
 mod focus;
 mod follow;
 mod fuzzy;

@@ -30,13 +30,14 @@ use tokio::task::AbortHandle;
 
 use crate::commands::{self, Said};
 use crate::cx::{Cx, Front, Leaving, MESSAGE_BYTES_MAX, Making, request_id, terminal_name};
+use crate::figures::count;
 use crate::follow::{News, Of, Recent, follow};
 use crate::link::{Link, Traced};
 use crate::markdown::Look;
 use crate::options::{Options, SessionChoice};
 use crate::start::{Found, Own};
 use crate::style::{Colour, Line, Style};
-use crate::view::{View, grouped};
+use crate::view::View;
 use making::{agent_name, create};
 
 /// What a server may take to hear that the terminal leaves.
@@ -240,7 +241,7 @@ impl Session {
             return vec![warning("not connected: nothing was sent")];
         }
         if text.len() > MESSAGE_BYTES_MAX {
-            let size = grouped(text.len() as u64);
+            let size = count(text.len() as u64);
             return vec![warning(&format!(
                 "not sent: {size} bytes, and a message has at most 1 MiB"
             ))];

@@ -4,11 +4,12 @@ mod diff;
 #[cfg(test)]
 mod tests;
 
-pub use diff::{Change, diff};
+pub use diff::{diff, raw_line};
 
 use nexus_protocol::conversation::ToolCallEntry;
 use serde_json::Value;
 
+use crate::figures::count;
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
 
@@ -121,7 +122,7 @@ impl<'a> Head<'a> {
             (0, 0, false) => None,
             (0, 0, true) => Some("the rest of the line".to_owned()),
             (0, 1, _) => Some("1 more line".to_owned()),
-            (0, lines, _) => Some(format!("{} more lines", grouped(lines as u64))),
+            (0, lines, _) => Some(format!("{} more lines", count(lines as u64))),
             (beyond, _, _) => {
                 let bytes = beyond + rest.map_or(0, str::len);
                 Some(format!("{:.1} MB more", bytes as f64 / 1e6))
@@ -234,17 +235,4 @@ fn patched(diff: &str) -> Option<&str> {
         Some(name).filter(|name| *name != "/dev/null")
     };
     named("+++ ").or_else(|| named("--- "))
-}
-
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -18,12 +18,13 @@ use nexus_protocol::usage::Usage;
 use nexus_protocol::watch::{Asked, Event, Happened, Piece, TurnEntry, TurnFailure, WatchedAgent};
 
 use crate::code::Highlighter;
+use crate::figures::{count, request};
 use crate::links;
 use crate::markdown::{Look, Markdown};
 use crate::options::{Reasoning, Settings};
 use crate::shown::{Shown, Sieve};
 use crate::style::{Colour, Line, Style};
-use crate::toolview::{self, Change, Outcome};
+use crate::toolview::{self, Outcome};
 
 pub struct View {
     pub agent: String,
@@ -125,7 +126,7 @@ impl View {
 
     /// A turn of this terminal.
     pub fn own(&mut self, id: &RequestId) {
-        self.own.insert(key(id));
+        self.own.insert(request(id));
     }
 
     /// The turn that ran is over, and nobody tells its end.
@@ -138,7 +139,7 @@ impl View {
 
     /// Whether the turn's question is on the screen, so that its end will be.
     pub fn was_asked(&self, id: &RequestId) -> bool {
-        self.asked.contains(&key(id))
+        self.asked.contains(&request(id))
     }
 
     /// Where the agent works: links to its files can be opened.
@@ -277,7 +278,7 @@ impl View {
                 lines.push(Line::styled(format!("{from} → {to}: {reason}"), Style::DIM));
             }
             Event::Compacted { tokens_before, tokens_after } => {
-                let (before, after) = (grouped(tokens_before), grouped(tokens_after));
+                let (before, after) = (count(tokens_before), count(tokens_after));
                 let words = format!("Compacted: {before} -> {after} tokens");
                 lines.push(Line::styled(words, Style::DIM));
             }
@@ -310,7 +311,7 @@ impl View {
         let id = meta.and_then(|meta| meta.request_id.clone());
         match message.role.as_str() {
             "user" => {
-                let is_asked = id.as_ref().is_some_and(|id| !self.asked.insert(key(id)));
+                let is_asked = id.as_ref().is_some_and(|id| !self.asked.insert(request(id)));
                 if !is_asked && !message.content.is_empty() {
                     let from = meta.and_then(|meta| {
                         meta.source_agent_id.clone().or_else(|| meta.source.clone())
@@ -404,7 +405,7 @@ impl View {
     fn begin(&mut self, id: RequestId, asked: &Asked, resumed: bool, lines: &mut Vec<Line>) {
         self.close_text(lines);
         self.queue.retain(|(queued, _)| queued != &id);
-        if self.asked.insert(key(&id)) && !asked.content.is_empty() {
+        if self.asked.insert(request(&id)) && !asked.content.is_empty() {
             let from = asked.source_agent_id.clone().or_else(|| asked.source.clone());
             lines.extend(self.question(&asked.content, Some(&id), from));
         } else if resumed {
@@ -424,7 +425,7 @@ impl View {
     }
 
     fn question(&self, content: &str, id: Option<&RequestId>, from: Option<String>) -> Vec<Line> {
-        let is_own = id.is_some_and(|id| self.own.contains(&key(id)));
+        let is_own = id.is_some_and(|id| self.own.contains(&request(id)));
         let from = from.filter(|from| !is_own && !from.starts_with("terminal:"));
         let (mark, style) = match from {
             Some(from) => (format!("▶ from {from}: "), Style::colour(Colour::Magenta)),
@@ -552,16 +553,7 @@ impl View {
         self.close_text(lines);
         let (short, settings) = (toolview::short(id), &self.settings);
         lines.extend(match change {
-            Some(change) if !outcome.failed => {
-                let change = Change {
-                    path: &change.path,
-                    diff: &change.diff,
-                    added: change.added,
-                    removed: change.removed,
-                    truncated: change.truncated,
-                };
-                toolview::diff(change, short, settings.diff_lines)
-            }
+            Some(change) if !outcome.failed => toolview::diff(change, short, settings.diff_lines),
             _ => toolview::result(outcome, short, settings.tool_lines),
         });
     }
@@ -625,11 +617,11 @@ fn ended(
         _ => words += &format!(" · {tools} tools"),
     }
     if usage.input > 0 || usage.output > 0 {
-        words += &format!(" · {} in", grouped(usage.input));
+        words += &format!(" · {} in", count(usage.input));
         if usage.cache_read > 0 {
-            words += &format!(" ({} cached)", grouped(usage.cache_read));
+            words += &format!(" ({} cached)", count(usage.cache_read));
         }
-        words += &format!(" {} out", grouped(usage.output));
+        words += &format!(" {} out", count(usage.output));
     }
     if let Some(cost) = cost.filter(|cost| *cost > 0.0) {
         words += &format!(" · ${cost:.3}");
@@ -643,25 +635,4 @@ fn ended(
         ("truncated", _) => line.with(" · the answer was cut by a limit", red),
         (status, _) => line.with(format!(" · {status}"), Style::colour(Colour::Yellow)),
     }
-}
-
-/// Names of turns may be numbers.
-fn key(id: &RequestId) -> String {
-    match id {
-        RequestId::Number(number) => number.to_string(),
-        RequestId::Text(text) => text.clone(),
-    }
-}
-
-/// 12,034.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }

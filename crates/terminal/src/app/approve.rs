@@ -14,6 +14,7 @@ use super::panel::{Asks, Panel};
 use crate::keys::{Code, Key};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
+use crate::toolview::raw_line;
 
 /// Lines of a diff or a command that are shown in the panel; the rest is in the pager.
 const PREVIEW_LINES: usize = 12;
@@ -156,7 +157,7 @@ pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
         Some(Preview::Diff(change)) => {
             let count = format!("  +{} -{}", change.added, change.removed);
             rows.push(underlined(&change.path, &count));
-            rows.extend(change.diff.lines().skip(2).take(PREVIEW_LINES).map(diff_row));
+            rows.extend(change.diff.lines().skip(2).take(PREVIEW_LINES).map(raw_line));
         }
         Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
             let text = command.clone().or_else(|| code.clone());
@@ -199,16 +200,6 @@ fn underlined(text: &str, rest: &str) -> Line {
     let mut line = Line { spans: Shown::suspicious(text, Style::PLAIN) };
     line.push(rest, Style::DIM);
     line
-}
-
-fn diff_row(row: &str) -> Line {
-    let style = match row.as_bytes().first() {
-        Some(b'+') => Style::colour(Colour::Green),
-        Some(b'-') => Style::colour(Colour::Red),
-        Some(b'@') => Style::colour(Colour::Cyan),
-        _ => Style::PLAIN,
-    };
-    Line::styled(row, style)
 }
 
 /// All that is known of it, for the pager.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use nexus_client::{Api as _, CallError, Target};
 use nexus_protocol::agent::{ListAgents, ListAgentsParams};
 use nexus_protocol::session::{
@@ -12,6 +13,7 @@ use nexus_protocol::session::{
 use super::App;
 use super::panel::{Choosing, Panel, Then};
 use crate::cx::{Chosen, Front};
+use crate::figures::{ago, counted};
 use crate::link::Link;
 use crate::options::SessionChoice;
 use crate::session::Session;
@@ -215,17 +217,6 @@ async fn look(link: &Link, cwd: &str) -> Result<Lobby, CallError> {
 }
 
 fn describe(session: &SessionEntry) -> String {
-    let ago = ago(session.updated_at);
-    format!("{} ({ago}, {} messages)", session.name, session.message_count)
-}
-
-/// How long ago a moment was, in one word.
-pub fn ago(at: f64) -> String {
-    let now = jiff::Timestamp::now().as_second();
-    match now.saturating_sub(at as i64) {
-        seconds @ ..60 => format!("{} s ago", seconds.max(0)),
-        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
-        seconds @ 3_600..86_400 => format!("{} h ago", seconds / 3_600),
-        seconds => format!("{} days ago", seconds / 86_400),
-    }
+    let ago = ago(session.updated_at, Timestamp::now());
+    format!("{} ({ago}, {})", session.name, counted(session.message_count, "message"))
 }

@@ -11,10 +11,10 @@ use nexus_protocol::params::NoParams;
 use nexus_protocol::shared::Shared;
 
 use super::ending::{consequences, descendants};
-use super::figures::counted;
 use super::flags::{Flags, exactly, nothing};
 use super::{permissions, sessions, status};
 use crate::cx::{Cx, Done, Front, Refused, refuse};
+use crate::figures::counted;
 use crate::style::{Line, Style};
 
 pub async fn list(cx: &Cx, rest: &str) -> Done {

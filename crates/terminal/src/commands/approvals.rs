@@ -5,10 +5,12 @@ use nexus_protocol::permission::{
     ApprovalEntry, ApprovalGrant, ListApprovals, ListApprovalsParams, Preview,
 };
 
-use super::figures::{count, field};
 use super::flags::{refuse_flags, split, take};
 use crate::cx::{Cx, Done, refuse};
+use crate::figures::{count, field};
+use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
+use crate::toolview::raw_line;
 
 pub async fn approvals(cx: &Cx, rest: &str) -> Done {
     let mut words = split(rest)?;
@@ -79,7 +81,7 @@ fn shown(preview: &Preview) -> Vec<Line> {
             let cut = if change.truncated { ", cut" } else { "" };
             let size = format!("+{} -{}{cut}", change.added, change.removed);
             let head = judged("change", &change.path).with(format!(" ({size})"), Style::PLAIN);
-            [head].into_iter().chain(change.diff.lines().map(changed)).collect()
+            [head].into_iter().chain(change.diff.lines().map(raw_line)).collect()
         }
         Preview::Command { argv, command, code, cwd, sandbox } => {
             let argv = argv.as_ref().and_then(|argv| serde_json::to_string(argv).ok());
@@ -103,36 +105,6 @@ fn shown(preview: &Preview) -> Vec<Line> {
 /// A command or path that somebody decides on: what only looks like a letter of it is underlined.
 fn judged(name: &str, text: &str) -> Line {
     let mut line = if name.is_empty() { Line::default() } else { field(name, "") };
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let is_ascii = first.is_ascii();
-        let end = rest.find(|c: char| c.is_ascii() != is_ascii).unwrap_or(rest.len());
-        let (piece, behind) = rest.split_at(end);
-        line.push(piece, Style { underline: !is_ascii, ..Style::PLAIN });
-        rest = behind;
-    }
+    line.spans.extend(Shown::suspicious(text, Style::PLAIN));
     line
-}
-
-fn changed(line: &str) -> Line {
-    let style = match line.as_bytes().first() {
-        Some(b'+') => Style::colour(Colour::Green),
-        Some(b'-') => Style::colour(Colour::Red),
-        _ => Style::PLAIN,
-    };
-    Line::styled(line, style)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_looks_like_a_letter_is_underlined() {
-        let line = judged("", "rm ехample");
-        let underlined: Vec<_> =
-            line.spans.iter().map(|span| (span.text.as_str(), span.style.underline)).collect();
-        assert_eq!(underlined, [("rm ", false), ("ех", true), ("ample", false)]);
-        assert!(judged("directory", "/src").spans.iter().all(|span| !span.style.underline));
-    }
 }

@@ -2,7 +2,7 @@
 
 use nexus_protocol::agent::AgentEntry;
 
-use super::figures::counted;
+use crate::figures::counted;
 
 /// An agent's descendants, nearest first.
 pub fn descendants<'a>(agents: &'a [AgentEntry], name: &str) -> Vec<&'a AgentEntry> {

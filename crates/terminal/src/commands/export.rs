@@ -8,11 +8,11 @@ use nexus_protocol::conversation::{GetMessages, GetMessagesParams, MessageEntry}
 use nexus_protocol::params::Bounded;
 
 use super::agents::place;
-use super::figures::{count, counted};
 use super::files::{Place, There};
 use super::flags::{optional, refuse_flags, split};
 use super::messages::Backwards;
 use crate::cx::{Cx, Done, Front, Refused, refuse};
+use crate::figures::{count, counted};
 
 /// Most bytes that are put on the clipboard; terminals drop longer ones without a word.
 pub const COPY_BYTES_MAX: usize = 100_000;

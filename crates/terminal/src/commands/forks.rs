@@ -4,11 +4,11 @@ use nexus_protocol::conversation::MessageEntry;
 use nexus_protocol::session::{CloneSession, CloneSessionParams};
 
 use super::agents::everybody;
-use super::figures::brief;
 use super::flags::{Flags, nothing, optional};
 use super::messages::Backwards;
 use super::sessions;
 use crate::cx::{Choice, Chosen, Cx, Done, Front, Refused, refuse};
+use crate::figures::brief;
 
 /// Longest name of an agent, in characters.
 const NAME_CHARS_MAX: usize = 62;

@@ -3,9 +3,9 @@
 use nexus_protocol::params::NoParams;
 use nexus_protocol::server::{ServerInfo, ServerInfoResult, ShutdownServer};
 
-use super::figures::counted;
 use super::flags::nothing;
 use crate::cx::{Cx, Done, Front, Leaving, terminal_name};
+use crate::figures::counted;
 
 pub async fn quit(cx: &Cx, rest: &str) -> Done {
     nothing(rest, "/quit")?;

@@ -5,9 +5,9 @@ use nexus_protocol::mcp::{
     McpListServersParams, McpServerEntry, McpStatus, McpStatusParams,
 };
 
-use super::figures::counted;
 use super::flags::{refuse_flags, split};
 use crate::cx::{Cx, Done, refuse};
+use crate::figures::counted;
 use crate::style::{Colour, Line, Style};
 
 pub async fn mcp(cx: &Cx, rest: &str) -> Done {

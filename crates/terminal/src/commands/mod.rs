@@ -52,7 +52,6 @@ mod agents;
 mod approvals;
 mod ending;
 mod export;
-mod figures;
 mod files;
 mod flags;
 mod forks;

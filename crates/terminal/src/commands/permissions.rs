@@ -7,9 +7,9 @@ use nexus_protocol::permission::{
 };
 use serde_json::Value;
 
-use super::figures::field;
 use super::flags::split;
 use crate::cx::{Cx, Done, Refused, refuse};
+use crate::figures::field;
 use crate::style::{Colour, Line, Style};
 
 /// The preset that is allowed everything.

@@ -13,10 +13,10 @@ use nexus_protocol::turn::{Cancel, ResumeTurn, Send};
 use nexus_protocol::watch::Watch;
 use serde_json::{Value, json};
 
-use super::figures::lines;
 use super::flags::{exactly, nothing};
 use super::permissions::object;
 use crate::cx::{Cx, Done, refuse};
+use crate::figures::lines;
 use crate::link::Call;
 use crate::style::Line;
 

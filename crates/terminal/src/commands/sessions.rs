@@ -11,10 +11,10 @@ use nexus_protocol::session::{
 
 use super::agents::{everybody, show};
 use super::ending::consequences;
-use super::figures::{ago, counted};
 use super::flags::{Flags, exactly, nothing, optional};
 use super::permissions;
 use crate::cx::{Choice, Chosen, Cx, Done, Front, Refused, refuse};
+use crate::figures::{ago, counted};
 
 /// Lets the person choose one to go on with, or delete some.
 pub async fn sessions(cx: &Cx, rest: &str) -> Done {

@@ -12,9 +12,9 @@ use nexus_protocol::settings::{
 };
 
 use super::agents::place;
-use super::figures::{brief, count, counted, lines};
 use super::flags::{nothing, optional, refuse_flags, split, take};
 use crate::cx::{Choice, Chosen, Cx, Done, Front, Refused, refuse};
+use crate::figures::{brief, count, counted, lines};
 
 /// Longest prompt that is read from a file. What is longer was not meant to be said before every turn.
 const PROMPT_BYTES_MAX: u64 = 1 << 20;

@@ -7,10 +7,10 @@ use nexus_protocol::settings::{
     AgentSummary, GetAgentSummaries, GetAgentSummariesParams, GetModel,
 };
 
-use super::figures::{count, counted, field, request, usage};
 use super::flags::{refuse_flags, split, take};
 use super::permissions;
 use crate::cx::{Cx, Done, refuse};
+use crate::figures::{count, counted, field, request, usage};
 use crate::style::{Line, Style};
 
 pub async fn status(cx: &Cx, rest: &str) -> Done {

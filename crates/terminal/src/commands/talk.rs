@@ -8,9 +8,9 @@ use nexus_protocol::turn::{
 use nexus_protocol::watch::TurnEntry;
 
 use super::agents::everybody;
-use super::figures::{lines, request};
 use super::flags::{exactly, nothing, refuse_flags, split};
 use crate::cx::{Cx, Done, Front, Refused, refuse};
+use crate::figures::{lines, request};
 use crate::style::{Line, Style};
 
 /// One message, and its answer when it comes.

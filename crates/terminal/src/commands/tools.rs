@@ -2,10 +2,10 @@
 
 use nexus_protocol::conversation::{MessageEntry, ToolCallEntry};
 
-use super::figures::brief;
 use super::flags::{exactly, optional};
 use super::messages::Backwards;
 use crate::cx::{Cx, Done, Refused, refuse};
+use crate::figures::brief;
 use crate::style::{Line, Style};
 use crate::toolview::{short, telling};
 

@@ -6,9 +6,9 @@ use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::usage::UsageTotals;
 
 use super::agents::everybody;
-use super::figures::{counted, usage};
 use super::flags::nothing;
 use crate::cx::{Cx, Done};
+use crate::figures::{counted, usage};
 use crate::style::{Line, Style};
 
 pub async fn tree(cx: &Cx, rest: &str) -> Done {

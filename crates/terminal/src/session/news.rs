@@ -11,9 +11,10 @@ use nexus_protocol::watch::{Event, Happened};
 use super::{Mark, RECENT_LINES_MAX, Session, failure, tell_tokens, warning};
 use crate::app::offer_lobby;
 use crate::cx::Front;
+use crate::figures::{count, request};
 use crate::follow::{News, Recent};
 use crate::style::{Colour, Line, Style};
-use crate::view::{View, grouped, whole};
+use crate::view::{View, whole};
 
 impl Session {
     /// Takes what the server told, and returns what there is to print.
@@ -135,7 +136,7 @@ impl Session {
         }
         view.begin_at(first);
         if first > 0 {
-            let words = format!("… {} earlier messages", grouped(first));
+            let words = format!("… {} earlier messages", count(first));
             lines.push(Line::styled(words, Style::DIM));
         }
         let mut said = Vec::new();
@@ -145,7 +146,7 @@ impl Session {
         // A long answer is shown by its end; all of it is one command away.
         let surplus = said.len().saturating_sub(RECENT_LINES_MAX);
         if surplus > 0 {
-            let words = format!("… {} earlier lines", grouped(surplus as u64));
+            let words = format!("… {} earlier lines", count(surplus as u64));
             lines.push(Line::styled(words, Style::DIM));
         }
         lines.extend(said.into_iter().skip(surplus));
@@ -292,9 +293,5 @@ fn cut_off(turn: &InterruptedTurn) -> Line {
         1 => " (1 tool call in doubt)".into(),
         calls => format!(" ({calls} tool calls in doubt)"),
     };
-    let id = match &turn.request_id {
-        RequestId::Text(id) => id.clone(),
-        RequestId::Number(id) => id.to_string(),
-    };
-    warning(&format!("turn {id} was cut off{doubt}: /continue"))
+    warning(&format!("turn {} was cut off{doubt}: /continue", request(&turn.request_id)))
 }

@@ -1,5 +1,7 @@
 //! What becomes of a file, as a diff with line numbers.
 
+use nexus_protocol::permission::FileChange;
+
 use super::{NAME_CHARS_MAX, more, one_line};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
@@ -8,22 +10,10 @@ const PATH_CHARS_MAX: usize = 4 * NAME_CHARS_MAX;
 /// Columns of a line number.
 const NUMBER_COLUMNS: usize = 4;
 
-/// A change of a file, as the server tells it.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    pub path: &'a str,
-    /// Unified.
-    pub diff: &'a str,
-    pub added: u64,
-    pub removed: u64,
-    /// `diff` is not all of it.
-    pub truncated: bool,
-}
-
 /// The path with the sums, then at most so many lines. Signs say what colours do.
-pub fn diff(change: Change<'_>, short_id: &str, lines_max: usize) -> Vec<Line> {
+pub fn diff(change: &FileChange, short_id: &str, lines_max: usize) -> Vec<Line> {
     let mut lines = vec![
-        Line::styled(Shown::from(one_line(change.path, PATH_CHARS_MAX)), Style::BOLD)
+        Line::styled(Shown::from(one_line(&change.path, PATH_CHARS_MAX)), Style::BOLD)
             .with(Shown::from(format!("  +{}", change.added)), ADDED)
             .with(Shown::from(format!(" -{}", change.removed)), REMOVED),
     ];
@@ -49,6 +39,17 @@ pub fn diff(change: Change<'_>, short_id: &str, lines_max: usize) -> Vec<Line> {
 
 const ADDED: Style = Style::colour(Colour::Green);
 const REMOVED: Style = Style::colour(Colour::Red);
+
+/// A line of a diff as it is written, in its colour.
+pub fn raw_line(line: &str) -> Line {
+    let style = match line.as_bytes().first() {
+        Some(b'+') => ADDED,
+        Some(b'-') => REMOVED,
+        Some(b'@') => Style::colour(Colour::Cyan),
+        _ => Style::PLAIN,
+    };
+    Line::styled(line, style)
+}
 
 /// Where in the two files it is. What is left of a hunk tells a removed `-- x` from the name of a file.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! Calls, results and changes in; what is read of them out.
 
+use nexus_protocol::permission::FileChange;
 use serde_json::json;
 
 use super::*;
@@ -132,13 +133,14 @@ const DIFF: &str = "\
 +LAST
 ";
 
-fn change(diff: &str) -> Change<'_> {
-    Change { path: "src/a.rs", diff, added: 3, removed: 2, truncated: false }
+fn change(diff: &str) -> FileChange {
+    let (path, diff) = ("src/a.rs".into(), diff.into());
+    FileChange { path, diff, added: 3, removed: 2, truncated: false }
 }
 
 #[test]
 fn a_change_is_a_diff_with_numbers_and_signs() {
-    let lines = diff(change(DIFF), "57d0", 40);
+    let lines = diff(&change(DIFF), "57d0", 40);
     assert_eq!(
         texts(&lines),
         [
@@ -160,17 +162,17 @@ fn a_change_is_a_diff_with_numbers_and_signs() {
 
 #[test]
 fn a_change_has_so_many_lines_at_most() {
-    assert_eq!(diff(change(DIFF), "57d0", 9).len(), 10);
-    let cut = texts(&diff(change(DIFF), "57d0", 8));
+    assert_eq!(diff(&change(DIFF), "57d0", 9).len(), 10);
+    let cut = texts(&diff(&change(DIFF), "57d0", 8));
     assert_eq!((cut.len(), cut[9].as_str()), (10, "… 1 more line (/tool 57d0)"));
-    let cut = texts(&diff(change(DIFF), "57d0", 3));
+    let cut = texts(&diff(&change(DIFF), "57d0", 3));
     assert_eq!((cut.len(), cut[4].as_str()), (5, "… 6 more lines (/tool 57d0)"));
-    let truncated = Change { truncated: true, ..change(DIFF) };
+    let truncated = FileChange { truncated: true, ..change(DIFF) };
     assert_eq!(
-        texts(&diff(truncated, "c", 40)).last().unwrap(),
+        texts(&diff(&truncated, "c", 40)).last().unwrap(),
         "… the rest of the change (/tool c)"
     );
-    assert_eq!(texts(&diff(truncated, "c", 3)).last().unwrap(), "… more than 6 lines (/tool c)");
+    assert_eq!(texts(&diff(&truncated, "c", 3)).last().unwrap(), "… more than 6 lines (/tool c)");
 }
 
 #[test]
@@ -178,6 +180,6 @@ fn a_change_that_is_no_diff_is_its_path() {
     for odd in
         ["", "no diff", "@@ -x +y @@\n+a", "@@ -1,99999999999999999999 +1 @@\n+a", "@@ -1 +1", "@@"]
     {
-        assert_eq!(texts(&diff(change(odd), "c", 40)), ["src/a.rs  +3 -2"], "{odd}");
+        assert_eq!(texts(&diff(&change(odd), "c", 40)), ["src/a.rs  +3 -2"], "{odd}");
     }
 }

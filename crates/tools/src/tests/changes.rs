@@ -6,7 +6,7 @@ use nexus_core::preview::FileChange;
 use nexus_core::tool::Onlookers;
 use serde_json::{Value, json};
 
-use super::World;
+use super::{World, edits};
 
 struct Person;
 
@@ -43,16 +43,9 @@ async fn check(tool: &str, arguments: Value, expected: &str) {
 
 #[tokio::test]
 async fn every_tool_that_changes_a_file_shows_what_became_of_it() {
-    let middle = "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n";
-    check("write_file", json!({"path": "a", "content": "one\n2\nthree\n"}), middle).await;
-    check("edit_file", json!({"path": "a", "old_string": "two", "new_string": "2"}), middle).await;
-    check("edit_lines", json!({"path": "a", "start": 2, "end": 2, "text": "2"}), middle).await;
-    check("regex_replace", json!({"path": "a", "pattern": "tw.", "replacement": "2"}), middle)
-        .await;
-    let diff = "--- a/a\n+++ b/a\n@@ -2 +2 @@\n-two\n+2\n";
-    check("patch", json!({"diff": diff}), middle).await;
-    let longer = "@@ -1,3 +1,4 @@\n one\n two\n three\n+four\n";
-    check("append_file", json!({"path": "a", "content": "four\n"}), longer).await;
+    for (tool, arguments, expected) in edits() {
+        check(tool, arguments, expected).await;
+    }
     let gone = "--- a/a\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-one\n-two\n-three\n";
     check("patch", json!({"diff": gone}), "@@ -1,3 +0,0 @@\n-one\n-two\n-three\n").await;
 }

@@ -34,7 +34,7 @@ use nexus_core::tokens::TokenCounter;
 use nexus_core::tool::{Access, Colleagues, Invocation, Onlookers, ToolOutput};
 use nexus_core::toolbox::Toolbox;
 use nexus_core::{Agent, AgentId, Engine, Requester};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -283,4 +283,19 @@ fn __confine() {
     if std::env::args().nth(1).is_some_and(|first| first == LAUNCHER_ARGUMENT) {
         confine_main();
     }
+}
+
+/// Calls that change a file of three lines, `one`, `two` and `three`, each with the hunks that this makes.
+fn edits() -> Vec<(&'static str, Value, &'static str)> {
+    const MIDDLE: &str = "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n";
+    const LONGER: &str = "@@ -1,3 +1,4 @@\n one\n two\n three\n+four\n";
+    let diff = "--- a/a\n+++ b/a\n@@ -2 +2 @@\n-two\n+2\n";
+    vec![
+        ("write_file", json!({"path": "a", "content": "one\n2\nthree\n"}), MIDDLE),
+        ("edit_file", json!({"path": "a", "old_string": "two", "new_string": "2"}), MIDDLE),
+        ("edit_lines", json!({"path": "a", "start": 2, "end": 2, "text": "2"}), MIDDLE),
+        ("regex_replace", json!({"path": "a", "pattern": "tw.", "replacement": "2"}), MIDDLE),
+        ("patch", json!({"diff": diff}), MIDDLE),
+        ("append_file", json!({"path": "a", "content": "four\n"}), LONGER),
+    ]
 }

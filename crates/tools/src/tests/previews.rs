@@ -5,7 +5,7 @@ use nexus_core::preview::Preview;
 use nexus_core::tool::Access;
 use serde_json::{Value, json};
 
-use super::{SIDE_MAX, World};
+use super::{SIDE_MAX, World, edits};
 use crate::file_tools;
 use crate::sandbox::Launcher;
 
@@ -45,16 +45,9 @@ async fn check(tool: &str, arguments: Value, expected: &str) {
 
 #[tokio::test]
 async fn a_change_is_shown_as_a_diff() {
-    let middle = "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n";
-    check("write_file", json!({"path": "a", "content": "one\n2\nthree\n"}), middle).await;
-    check("edit_file", json!({"path": "a", "old_string": "two", "new_string": "2"}), middle).await;
-    check("edit_lines", json!({"path": "a", "start": 2, "end": 2, "text": "2"}), middle).await;
-    check("regex_replace", json!({"path": "a", "pattern": "tw.", "replacement": "2"}), middle)
-        .await;
-    let diff = "--- a/a\n+++ b/a\n@@ -2 +2 @@\n-two\n+2\n";
-    check("patch", json!({"diff": diff}), middle).await;
-    let longer = "@@ -1,3 +1,4 @@\n one\n two\n three\n+four\n";
-    check("append_file", json!({"path": "a", "content": "four\n"}), longer).await;
+    for (tool, arguments, expected) in edits() {
+        check(tool, arguments, expected).await;
+    }
 }
 
 #[tokio::test]

@@ -24,16 +24,10 @@ async fn sees_the_end(desk: &Desk, gate: &Gate) {
     screen.wait_for("It begins.").await;
     gate.release();
     screen.wait_for("It ends.").await;
-    screen
-        .wait_until("the end", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     for line in ["you> Tell me.", "It begins.", "It ends."] {
         assert_eq!(screen.count(line), 1, "{:#?}", screen.everything());
     }
-}
-
-fn is_end(line: &str) -> bool {
-    line.starts_with("─ ")
 }
 
 #[tokio::test]
@@ -91,9 +85,7 @@ async fn a_killed_server_is_started_again_and_the_turn_goes_on() {
     desk.model().push(Reply::text("It went on."));
     screen.say("/continue").await;
     screen.wait_for("It went on.").await;
-    screen
-        .wait_until("the end", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     for line in ["you> Tell me.", "It begins.", "It went on."] {
         assert_eq!(screen.count(line), 1, "{:#?}", screen.everything());
     }
@@ -104,9 +96,7 @@ async fn a_server_that_ends_again_and_again_is_not_started_for_ever() {
     let desk = Desk::new().await;
     let mut screen = desk.open(&["--fresh"]);
     screen.say("Hello.").await;
-    screen
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     kill_process(desk.server().await, Signal::KILL).unwrap();
     screen.wait_for("connected again").await;
     kill_process(desk.server().await, Signal::KILL).unwrap();
@@ -121,9 +111,7 @@ async fn a_suspended_terminal_comes_back_and_tells_what_happened() {
     let script = "set -m; \"$0\" \"$@\"; echo '<suspended>'; read go; fg; echo \"<ended $?>\"";
     let mut screen = desk.open_shell(script, &["--fresh"]);
     screen.say("Hello.").await;
-    screen
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     screen.type_text("a draft").await;
     screen.wait_for("work> a draft").await;
     screen.key(Key::Ctrl('z')).await;
@@ -152,9 +140,7 @@ async fn an_agent_that_is_renamed_stays_on_the_screen() {
     let desk = Desk::new().await;
     let screen = desk.open(&["--fresh"]);
     screen.say("Hello.").await;
-    screen
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     desk.ok("rename_session", json!({"old_name": "work", "new_name": "play"})).await;
     screen.wait_for("work is play now").await;
     screen.wait_for("play> ").await;
@@ -170,20 +156,14 @@ async fn an_agent_that_is_destroyed_is_said_to_be() {
     let desk = Desk::new().await;
     let screen = desk.open(&["--fresh"]);
     screen.say("Hello.").await;
-    screen
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     screen.type_text("a draft").await;
     desk.ok("destroy_agent", json!({"agent_id": "work"})).await;
     screen.wait_for("work has ended").await;
     screen.wait_for("> a draft").await;
     screen.key(Key::Enter).await;
     screen.wait_for_line("you> a draft").await;
-    screen
-        .wait_until("an answer", |screen| {
-            screen.everything().iter().filter(|line| is_end(line)).count() == 2
-        })
-        .await;
+    screen.wait_until("an answer", |screen| screen.ends().len() == 2).await;
 }
 
 #[tokio::test]
@@ -191,16 +171,12 @@ async fn a_server_that_somebody_stops_is_left() {
     let desk = Desk::new().await;
     let mut screen = desk.open(&["--fresh"]);
     screen.say("Hello.").await;
-    screen
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    screen.wait_for_end().await;
     let mut attached = desk.open(&["--session", "work"]);
     attached.wait_for("work> ").await;
     // Whoever was answered hears what happens.
     attached.say("Hello again.").await;
-    attached
-        .wait_until("an answer", |screen| screen.everything().iter().any(|line| is_end(line)))
-        .await;
+    attached.wait_for_end().await;
     desk.ok("shutdown_server", json!({})).await;
     for screen in [&mut screen, &mut attached] {
         assert_eq!(screen.exit().await.code(), Some(0));

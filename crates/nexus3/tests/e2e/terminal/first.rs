@@ -6,11 +6,6 @@ use serde_json::json;
 use super::screen::{Desk, Key, Screen};
 use crate::harness::{Setup, within};
 
-/// Lines that end a turn.
-fn ends(screen: &Screen) -> Vec<String> {
-    screen.everything().into_iter().filter(|line| line.starts_with("─ ")).collect()
-}
-
 #[tokio::test]
 async fn a_message_is_answered_and_each_line_stands_once() {
     let desk = Desk::new().await;
@@ -25,7 +20,7 @@ async fn a_message_is_answered_and_each_line_stands_once() {
     let is_in_order = |(at, line): (usize, &&String)| line.ends_with(&format!(" line {}", at + 1));
     assert!(numbered.len() == 60 && numbered.iter().enumerate().all(is_in_order), "{numbered:#?}");
     assert_eq!(screen.count("you> Count for me."), 1);
-    assert_eq!(ends(&screen).len(), 1, "{seen:#?}");
+    assert_eq!(screen.ends().len(), 1, "{seen:#?}");
     // The agent has the name of the directory.
     screen.wait_for("work> ").await;
     screen.key(Key::Ctrl('d')).await;
@@ -46,7 +41,7 @@ async fn the_emulator_is_asked_nothing() {
     let mut screen = desk.open(&[]);
     screen.say("Hello.").await;
     screen.wait_for("work> ").await;
-    screen.wait_until("the end of the turn", |screen| ends(screen).len() == 1).await;
+    screen.wait_until("the end of the turn", |screen| screen.ends().len() == 1).await;
     screen.key(Key::Ctrl('d')).await;
     screen.exit().await;
     screen.wait_until_in_order().await;
@@ -59,7 +54,7 @@ async fn what_is_typed_before_the_server_answers_is_sent_then() {
     let screen = desk.open(&[]);
     screen.wait_for("looking for the server").await;
     screen.type_text("first\rsecond\rthird").await;
-    screen.wait_until("two turns", |screen| ends(screen).len() == 2).await;
+    screen.wait_until("two turns", |screen| screen.ends().len() == 2).await;
     screen.wait_for("work> third").await;
     let seen = screen.everything();
     let asked: Vec<&String> = seen.iter().filter(|line| line.starts_with("you> ")).collect();
@@ -72,7 +67,7 @@ async fn what_is_typed_before_the_program_runs_is_not_lost() {
     let desk = Desk::new().await;
     let screen = desk.open(&[]);
     screen.type_text("first\rsec").await;
-    screen.wait_until("a turn", |screen| ends(screen).len() == 1).await;
+    screen.wait_until("a turn", |screen| screen.ends().len() == 1).await;
     screen.wait_for("work> sec").await;
     assert_eq!(screen.count("you> first"), 1);
 }
@@ -83,18 +78,18 @@ async fn two_terminals_show_the_same_lines() {
     desk.model().set_default(Reply::chunks(["One.\n\n- a", "\n- b\n\nThe ", "end."]));
     let first = desk.open(&["--fresh"]);
     first.say("Hello.").await;
-    first.wait_until("an answer", |screen| ends(screen).len() == 1).await;
+    first.wait_until("an answer", |screen| screen.ends().len() == 1).await;
     let second = desk.open(&["--session", "work"]);
     second.wait_for("work> ").await;
     second.wait_for("The end.").await;
     second.wait_for("2 watching").await;
     first.say("from the first").await;
-    first.wait_until("an answer", |screen| ends(screen).len() == 2).await;
+    first.wait_until("an answer", |screen| screen.ends().len() == 2).await;
     second.wait_for_line("you> from the first").await;
-    second.wait_until("its end", |screen| !ends(screen).is_empty()).await;
+    second.wait_until("its end", |screen| !screen.ends().is_empty()).await;
     second.say("from the second").await;
-    first.wait_until("an answer", |screen| ends(screen).len() == 3).await;
-    second.wait_until("an answer", |screen| ends(screen).len() == 2).await;
+    first.wait_until("an answer", |screen| screen.ends().len() == 3).await;
+    second.wait_until("an answer", |screen| screen.ends().len() == 2).await;
     let since = |screen: &Screen| {
         let seen = screen.everything();
         let from = seen.iter().position(|line| line == "you> from the first").unwrap();
@@ -113,11 +108,11 @@ async fn escape_cancels_the_turn() {
     screen.wait_for("It begins").await;
     screen.wait_for("Esc cancels").await;
     screen.key(Key::Escape).await;
-    screen.wait_until("the end", |screen| ends(screen).len() == 1).await;
-    assert!(ends(&screen)[0].ends_with(" · cancelled"), "{:?}", ends(&screen));
+    screen.wait_until("the end", |screen| screen.ends().len() == 1).await;
+    assert!(screen.ends()[0].ends_with(" · cancelled"), "{:?}", screen.ends());
     assert_eq!(screen.count("It begins"), 1);
     screen.say("And now?").await;
-    screen.wait_until("the next turn", |screen| ends(screen).len() == 2).await;
+    screen.wait_until("the next turn", |screen| screen.ends().len() == 2).await;
 }
 
 #[tokio::test]
@@ -137,7 +132,7 @@ async fn a_message_waits_for_the_turn_before_it_and_can_be_taken_back() {
     screen.wait_for("queued 1").await;
     screen.wait_for("work> three").await;
     gate.release();
-    screen.wait_until("two turns", |screen| ends(screen).len() == 2).await;
+    screen.wait_until("two turns", |screen| screen.ends().len() == 2).await;
     let seen = screen.everything();
     let talk = seen.iter().filter(|line| line.starts_with("you> ") || line.contains("answer"));
     let talk: Vec<&String> = talk.collect();

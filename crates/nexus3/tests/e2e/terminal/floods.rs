@@ -5,10 +5,6 @@ use serde_json::json;
 
 use super::screen::{Desk, Key, Screen};
 
-fn has_ended(screen: &Screen) -> bool {
-    screen.everything().iter().any(|line| line.starts_with("─ "))
-}
-
 /// Lines that are told apart, in a fence: they are printed as they are.
 fn code(lines: std::ops::RangeInclusive<usize>) -> String {
     lines.map(|number| format!("row {number} of many\n")).collect()
@@ -54,7 +50,7 @@ async fn resizes_in_the_middle_of_an_answer_lose_nothing() {
         screen.wait_for("Esc cancels").await;
         gate.release();
     }
-    screen.wait_until("the end", has_ended).await;
+    screen.wait_for_end().await;
     check_rows(&screen, 240);
     for line in ["you> Slowly.", "Done."] {
         assert_eq!(screen.count(line), 1, "{:#?}", screen.everything());
@@ -73,7 +69,7 @@ async fn every_size_has_a_conversation() {
         // Of one column nothing can be read, but that the turn was told to its end.
         let is_over = |screen: &Screen| match columns {
             1 => String::from_utf8(screen.bytes()).is_ok_and(|all| all.contains(" in ")),
-            _ => has_ended(screen),
+            _ => !screen.ends().is_empty(),
         };
         screen.wait_until("the end", is_over).await;
         if columns > 1 {
@@ -98,7 +94,7 @@ async fn a_tool_result_of_ten_megabytes_is_shown_by_its_first_lines() {
     let screen = desk.open(&["--fresh"]);
     screen.say("Read it.").await;
     screen.wait_for("Much.").await;
-    screen.wait_until("the end", has_ended).await;
+    screen.wait_for_end().await;
     let seen = screen.everything();
     assert!(seen.len() < 60, "{} lines", seen.len());
     assert!(seen.iter().any(|line| line.contains("more lines (/tool ")), "{seen:#?}");
@@ -112,7 +108,7 @@ async fn a_line_of_a_megabyte_is_one_line() {
     let screen = desk.open(&["--fresh"]);
     screen.say("A long one.").await;
     screen.wait_for("Done.").await;
-    screen.wait_until("the end", has_ended).await;
+    screen.wait_for_end().await;
     assert_eq!(screen.count(&long), 1);
 }
 
@@ -216,7 +212,7 @@ async fn a_hostile_answer_is_only_read() {
     desk.model().push(Reply::chunks(pieces.collect::<Vec<_>>()));
     let screen = desk.open(&["--fresh"]);
     screen.say("Hello.").await;
-    screen.wait_until("the end", has_ended).await;
+    screen.wait_for_end().await;
     check_harmless(&screen);
     assert_eq!(screen.count("you> Hello."), 1);
 }
@@ -231,7 +227,7 @@ async fn a_hostile_tool_result_is_only_read() {
     desk.model().push(Reply::tool_call("read_file", json!({"path": "hostile.txt"})));
     let screen = desk.open(&["--fresh"]);
     screen.say("Read it.").await;
-    screen.wait_until("the end", has_ended).await;
+    screen.wait_for_end().await;
     check_harmless(&screen);
     assert_eq!(screen.count("you> Read it."), 1);
 }

@@ -3,11 +3,7 @@
 use nexus_testkit::Reply;
 use serde_json::json;
 
-use super::screen::{Desk, Key, Screen};
-
-fn has_ended(screen: &Screen) -> bool {
-    screen.everything().iter().any(|line| line.starts_with("─ "))
-}
+use super::screen::{Desk, Key};
 
 /// A desk on which somebody said something to `work`, and left; then to `work-2`.
 async fn with_sessions() -> Desk {
@@ -17,7 +13,7 @@ async fn with_sessions() -> Desk {
         desk.model().push(Reply::text(answer));
         let mut screen = desk.open(&["--fresh"]);
         screen.say(question).await;
-        screen.wait_until("an answer", has_ended).await;
+        screen.wait_for_end().await;
         screen.key(Key::Ctrl('d')).await;
         assert_eq!(screen.exit().await.code(), Some(0));
     }
@@ -107,7 +103,7 @@ async fn nothing_to_choose_is_no_lobby() {
     let desk = Desk::new().await;
     let screen = desk.open(&[]);
     screen.say("Hello.").await;
-    screen.wait_until("an answer", has_ended).await;
+    screen.wait_for_end().await;
     assert!(!screen.everything().iter().any(|line| line.contains("Fresh session")));
 }
 
@@ -142,7 +138,7 @@ async fn a_temporary_one_is_gone_with_its_server() {
     let desk = Desk::new().await;
     let mut screen = desk.open(&["--temp"]);
     screen.say("Hello.").await;
-    screen.wait_until("an answer", has_ended).await;
+    screen.wait_for_end().await;
     screen.wait_for(".1> ").await;
     let agents = desk.ok("list_agents", json!({})).await;
     assert_eq!(agents["agents"][0]["agent_id"], ".1");

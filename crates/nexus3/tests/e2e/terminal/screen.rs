@@ -355,6 +355,15 @@ impl Screen {
         self.wait_until(&what, |screen| !screen.text().contains(text)).await;
     }
 
+    /// The lines that end turns.
+    pub fn ends(&self) -> Vec<String> {
+        self.everything().into_iter().filter(|line| line.starts_with("─ ")).collect()
+    }
+
+    pub async fn wait_for_end(&self) {
+        self.wait_until("the end of a turn", |screen| !screen.ends().is_empty()).await;
+    }
+
     /// Waits until a line says exactly this, on the screen or above it.
     pub async fn wait_for_line(&self, line: &str) {
         self.wait_until(line, |screen| screen.count(line) > 0).await;
