@@ -87,15 +87,22 @@ impl fmt::Display for Memory {
     }
 }
 
+impl Memory {
+    /// What a process takes now.
+    pub fn of(pid: u32) -> anyhow::Result<Self> {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let mib = |name: &str| {
+            let kib = rollup.lines().find_map(|line| field(line, name));
+            kib.map(|kib| kib / 1024.0).with_context(|| format!("no {name}"))
+        };
+        Ok(Self { rss_mib: mib("Rss")?, private_dirty_mib: mib("Private_Dirty")? })
+    }
+}
+
 /// What a server takes once it has come to rest.
 pub async fn settled(server: &Server) -> anyhow::Result<Memory> {
     tokio::time::sleep(SETTLE).await;
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", server.pid()))?;
-    let mib = |name: &str| {
-        let kib = rollup.lines().find_map(|line| field(line, name));
-        kib.map(|kib| kib / 1024.0).with_context(|| format!("no {name}"))
-    };
-    Ok(Memory { rss_mib: mib("Rss")?, private_dirty_mib: mib("Private_Dirty")? })
+    Memory::of(server.pid())
 }
 
 /// The KiB in a line such as `Rss:      12 kB`.

@@ -10,8 +10,8 @@ use super::answers::{markdown, tokens};
 use super::typing::{keys, row};
 use super::{Conversation, place};
 use crate::Bench;
+use crate::memory::Memory;
 use crate::model::Model;
-use crate::server::rss_kib;
 use crate::stats::Latencies;
 use crate::streaming::steady;
 use crate::table::{Row, Table};
@@ -31,11 +31,12 @@ pub fn run(bench: &Bench, model: &Model, table: &mut Table) -> anyhow::Result<()
     let place = place(model)?;
     let mut session = Conversation::begin(&place)?;
     session.pty.pass(SETTLE)?;
-    let fresh = rss_mb(session.pty.pid())?;
+    let fresh = Memory::of(session.pty.pid())?;
+    // The pages of the binary's file are the kernel's to take back, and the server has the same ones.
     table.add(
         Row::new("memory of the terminal at its first prompt")
-            .measured(format!("{fresh:.1} MB"))
-            .reach("< 12 MB", fresh < 12.0),
+            .measured(fresh.to_string())
+            .reach("private < 12 MB", fresh.private_dirty_mib < 12.0),
     );
     session.ask()?;
     session.answered()?;
@@ -49,13 +50,13 @@ pub fn run(bench: &Bench, model: &Model, table: &mut Table) -> anyhow::Result<()
     }
     let megabytes = bench.count(100);
     table.add(many(&mut session, model, megabytes)?);
-    let after = rss_mb(session.pty.pid())?;
+    let after = Memory::of(session.pty.pid())?;
     table.add(
         Row::new(format!("memory of the terminal after {megabytes} MB of answers"))
-            .measured(format!("{after:.1} MB"))
-            .baseline(format!("{fresh:.1} MB before"))
-            .ratio(after / fresh)
-            .reach("< 25 MB", after < 25.0),
+            .measured(after.to_string())
+            .baseline(format!("{fresh} before"))
+            .ratio(after.private_dirty_mib / fresh.private_dirty_mib)
+            .reach("private < 25 MB", after.private_dirty_mib < 25.0),
     );
     table.add(row("  key to its echo then", &keys(&mut session.pty, samples)?));
     table.add(typed_while_streaming(bench, &mut session, model, "10,000 tokens/s come then")?);
@@ -160,10 +161,6 @@ fn one_line(bench: &Bench, session: &mut Conversation, model: &Model) -> anyhow:
 fn at_once(text: &str) -> Reply {
     let pieces = text.as_bytes().chunks(PIECE_BYTES);
     Reply::chunks(pieces.map(|piece| String::from_utf8_lossy(piece)))
-}
-
-fn rss_mb(pid: u32) -> anyhow::Result<f64> {
-    Ok(rss_kib(pid)? * 1024.0 / MB as f64)
 }
 
 /// How often threads of the process have begun to wait.

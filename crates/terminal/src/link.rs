@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use nexus_client::{Api, CallError, ChannelClient, NexusClient, Target, UnixClient, WatchStream};
 use nexus_protocol::Method;
 use nexus_protocol::watch::WatchParams;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -83,11 +84,7 @@ impl Link {
             Wire::Http(client) => client.call_value(target, method, &params).await,
             Wire::Channel(client) => client.call_value(target, method, &params).await,
         };
-        let text = match &answer {
-            Ok(value) => value.to_string(),
-            Err(error) => error.to_string(),
-        };
-        self.note(Call { target: target.clone(), method: method.into(), params }, text);
+        self.note(Call { target: target.clone(), method: method.into(), params }, &answer);
         answer
     }
 
@@ -101,9 +98,14 @@ impl Link {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, call: Call, answer: String) {
+    /// Keeps the call. What came of it is written out for those only who want to see it: it may be large.
+    fn note<R: Serialize>(&self, call: Call, answer: &Result<R, CallError>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(call.clone());
         if self.is_traced.load(Ordering::Relaxed) {
+            let answer = match answer {
+                Ok(result) => serde_json::to_string(result).unwrap_or_default(),
+                Err(error) => error.to_string(),
+            };
             // Nobody shows it any more when the terminal is about to end.
             let _ = self.traced.send(Traced { call, answer });
         }
@@ -122,11 +124,7 @@ impl Api for Link {
             Wire::Http(client) => client.call::<M>(target, params).await,
             Wire::Channel(client) => client.call::<M>(target, params).await,
         };
-        let text = match &answer {
-            Ok(result) => serde_json::to_string(result).unwrap_or_default(),
-            Err(error) => error.to_string(),
-        };
-        self.note(Call { target: target.clone(), method: M::NAME.into(), params: said }, text);
+        self.note(Call { target: target.clone(), method: M::NAME.into(), params: said }, &answer);
         answer
     }
 }

@@ -179,28 +179,29 @@ impl Screen {
     fn row(&self, out: &mut String, line: &Line, caret: Option<usize>) {
         let mut column = 0;
         let mut caret = caret.map(|caret| caret.min(self.width - 1));
-        for span in &line.spans {
-            paint(out, span.style, self.colours, |out| {
-                for grapheme in span.text.as_str().graphemes(true) {
-                    if caret.is_some_and(|caret| column >= caret) {
-                        out.push_str(SAVE);
-                        caret = None;
-                    }
-                    let blank = TAB - column % TAB;
-                    let width = if grapheme == "\t" { blank } else { grapheme.width() };
-                    if column + width > self.width {
-                        column = self.width;
-                        return;
-                    }
-                    match grapheme {
-                        "\t" => out.extend(std::iter::repeat_n(' ', blank)),
-                        "\n" | "\r\n" => out.push(' '),
-                        _ => out.push_str(grapheme),
-                    }
-                    column += width;
+        let mut pen = Pen::new(self.colours);
+        'row: for span in &line.spans {
+            pen.take(out, span.style);
+            for grapheme in span.text.as_str().graphemes(true) {
+                if caret.is_some_and(|caret| column >= caret) {
+                    out.push_str(SAVE);
+                    caret = None;
                 }
-            });
+                let blank = TAB - column % TAB;
+                let width = if grapheme == "\t" { blank } else { grapheme.width() };
+                if column + width > self.width {
+                    column = self.width;
+                    break 'row;
+                }
+                match grapheme {
+                    "\t" => out.extend(std::iter::repeat_n(' ', blank)),
+                    "\n" | "\r\n" => out.push(' '),
+                    _ => out.push_str(grapheme),
+                }
+                column += width;
+            }
         }
+        pen.take(out, Style::default());
         if let Some(caret) = caret {
             // Beyond the text: blanks lead there.
             let blanks = caret.saturating_sub(column);
@@ -220,19 +221,20 @@ fn step(out: &mut String, from: usize, to: usize) {
 
 /// A finished line as it is printed: never broken by us, so that what is copied is what was said.
 pub fn encode(out: &mut String, line: &Line, colours: bool) {
+    let mut pen = Pen::new(colours);
     for span in &line.spans {
         let link = span.link.as_ref().filter(|_| colours);
         if let Some(link) = link {
             let _ = write!(out, "\x1b]8;id={};{}\x1b\\", id(link.as_str()), link.as_str());
         }
-        paint(out, span.style, colours, |out| {
-            // A line end inside would be a line that nobody asked for.
-            out.extend(span.text.as_str().chars().map(|c| if c == '\n' { ' ' } else { c }));
-        });
+        pen.take(out, span.style);
+        // A line end inside would be a line that nobody asked for.
+        out.extend(span.text.as_str().chars().map(|c| if c == '\n' { ' ' } else { c }));
         if link.is_some() {
             out.push_str("\x1b]8;;\x1b\\");
         }
     }
+    pen.take(out, Style::default());
 }
 
 /// Parts of one link have one id, so that an emulator marks them together.
@@ -240,32 +242,55 @@ fn id(link: &str) -> u32 {
     link.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-fn paint(out: &mut String, style: Style, colours: bool, text: impl FnOnce(&mut String)) {
-    let mut codes = String::new();
-    let mut add = |code: u32| {
-        let _ = write!(codes, ";{code}");
-    };
-    for (is_set, code) in [(style.bold, 1), (style.underline, 4), (style.reverse, 7)] {
-        if is_set {
-            add(code);
-        }
+/// How the next letter looks to the terminal.
+struct Pen {
+    colours: bool,
+    codes: String,
+}
+
+impl Pen {
+    /// As lines begin and end: nothing is set.
+    fn new(colours: bool) -> Self {
+        Self { colours, codes: String::new() }
     }
-    if colours {
-        for (is_set, code) in [(style.dim, 2), (style.italic, 3)] {
+
+    /// Says so only where it looks different.
+    fn take(&mut self, out: &mut String, style: Style) {
+        let codes = self.codes(style);
+        if codes == self.codes {
+            return;
+        }
+        if !self.codes.is_empty() {
+            out.push_str("\x1b[m");
+        }
+        if !codes.is_empty() {
+            let _ = write!(out, "\x1b[{}m", &codes[1..]);
+        }
+        self.codes = codes;
+    }
+
+    fn codes(&self, style: Style) -> String {
+        let mut codes = String::new();
+        let mut add = |code: u32| {
+            let _ = write!(codes, ";{code}");
+        };
+        for (is_set, code) in [(style.bold, 1), (style.underline, 4), (style.reverse, 7)] {
             if is_set {
                 add(code);
             }
         }
-        if let Some(colour) = style.colour {
-            add(number(colour));
+        if self.colours {
+            for (is_set, code) in [(style.dim, 2), (style.italic, 3)] {
+                if is_set {
+                    add(code);
+                }
+            }
+            if let Some(colour) = style.colour {
+                add(number(colour));
+            }
         }
+        codes
     }
-    if codes.is_empty() {
-        return text(out);
-    }
-    let _ = write!(out, "\x1b[{}m", &codes[1..]);
-    text(out);
-    out.push_str("\x1b[m");
 }
 
 fn number(colour: Colour) -> u32 {

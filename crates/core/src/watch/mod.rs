@@ -6,7 +6,8 @@
 mod event;
 mod queue;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -30,10 +31,11 @@ pub const WATCHES_PER_CALLER_MAX: usize = 64;
 /// What may wait for the one who takes it to the watchers. He is never held up; should he be, all have missed something.
 const INBOX_BYTES_MAX: usize = 64 << 20;
 
-/// So many watchers are told at once; more are told in turns, between which more is joined.
+/// So many watchers are told at once. More are told in turns with a breath between them, so that those who do what is
+/// watched are never behind a thousand who look on; meanwhile what happens is joined.
 const AT_ONCE_MAX: usize = 16;
 
-const BREATH: Duration = Duration::from_millis(5);
+const BREATH: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub struct Watches {
@@ -64,7 +66,7 @@ struct Inbox {
 
 #[derive(Default)]
 struct Watchers {
-    entries: HashMap<u64, Entry>,
+    entries: BTreeMap<u64, Entry>,
     last: u64,
 }
 
@@ -239,9 +241,7 @@ impl Watches {
     /// The names that watchers gave.
     pub fn names(&self) -> Vec<String> {
         let watchers = lock(&self.watchers);
-        let mut named: Vec<_> = watchers.entries.iter().collect();
-        named.sort_by_key(|(id, _)| **id);
-        named.into_iter().filter_map(|(_, entry)| entry.name.clone()).collect()
+        watchers.entries.values().filter_map(|entry| entry.name.clone()).collect()
     }
 
     /// Ends a watch of `requester`, or any as the administrator. False when there is none of that number.
@@ -283,11 +283,10 @@ impl Watches {
                     }
                     break;
                 }
-                let watching = lock(&self.watchers).hand_out(items, overflown);
-                match watching > AT_ONCE_MAX {
-                    true => tokio::time::sleep(BREATH).await,
-                    false => tokio::task::yield_now().await,
+                if overflown {
+                    lock(&self.watchers).finish(Over::Gap);
                 }
+                self.hand_out(items).await;
             }
             let watchers = lock(&self.watchers);
             if watchers.entries.is_empty() {
@@ -296,6 +295,22 @@ impl Watches {
                 return;
             }
         }
+    }
+
+    /// Puts each of these where its watchers find it.
+    async fn hand_out(&self, items: VecDeque<(u64, Happening)>) {
+        let items: Vec<Item> =
+            items.into_iter().map(|(number, told)| (number, Arc::new(told))).collect();
+        let mut told_last = 0;
+        loop {
+            let told = lock(&self.watchers).hand_out(&items, told_last);
+            match told {
+                Some(id) => told_last = id,
+                None => break,
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+        tokio::task::yield_now().await;
     }
 
     fn tell_watchers(&self) {
@@ -351,39 +366,45 @@ impl Watchers {
         self.entries.values().for_each(|entry| entry.finish(over));
     }
 
-    /// Puts each of these where its watchers find it. Returns how many watch.
-    fn hand_out(&mut self, items: VecDeque<(u64, Happening)>, overflown: bool) -> usize {
-        if overflown {
-            self.finish(Over::Gap);
-        }
-        let items: Vec<Item> =
-            items.into_iter().map(|(number, told)| (number, Arc::new(told))).collect();
-        for entry in self.entries.values_mut() {
-            let mut any = false;
-            for (number, told) in &items {
-                let pass = match entry.opening {
-                    true => Pass::Yes,
-                    false => entry.filter.pass(told),
-                };
-                match pass {
-                    Pass::No => continue,
-                    Pass::Yes => entry.queue.push(*number, told),
-                    Pass::Last => {
-                        entry.queue.push(*number, told);
-                        entry.queue.end(Over::Gone);
-                    }
-                }
-                any = true;
-            }
-            if any {
-                entry.queue.wake();
+    /// Hands these to some of the watchers after `told_last`. Returns the last of them when there may be more.
+    fn hand_out(&mut self, items: &[Item], told_last: u64) -> Option<u64> {
+        let rest = (Bound::Excluded(told_last), Bound::Unbounded);
+        let mut told = 0;
+        for (id, entry) in self.entries.range_mut(rest) {
+            told += usize::from(entry.take(items));
+            if told >= AT_ONCE_MAX {
+                return Some(*id);
             }
         }
-        self.entries.len()
+        None
     }
 }
 
 impl Entry {
+    /// Whether any of these is for the watcher.
+    fn take(&mut self, items: &[Item]) -> bool {
+        let mut any = false;
+        for (number, told) in items {
+            let pass = match self.opening {
+                true => Pass::Yes,
+                false => self.filter.pass(told),
+            };
+            match pass {
+                Pass::No => continue,
+                Pass::Yes => self.queue.push(*number, told),
+                Pass::Last => {
+                    self.queue.push(*number, told);
+                    self.queue.end(Over::Gone);
+                }
+            }
+            any = true;
+        }
+        if any {
+            self.queue.wake();
+        }
+        any
+    }
+
     fn finish(&self, over: Over) {
         self.queue.end(over);
         self.queue.wake();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::App;
+use super::{App, FLOOD_FRAME, FLOOD_LINES, FRAME};
 use crate::compose::compose;
 use crate::screen::{Live, Reflow};
 use crate::session::{Mark, Session};
@@ -32,6 +32,7 @@ impl App {
         let out = self.new_title() + &self.screen.frame(&finished, live);
         self.is_dirty = false;
         self.drawn = std::time::Instant::now();
+        self.pace = if finished.len() > FLOOD_LINES { FLOOD_FRAME } else { FRAME };
         match out.is_empty() {
             true => Ok(()),
             false => self.tty.write(&out),

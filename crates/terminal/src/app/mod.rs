@@ -47,6 +47,11 @@ const ESCAPE: Duration = Duration::from_millis(25);
 /// At most 60 frames a second for what the server tells; what is typed is drawn at once.
 const FRAME: Duration = Duration::from_millis(16);
 
+/// And half as many while so much is printed with each that nobody can read it: a frame ends with the live part, which
+/// costs as much however little came with it.
+const FLOOD_FRAME: Duration = Duration::from_millis(33);
+const FLOOD_LINES: usize = 8;
+
 /// A size counts when it has not changed for so long.
 const RESIZE: Duration = Duration::from_millis(30);
 
@@ -92,6 +97,8 @@ pub(crate) struct App {
     finished: Vec<Line>,
     is_dirty: bool,
     drawn: Instant,
+    /// When what the server tells is drawn next, after that.
+    pace: Duration,
     resized: Option<Instant>,
     /// With which exit code, and how.
     leaving: Option<(u8, Leaving)>,
@@ -164,6 +171,7 @@ pub async fn run(options: Options) -> std::io::Result<u8> {
         finished: Vec::new(),
         is_dirty: true,
         drawn: Instant::now(),
+        pace: FRAME,
         resized: None,
         options,
         leaving: None,
@@ -236,7 +244,7 @@ impl App {
                 Some(news) = self.channels.news.recv() => self.news(news),
                 () = sleep_until(wake), if wake.is_some() => self.woken().await,
             }
-            if self.is_dirty && self.resized.is_none() && self.drawn.elapsed() >= FRAME {
+            if self.is_dirty && self.resized.is_none() && self.drawn.elapsed() >= self.pace {
                 self.draw()?;
             }
         }
@@ -248,7 +256,7 @@ impl App {
         let now = Instant::now();
         let mut times = Vec::new();
         if self.is_dirty && self.resized.is_none() {
-            times.push(self.drawn + FRAME);
+            times.push(self.drawn + self.pace);
         }
         if self.decoder.waits() {
             times.push(now + ESCAPE);
