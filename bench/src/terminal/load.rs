@@ -152,7 +152,8 @@ fn many(session: &mut Conversation, model: &Model, megabytes: usize) -> anyhow::
 
 /// Keys while an answer comes that is one line.
 fn one_line(bench: &Bench, session: &mut Conversation, model: &Model) -> anyhow::Result<Row> {
-    let megabytes = bench.count(10);
+    // An answer has at most 4 MiB: a longer one ends its turn.
+    let megabytes = bench.count(4);
     model.set_default(at_once(&"word ".repeat(megabytes * MB / 5)).then_hang());
     let times = typed_meanwhile(session, bench.count(200))?;
     Ok(row(format!("  while a line of {megabytes} MB comes"), &times))

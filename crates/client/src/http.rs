@@ -15,7 +15,7 @@ use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::watch::{Watch, WatchParams};
-use nexus_protocol::{Api, CallError, Method, Target};
+use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
 use nexus_signing::{NoSigningKey, SigningKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -201,6 +201,14 @@ impl NexusClient {
             true => CallError::Connect(outgoing::cause(&error)),
             false => CallError::Transport(outgoing::cause(&error)),
         })
+    }
+}
+
+impl WatchApi for NexusClient {
+    type Watch = WatchStream;
+
+    async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
+        self.watch(params).await
     }
 }
 

@@ -5,6 +5,7 @@
 mod channel;
 pub mod detection;
 pub mod discovery;
+pub mod home;
 mod http;
 mod incoming;
 mod outgoing;
@@ -21,6 +22,7 @@ pub use detection::{Detection, detect_server, wait_for_server};
 pub use discovery::{
     Auth, DiscoveredServer, discover_servers, discover_token_ports, parse_port_spec, probe_server,
 };
+pub use home::{HomeServer, Way, find_home_server};
 pub use http::{BuildError, Builder, NexusClient, is_of_this_machine};
 pub use nexus_protocol::answer::{StreamItem, WatchItem};
 pub use nexus_protocol::{AgentScopedApi, Api, CallError, Target};

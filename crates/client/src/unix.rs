@@ -12,7 +12,7 @@ use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::watch::{Watch, WatchParams};
-use nexus_protocol::{Api, CallError, Method, Target};
+use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
 use nexus_signing::SigningKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -160,6 +160,14 @@ impl UnixClient {
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }
+    }
+}
+
+impl WatchApi for UnixClient {
+    type Watch = WatchStream;
+
+    async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
+        self.watch(params).await
     }
 }
 

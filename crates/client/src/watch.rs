@@ -2,6 +2,7 @@
 
 use nexus_protocol::CallError;
 use nexus_protocol::answer::{Item as _, WatchItem};
+use nexus_protocol::api::Happenings;
 
 use crate::incoming::Incoming;
 
@@ -24,5 +25,11 @@ impl WatchStream {
             self.incoming = None;
         }
         Some(item)
+    }
+}
+
+impl Happenings for WatchStream {
+    async fn next(&mut self) -> Option<Result<WatchItem, CallError>> {
+        self.next().await
     }
 }

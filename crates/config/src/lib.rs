@@ -73,6 +73,7 @@ pub struct Config {
     pub tasks: TaskModels,
     pub server: Server,
     pub terminal: Terminal,
+    pub doors: Doors,
     pub hmac: Hmac,
     /// The MCP servers whose tools agents may use, by name.
     pub mcp_servers: Vec<ServerEntry>,
@@ -141,6 +142,25 @@ fn memory(written: schema::Memory) -> Memory {
         dimensions: it.dimensions.0,
     });
     Memory { recall: written.recall.map_or(0, |it| it.0), embeddings }
+}
+
+fn doors(written: schema::Doors) -> Result<Doors, Fault> {
+    let mut expose = BTreeMap::new();
+    for (name, purpose) in written.expose.into_iter().flat_map(|it| it.into_entries()) {
+        let id = AgentId::parse(&name)
+            .map_err(|error| Fault::new(&["doors", "expose", &name], error.to_string()))?;
+        expose.insert(id, text(purpose));
+    }
+    Ok(Doors { mcp: written.mcp.unwrap_or(true), expose })
+}
+
+/// Other protocols at the same port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doors {
+    /// `POST /mcp`.
+    pub mcp: bool,
+    /// Agents that are tools of their own there, with what they are for.
+    pub expose: BTreeMap<AgentId, String>,
 }
 
 fn tasks(written: schema::Tasks) -> TaskModels {
@@ -383,6 +403,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         tasks: tasks(section(file.tasks)),
         server: server(section(file.server), user_home)?,
         terminal: terminal::resolve(section(file.terminal), &permissions)?,
+        doors: doors(section(file.doors))?,
         permissions,
         hmac: auth::hmac(section(section(file.auth).hmac))?,
         mcp_servers: Vec::new(),

@@ -25,6 +25,7 @@ pub(super) struct File {
     pub server: Option<Object<Server>>,
     pub terminal: Option<Object<Terminal>>,
     pub auth: Option<Object<Auth>>,
+    pub doors: Option<Object<Doors>>,
 }
 
 /// What a directory that nobody trusted may set, of `context` and `terminal` not everything. All else could run
@@ -165,6 +166,13 @@ pub(super) struct Images {
 pub(super) struct Memory {
     pub recall: Option<Whole<0, 20>>,
     pub embeddings: Option<Object<Embeddings>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Doors {
+    pub mcp: Option<bool>,
+    pub expose: Option<Table<Text>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -177,7 +177,10 @@ fn options(args: TerminalArgs, serve: &ServeOptions) -> anyhow::Result<Options> 
     Ok(Options {
         cwd,
         program: std::env::current_exe().context("this program")?,
-        sockets: socket_candidates(&config, serve),
+        sockets: match serve.no_socket {
+            true => Vec::new(),
+            false => socket_candidates(&config, serve.sockets.own.as_ref()),
+        },
         ports: vec![config.server.port, nexus_client::PORT_DEFAULT],
         server_arguments: server_arguments(serve),
         server: server(&args),

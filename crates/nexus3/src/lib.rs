@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod conversation;
 mod doctor;
+mod doors;
 mod exec;
 mod greet;
 mod guard;

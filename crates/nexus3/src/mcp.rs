@@ -1,6 +1,8 @@
-//! `nexus3 mcp`: the MCP servers whose tools agents may use, added, listed, looked at and tried.
+//! `nexus3 mcp`: the MCP servers whose tools agents may use, added, listed, looked at and tried; and agents as an MCP
+//! server.
 
 mod edit;
+mod serve;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -20,6 +22,7 @@ use nexus_tools::sandbox::Launcher;
 use serde_json::{Map, Value, json};
 
 use self::edit::AddArgs;
+use self::serve::ServeArgs;
 use crate::output::{print_json, say};
 use crate::rpc::{self, ServerArgs};
 use crate::wiring;
@@ -88,6 +91,11 @@ enum McpCommand {
         #[arg(requires = "tool")]
         arguments: Option<String>,
     },
+    /// Serve agents as tools to an MCP host, on standard input and output
+    ///
+    /// Through the server of this home where one runs, and without a server otherwise. Nothing but the protocol is written
+    /// to standard output.
+    Serve(ServeArgs),
 }
 
 pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
@@ -110,6 +118,7 @@ pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
             Ok(rpc::concluded(done, &server))
         }
         McpCommand::Test { name, tool, arguments } => test(&name, tool, arguments).await,
+        McpCommand::Serve(args) => serve::run(args).await,
     }
 }
 

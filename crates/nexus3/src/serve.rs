@@ -124,6 +124,7 @@ pub async fn serve(
         Auth::new(token, wired.agent_tokens.clone(), born)
             .counting(wired.dispatcher.services().failures.clone()),
         limits(&config),
+        crate::doors::open(&config, &wired, &stop),
     );
     let http = tokio::spawn(server.run(stop.clone()));
     let mut others = serve_sockets(socket, doors, &wired, &config, &stop);
@@ -365,10 +366,9 @@ fn open_socket(config: &Config, options: &ServeOptions) -> Result<Option<UnixSer
     Ok(None)
 }
 
-/// Where a server is looked for that was started with these options.
-pub fn socket_candidates(config: &Config, options: &ServeOptions) -> Vec<PathBuf> {
-    match options.sockets.own.as_ref().or(config.server.socket.as_ref()) {
-        _ if options.no_socket => Vec::new(),
+/// Where a server is looked for whose socket is there, or where the configuration says.
+pub fn socket_candidates(config: &Config, named: Option<&PathBuf>) -> Vec<PathBuf> {
+    match named.or(config.server.socket.as_ref()) {
         Some(path) => vec![path.clone()],
         None => default_sockets(),
     }

@@ -1,10 +1,13 @@
 //! The interface as Rust code calls it: one trait for every way in, so that what is written against it runs in the
 //! server's own process as well as over HTTP or a socket.
 
+use std::sync::Arc;
+
 use crate::agent::{
     CreateAgent, CreateAgentParams, CreateAgentResult, DestroyAgent, DestroyAgentParams,
     DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, Shutdown, ShutdownResult,
 };
+use crate::answer::WatchItem;
 use crate::conversation::{
     Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
     GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult,
@@ -15,6 +18,7 @@ use crate::params::{BLANK, NoParams, NonBlank};
 use crate::server::{ShutdownServer, ShutdownServerResult};
 use crate::turn::{Cancel, CancelParams, CancelResult, RequestId, Send as SendMessage};
 use crate::turn::{SendParams, SendResult};
+use crate::watch::WatchParams;
 
 /// Whoever can be asked to run a method. An implementation writes `call`; the rest reads well.
 pub trait Api: Sync {
@@ -55,6 +59,44 @@ pub trait Api: Sync {
     {
         AgentScopedApi { api: self, target: Target::Agent(agent_id.into()) }
     }
+}
+
+/// Whoever also tells what happens to agents.
+pub trait WatchApi: Api {
+    type Watch: Happenings;
+
+    /// Watches agents: everything that happens to them. Dropping the watch ends it, and nothing else.
+    fn watch(
+        &self,
+        params: WatchParams,
+    ) -> impl Future<Output = Result<Self::Watch, CallError>> + Send;
+}
+
+impl<A: Api + Send> Api for Arc<A> {
+    fn call<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> impl Future<Output = Result<M::Result, CallError>> + Send {
+        A::call::<M>(self, target, params)
+    }
+}
+
+impl<A: WatchApi + Send> WatchApi for Arc<A> {
+    type Watch = A::Watch;
+
+    fn watch(
+        &self,
+        params: WatchParams,
+    ) -> impl Future<Output = Result<Self::Watch, CallError>> + Send {
+        A::watch(self, params)
+    }
+}
+
+/// What a watch tells.
+pub trait Happenings: Send + 'static {
+    /// The next item; `None` after the last one or an error. May be dropped and called again without losing anything.
+    fn next(&mut self) -> impl Future<Output = Option<Result<WatchItem, CallError>>> + Send;
 }
 
 /// Which endpoint is called.

@@ -24,6 +24,12 @@ pub struct RpcError {
 }
 
 impl RpcError {
+    /// What there is to say beyond the message.
+    pub fn details(&self) -> Option<&str> {
+        let details = self.data.as_ref()?.get("details")?.as_str()?;
+        (details != self.message).then_some(details)
+    }
+
     fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }

@@ -32,7 +32,7 @@ pub mod turn;
 pub mod usage;
 pub mod watch;
 
-pub use api::{AgentScopedApi, Api, CallError, Target};
+pub use api::{AgentScopedApi, Api, CallError, Target, WatchApi};
 pub use envelope::{Id, Incoming, Request};
 pub use error::RpcError;
 pub use method::{Kind, Method, Scope};

@@ -183,7 +183,7 @@ pub struct ListApprovalsResult {
     pub approvals: Vec<ApprovalEntry>,
 }
 
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalEntry {
     pub approval_id: String,
     pub agent_id: String,

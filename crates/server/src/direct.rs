@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::answer::{Item, StreamItem, WatchItem};
-use nexus_protocol::api::{Api, CallError, Target as Endpoint};
+use nexus_protocol::api::{Api, CallError, Happenings, Target as Endpoint, WatchApi};
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams};
 use nexus_protocol::watch::{Watch, WatchParams};
@@ -141,5 +141,19 @@ impl Api for DirectAgentApi {
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         Ok(self.dispatcher.call::<M>(caller, params).await?)
+    }
+}
+
+impl WatchApi for DirectAgentApi {
+    type Watch = DirectStream<WatchItem>;
+
+    async fn watch(&self, params: WatchParams) -> Result<Self::Watch, CallError> {
+        self.watch(&params)
+    }
+}
+
+impl Happenings for DirectStream<WatchItem> {
+    async fn next(&mut self) -> Option<Result<WatchItem, CallError>> {
+        self.next().await
     }
 }

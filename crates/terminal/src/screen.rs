@@ -181,7 +181,7 @@ impl Screen {
         let mut caret = caret.map(|caret| caret.min(self.width - 1));
         let mut pen = Pen::new(self.colours);
         'row: for span in &line.spans {
-            pen.take(out, span.style);
+            pen.write(out, span.style, span.text.as_str());
             for grapheme in span.text.as_str().graphemes(true) {
                 if caret.is_some_and(|caret| column >= caret) {
                     out.push_str(SAVE);
@@ -227,7 +227,7 @@ pub fn encode(out: &mut String, line: &Line, colours: bool) {
         if let Some(link) = link {
             let _ = write!(out, "\x1b]8;id={};{}\x1b\\", id(link.as_str()), link.as_str());
         }
-        pen.take(out, span.style);
+        pen.write(out, span.style, span.text.as_str());
         // A line end inside would be a line that nobody asked for.
         out.extend(span.text.as_str().chars().map(|c| if c == '\n' { ' ' } else { c }));
         if link.is_some() {
@@ -245,52 +245,61 @@ fn id(link: &str) -> u32 {
 /// How the next letter looks to the terminal.
 struct Pen {
     colours: bool,
-    codes: String,
+    style: Style,
 }
 
 impl Pen {
     /// As lines begin and end: nothing is set.
     fn new(colours: bool) -> Self {
-        Self { colours, codes: String::new() }
+        Self { colours, style: Style::default() }
     }
 
-    /// Says so only where it looks different.
+    /// Says how `text` looks, where it looks different.
+    fn write(&mut self, out: &mut String, style: Style, text: &str) {
+        // Blanks have no colour.
+        let is_blank = text.bytes().all(|byte| byte == b' ');
+        let shows = |style: Style| style.underline || style.reverse;
+        if !is_blank || shows(style) || shows(self.style) {
+            self.take(out, style);
+        }
+    }
+
     fn take(&mut self, out: &mut String, style: Style) {
-        let codes = self.codes(style);
-        if codes == self.codes {
+        let style = match self.colours {
+            true => style,
+            false => Style { dim: false, italic: false, colour: None, ..style },
+        };
+        let before = std::mem::replace(&mut self.style, style);
+        if before == style {
             return;
         }
-        if !self.codes.is_empty() {
-            out.push_str("\x1b[m");
+        let mut codes = codes(style);
+        if let (Some(colour), true) =
+            (style.colour, Style { colour: before.colour, ..style } == before)
+        {
+            codes = format!(";{}", number(colour));
+        } else if before != Style::default() {
+            // Nothing, then what is to be.
+            codes.insert_str(0, if codes.is_empty() { ";" } else { ";0" });
         }
-        if !codes.is_empty() {
-            let _ = write!(out, "\x1b[{}m", &codes[1..]);
-        }
-        self.codes = codes;
+        let _ = write!(out, "\x1b[{}m", &codes[1..]);
     }
+}
 
-    fn codes(&self, style: Style) -> String {
-        let mut codes = String::new();
-        let mut add = |code: u32| {
-            let _ = write!(codes, ";{code}");
-        };
-        for (is_set, code) in [(style.bold, 1), (style.underline, 4), (style.reverse, 7)] {
-            if is_set {
-                add(code);
-            }
-        }
-        if self.colours {
-            for (is_set, code) in [(style.dim, 2), (style.italic, 3)] {
-                if is_set {
-                    add(code);
-                }
-            }
-            if let Some(colour) = style.colour {
-                add(number(colour));
-            }
-        }
-        codes
+fn codes(style: Style) -> String {
+    let mut codes = String::new();
+    let flags = [
+        (style.bold, 1),
+        (style.underline, 4),
+        (style.reverse, 7),
+        (style.dim, 2),
+        (style.italic, 3),
+    ];
+    let flags = flags.into_iter().filter_map(|(is_set, code)| is_set.then_some(code));
+    for code in flags.chain(style.colour.map(number)) {
+        let _ = write!(codes, ";{code}");
     }
+    codes
 }
 
 fn number(colour: Colour) -> u32 {

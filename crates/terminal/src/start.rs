@@ -2,19 +2,19 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nexus_client::discovery::PROBE_TIMEOUT;
+use nexus_client::home::{ANSWER, who_answers};
 use nexus_client::token::Environment;
 use nexus_client::{
-    Api as _, Auth, ChannelClient, Detection, DiscoveredServer, NexusClient, Target, UnixClient,
-    discover_servers, discover_token_ports,
+    Api as _, Auth, ChannelClient, Detection, DiscoveredServer, HomeServer, NexusClient, Target,
+    Way, discover_servers, discover_token_ports, find_home_server,
 };
 use nexus_protocol::params::NoParams;
-use nexus_protocol::server::{ServerInfo, ServerInfoResult, ShutdownServer};
+use nexus_protocol::server::{ServerInfoResult, ShutdownServer};
 use nexus_protocol::terminal::ANOTHER_RUNS;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
@@ -34,9 +34,6 @@ pub struct Found {
 pub struct Own {
     child: Child,
 }
-
-/// How long one that runs may take to answer.
-const ANSWER: Duration = Duration::from_secs(2);
 
 /// How long one that is started may take.
 const START: Duration = Duration::from_secs(30);
@@ -134,40 +131,19 @@ async fn at(
     }
     let client = builder.build().map_err(|error| error.to_string())?;
     let link = Arc::new(Link::http(client, url.into(), traced.clone()));
-    let info = ask(&link, ANSWER).await.map_err(|error| format!("{url}: {error}"))?;
+    let info = who_answers(&*link, ANSWER).await.map_err(|error| format!("{url}: {error}"))?;
     Ok(Found { link, info, own: None })
 }
 
 /// A server of this home, by its socket or one of its ports.
 async fn running(options: &Options, traced: &UnboundedSender<Traced>) -> Option<Found> {
-    for socket in options.sockets.iter().filter(|socket| socket.exists()) {
-        let link = Arc::new(Link::unix(UnixClient::new(socket), None, traced.clone()));
-        if let Ok(info) = ask(&link, ANSWER).await
-            && is_home(&info, &options.home)
-        {
-            return Some(Found { link, info, own: None });
-        }
-    }
-    // Where a server listens, its home has the token for it; one without a token is where it is configured to be.
-    let mut ports: Vec<u16> =
-        discover_token_ports(&options.home).unwrap_or_default().into_keys().collect();
-    ports.extend(options.ports.iter().filter(|port| **port != 0));
-    ports.sort_unstable();
-    ports.dedup();
-    for port in ports {
-        // Where nobody listens that is known at once; a client would try again for a while.
-        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port));
-        if !matches!(tokio::time::timeout(ANSWER, connected).await, Ok(Ok(_))) {
-            continue;
-        }
-        let url = format!("http://127.0.0.1:{port}");
-        if let Ok(found) = at(&url, None, traced).await
-            && is_home(&found.info, &options.home)
-        {
-            return Some(found);
-        }
-    }
-    None
+    let HomeServer { way, info } =
+        find_home_server(&options.home, &options.sockets, &options.ports).await?;
+    let link = match way {
+        Way::Unix(client) => Link::unix(*client, None, traced.clone()),
+        Way::Http { client, url } => Link::http(*client, url, traced.clone()),
+    };
+    Some(Found { link: Arc::new(link), info, own: None })
 }
 
 /// Starts a server. Two terminals that start at once have one; while one is about to stop, the next is started after it.
@@ -225,7 +201,7 @@ async fn start_once(
     drop(command);
     let client = ChannelClient::from_std(ours).map_err(failed)?;
     let link = Arc::new(Link::channel(client, None, traced.clone()));
-    let error = match ask(&link, START).await {
+    let error = match who_answers(&*link, START).await {
         Ok(info) => return Ok(Found { link, info, own: Some(Own { child }) }),
         Err(error) => error,
     };
@@ -278,19 +254,4 @@ impl Own {
             (None, code) => format!("exit code {}", code.unwrap_or_default()),
         }
     }
-}
-
-async fn ask(link: &Link, wait: Duration) -> Result<ServerInfoResult, String> {
-    let asked = link.call::<ServerInfo>(&Target::Server, NoParams {});
-    match tokio::time::timeout(wait, asked).await {
-        Ok(Ok(info)) => Ok(info),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {wait:?}")),
-    }
-}
-
-/// Another home's server has other agents.
-fn is_home(info: &ServerInfoResult, home: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    real(Path::new(&info.home)) == real(home)
 }

@@ -28,6 +28,7 @@ fn every_key_is_described() {
         "server.",
         "terminal.",
         "auth.",
+        "doors.",
         "auth.hmac.",
         "auth.hmac.keys.k.",
     ];

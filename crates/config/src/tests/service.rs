@@ -227,3 +227,17 @@ fn a_key_goes_over_plain_http_to_this_machine_alone() {
     assert_eq!(own(json!({"insecure_http": true})).as_deref(), Some("k"));
     assert_eq!(own(json!({"base_url": "http://127.0.0.1"})).as_deref(), Some("k"));
 }
+
+#[test]
+fn doors_are_open_unless_they_are_closed() {
+    let config = load(&json!({})).unwrap();
+    assert!(config.doors.mcp && config.doors.expose.is_empty());
+    let said = json!({"doors": {"mcp": false, "expose": {"critic": "Reviews."}}});
+    let config = load(&said).unwrap();
+    assert!(!config.doors.mcp);
+    let critic = nexus_core::AgentId::parse("critic").unwrap();
+    assert_eq!(config.doors.expose.get(&critic).map(String::as_str), Some("Reviews."));
+    let bad = load(&json!({"doors": {"expose": {"../x": "?"}}})).unwrap_err().to_string();
+    assert!(bad.starts_with("doors.expose.../x: "), "{bad}");
+    assert!(load(&json!({"doors": {"mcp": "yes"}})).is_err());
+}

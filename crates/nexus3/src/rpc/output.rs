@@ -136,8 +136,7 @@ fn wrong_token(error: &RpcError, server: &ServerArgs) -> String {
 /// What a server answered instead of a result.
 pub fn refusal(error: &RpcError) -> String {
     let data = error.data.as_ref().unwrap_or(&Value::Null);
-    let details = data["details"].as_str().filter(|details| *details != error.message);
-    let details = details.map(|details| format!(": {details}")).unwrap_or_default();
+    let details = error.details().map(|details| format!(": {details}")).unwrap_or_default();
     let suggestions = data["recovery_suggestions"].as_array().into_iter().flatten();
     let mut suggestions: String = suggestions
         .filter_map(Value::as_str)

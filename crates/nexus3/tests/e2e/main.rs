@@ -20,6 +20,7 @@ mod conversation;
 mod direct;
 mod discovery;
 mod docs;
+mod doors;
 mod durability;
 mod envelope;
 mod errors;

@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use nexus_core::{AgentId, Hand};
+use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::RpcError;
 use nexus_protocol::error::RATE_LIMITED;
 use tokio::io::AsyncWriteExt as _;
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
+use super::door::{Door, Visit};
 use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Place, Places};
@@ -70,6 +71,7 @@ struct Context {
     dispatcher: Arc<Dispatcher>,
     auth: Arc<Auth>,
     limits: Limits,
+    doors: Arc<[Arc<dyn Door>]>,
 }
 
 impl Context {
@@ -78,11 +80,16 @@ impl Context {
             dispatcher: self.dispatcher.for_connection(),
             auth: self.auth.clone(),
             limits: self.limits,
+            doors: self.doors.clone(),
         }
+    }
+
+    fn door(&self, path: &str) -> Option<&Arc<dyn Door>> {
+        self.doors.iter().find(|door| door.path() == path)
     }
 }
 
-type Body = Either<Full<Bytes>, Events>;
+type Body = Either<Full<Bytes>, Either<Events, Visit>>;
 
 impl HttpServer {
     pub fn new(
@@ -90,8 +97,10 @@ impl HttpServer {
         dispatcher: Arc<Dispatcher>,
         auth: Auth,
         limits: Limits,
+        doors: Vec<Arc<dyn Door>>,
     ) -> Self {
-        Self { listeners, context: Context { dispatcher, auth: Arc::new(auth), limits } }
+        let (auth, doors) = (Arc::new(auth), doors.into());
+        Self { listeners, context: Context { dispatcher, auth, limits, doors } }
     }
 
     /// Serves until `stop`, then lets running calls finish and closes idle connections.
@@ -176,19 +185,13 @@ struct Client {
 async fn answer(context: &Context, client: &Client, request: Request<Incoming>) -> Response<Body> {
     client.clock.headers_read();
     let (head, mut body) = request.into_parts();
-    let refusal = match prepare(context, &head).await {
+    let answered = match context.door(head.uri.path()) {
+        Some(door) => Box::pin(visit(context, client, door, &head, &mut body)).await,
+        None => call(context, client, &head, &mut body).await,
+    };
+    let refusal = match answered {
+        Ok(response) => return response,
         Err(refusal) => refusal,
-        Ok(prepared) => {
-            client.place.introduce(&prepared.caller.requester);
-            match read(context, &prepared, &mut body, &client.clock).await {
-                Err(refusal) => refusal,
-                Ok((message, load)) => {
-                    let response = carry_out(context, prepared, message, client.place.busy()).await;
-                    drop(load);
-                    return response;
-                }
-            }
-        }
     };
     // A client that waits for leave to send, or that is too slow, is not listened to any longer.
     let sending = !body.is_end_stream() && !head.headers.contains_key(header::EXPECT);
@@ -196,6 +199,48 @@ async fn answer(context: &Context, client: &Client, request: Request<Incoming>) 
         tokio::spawn(tokio::time::timeout_at(client.clock.end().into(), discard(body)));
     }
     refusal.into()
+}
+
+async fn call(
+    context: &Context,
+    client: &Client,
+    head: &request::Parts,
+    body: &mut Incoming,
+) -> Result<Response<Body>, Rejection> {
+    let prepared = prepare(context, head).await?;
+    client.place.introduce(&prepared.caller.requester);
+    let Prepared { caller, coding, .. } = &prepared;
+    let bytes_max = context.limits.body_bytes_max;
+    let reading = Reading { requester: &caller.requester, coding: *coding, bytes_max };
+    let (message, load) = read(context, &reading, body, &client.clock).await?;
+    let response = carry_out(context, prepared, message, client.place.busy()).await;
+    drop(load);
+    Ok(response)
+}
+
+/// Lets a caller through to another protocol. The rules of this port hold there too.
+async fn visit(
+    context: &Context,
+    client: &Client,
+    door: &Arc<dyn Door>,
+    head: &request::Parts,
+    body: &mut Incoming,
+) -> Result<Response<Body>, Rejection> {
+    check_size(&head.headers, &context.limits)?;
+    if !is_own_origin(&head.headers) {
+        check_origin(&head.headers)?;
+    }
+    let requester = admit(context, &head.headers).await?;
+    client.place.introduce(&requester);
+    let bytes_max = door.body_bytes_max();
+    let reading = Reading { requester: &requester, coding: coding(&head.headers)?, bytes_max };
+    let (message, load) = read(context, &reading, body, &client.clock).await?;
+    let busy = client.place.busy();
+    let mut request = Request::from_parts(head.clone(), message);
+    request.headers_mut().remove(header::CONTENT_ENCODING);
+    let response = door.answer(requester, request).await;
+    drop(load);
+    Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, busy)))))
 }
 
 /// Reads on behind a refusal. Clients that send everything before they read would see a broken connection instead.
@@ -217,6 +262,13 @@ struct Prepared {
     coding: Coding,
     wants_events: bool,
     takes_gzip: bool,
+}
+
+/// How a body is read.
+struct Reading<'a> {
+    requester: &'a Requester,
+    coding: Coding,
+    bytes_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -244,31 +296,8 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
     let headers = &request.headers;
     check_size(headers, &context.limits)?;
     check_origin(headers)?;
-    let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    let requester = context
-        .auth
-        .identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT))
-        .await
-        .map_err(|error| {
-            let refusal = context.auth.refusal();
-            let status = match error {
-                _ if refusal.code == RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
-                AuthError::Missing => StatusCode::UNAUTHORIZED,
-                AuthError::Wrong => StatusCode::FORBIDDEN,
-            };
-            refuse(status, refusal)
-        })?;
-    let coding = match header(&header::CONTENT_ENCODING).map(<[u8]>::to_ascii_lowercase).as_deref()
-    {
-        None | Some(b"identity" | b"") => Coding::Identity,
-        Some(b"gzip" | b"x-gzip") => Coding::Gzip,
-        Some(_) => {
-            return Err(refuse(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                invalid("content coding must be gzip or identity"),
-            ));
-        }
-    };
+    let requester = admit(context, headers).await?;
+    let coding = coding(headers)?;
     Ok(Prepared {
         caller: Caller {
             requester,
@@ -283,6 +312,34 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
         wants_events: mentions(headers, &header::ACCEPT, "text/event-stream"),
         takes_gzip: mentions(headers, &header::ACCEPT_ENCODING, "gzip"),
     })
+}
+
+/// Who calls, by the token.
+async fn admit(context: &Context, headers: &HeaderMap) -> Result<Requester, Rejection> {
+    let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+    let identified =
+        context.auth.identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT)).await;
+    identified.map_err(|error| {
+        let refusal = context.auth.refusal();
+        let status = match error {
+            _ if refusal.code == RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
+            AuthError::Missing => StatusCode::UNAUTHORIZED,
+            AuthError::Wrong => StatusCode::FORBIDDEN,
+        };
+        refuse(status, refusal)
+    })
+}
+
+fn coding(headers: &HeaderMap) -> Result<Coding, Rejection> {
+    let coding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    match coding.map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"identity" | b"") => Ok(Coding::Identity),
+        Some(b"gzip" | b"x-gzip") => Ok(Coding::Gzip),
+        Some(_) => Err(refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            RpcError::invalid_request("content coding must be gzip or identity"),
+        )),
+    }
 }
 
 static X_NEXUS_AGENT: HeaderName = HeaderName::from_static("x-nexus-agent");
@@ -331,6 +388,18 @@ pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), Rejection> {
     }
 }
 
+/// Whether a request says that it comes from a page of this server itself. There are none; MCP's own test of this rule
+/// sends it all the same.
+fn is_own_origin(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match (text(header::ORIGIN), text(header::HOST)) {
+        (Some(origin), Some(host)) => {
+            is_loopback_host(host) && origin.strip_prefix("http://") == Some(host)
+        }
+        _ => false,
+    }
+}
+
 fn is_loopback_host(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port))
@@ -362,17 +431,17 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
 /// since the first byte of the headers.
 async fn read(
     context: &Context,
-    prepared: &Prepared,
+    reading: &Reading<'_>,
     body: &mut Incoming,
     clock: &Patience,
 ) -> Result<(Bytes, Option<Load>), Rejection> {
-    let bytes_max = context.limits.body_bytes_max;
+    let bytes_max = reading.bytes_max;
     let too_large = || refuse(StatusCode::PAYLOAD_TOO_LARGE, too_large(bytes_max));
     let invalid = |why: &str| refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request(why));
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(too_large());
     }
-    let load = load(context, prepared, body)?;
+    let load = load(context, reading, body)?;
     let mut collecting = std::pin::pin!(Limited::new(body, bytes_max).collect());
     // Most bodies came with their headers: those need no timer.
     let collected = match collecting.as_mut().now_or_never() {
@@ -390,7 +459,7 @@ async fn read(
         Ok(Err(_)) => return Err(invalid("the body could not be read")),
         Ok(Ok(body)) => body.to_bytes(),
     };
-    if prepared.coding == Coding::Identity {
+    if reading.coding == Coding::Identity {
         return Ok((packed, load));
     }
     match off_thread(packed.len(), move || inflate(&packed, bytes_max)).await {
@@ -403,15 +472,15 @@ async fn read(
 /// What a body that is about to be read will be, in the server as a whole. Its length may not be known before it is there.
 fn load(
     context: &Context,
-    prepared: &Prepared,
+    reading: &Reading<'_>,
     body: &Incoming,
 ) -> Result<Option<Load>, Rejection> {
-    let exact = body.size_hint().exact().filter(|_| prepared.coding == Coding::Identity);
-    let bytes = exact.map_or(context.limits.body_bytes_max, |bytes| bytes as usize);
+    let exact = body.size_hint().exact().filter(|_| reading.coding == Coding::Identity);
+    let bytes = exact.map_or(reading.bytes_max, |bytes| bytes as usize);
     if bytes <= SMALL_BYTES_MAX {
         return Ok(None);
     }
-    let mut load = context.dispatcher.freight().load(&prepared.caller.requester);
+    let mut load = context.dispatcher.freight().load(reading.requester);
     match load.reach(bytes) {
         Ok(()) => Ok(Some(load)),
         Err(full) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, full.into())),
@@ -479,7 +548,8 @@ async fn carry_out_streaming(
             respond(reply, takes_gzip).await
         }
         phase => {
-            let mut response = Response::new(Either::Right(Events::new(peer, phase, closed, busy)));
+            let mut response =
+                Response::new(Either::Right(Either::Left(Events::new(peer, phase, closed, busy))));
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

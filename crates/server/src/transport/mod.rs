@@ -3,6 +3,7 @@
 pub mod channel;
 mod connection;
 mod courtesy;
+pub mod door;
 pub mod http;
 pub mod listeners;
 pub mod memory;

@@ -1,0 +1,152 @@
+//! Approvals as questions to the person at the host. The host's model never sees them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use nexus_protocol::permission::{
+    ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
+};
+use nexus_protocol::{Api, CallError, Target};
+use rmcp::RoleServer;
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+    InputRequest, InputRequests, InputResponses,
+};
+use rmcp::service::{Peer, RequestContext};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Longest arguments in a question.
+const ARGUMENTS_BYTES_MAX: usize = 2_000;
+
+/// Until a turn has heard what was decided.
+pub const HEARD: Duration = Duration::from_secs(5);
+
+/// How the person at the host can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Not at all.
+    Never,
+    /// By a request of ours, as before 2026.
+    Request,
+    /// By an answer that wants input, after which the host calls again.
+    Input,
+}
+
+impl Ask {
+    pub fn of(context: &RequestContext<RoleServer>) -> Self {
+        let elicitation = context.client_capabilities().and_then(|it| it.elicitation);
+        let has_form = elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none());
+        match context.protocol_version() {
+            _ if !has_form => Self::Never,
+            Some(version) if version.as_str() >= "2026-07-28" => Self::Input,
+            _ => Self::Request,
+        }
+    }
+}
+
+/// The question about one approval.
+fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
+    let mut arguments = approval.arguments.to_string();
+    if arguments.len() > ARGUMENTS_BYTES_MAX {
+        arguments.truncate(arguments.floor_char_boundary(ARGUMENTS_BYTES_MAX));
+        arguments.push('…');
+    }
+    let ApprovalEntry { agent_id, tool, reason, .. } = approval;
+    let message = format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}");
+    let schema = json!({
+        "type": "object",
+        "properties": {"decision": {
+            "type": "string",
+            "title": "Decision",
+            "oneOf": [
+                {"const": "allow_once", "title": "Allow once"},
+                {"const": "allow_session", "title": "Allow for this agent"},
+                {"const": "deny", "title": "Deny"},
+            ],
+        }},
+        "required": ["decision"],
+    });
+    let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
+    Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+}
+
+/// All of them, for an answer that wants input; by the names of the approvals.
+pub fn input_requests(asked: &[ApprovalEntry]) -> InputRequests {
+    let request = |approval: &ApprovalEntry| {
+        let request = InputRequest::Elicitation(ElicitRequest::new(question(approval)?));
+        Some((approval.approval_id.clone(), request))
+    };
+    asked.iter().filter_map(request).collect::<BTreeMap<_, _>>()
+}
+
+/// What a person said to a question. Whoever does not say yes has said no.
+fn decision(answer: &ElicitResult) -> ApprovalDecision {
+    let said = answer.content.as_ref().and_then(|content| content.get("decision"));
+    match (&answer.action, said.and_then(Value::as_str)) {
+        (ElicitationAction::Accept, Some("allow_once")) => ApprovalDecision::AllowOnce,
+        (ElicitationAction::Accept, Some("allow_session")) => ApprovalDecision::AllowSession,
+        _ => ApprovalDecision::Deny,
+    }
+}
+
+/// Decides the approvals that a host was asked about, and no other.
+pub async fn answered<A: Api>(
+    person: &A,
+    asked: &[ApprovalEntry],
+    responses: &InputResponses,
+) -> Result<(), CallError> {
+    for approval in asked {
+        let Some(response) = responses.get(&approval.approval_id) else { continue };
+        let decision = match serde_json::from_value::<ElicitResult>(response.clone()) {
+            Ok(answer) => decision(&answer),
+            Err(_) => ApprovalDecision::Deny,
+        };
+        respond(person, &approval.approval_id, decision).await?;
+    }
+    Ok(())
+}
+
+async fn respond<A: Api>(
+    person: &A,
+    approval_id: &str,
+    decision: ApprovalDecision,
+) -> Result<(), CallError> {
+    let params = RespondApprovalParams { approval_id: approval_id.into(), decision, message: None };
+    match person.call::<RespondApproval>(&Target::Server, params).await {
+        // Somebody else was first.
+        Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Questions of one call that are open. Dropped, they are withdrawn.
+#[derive(Default)]
+pub struct Questions {
+    open: JoinSet<()>,
+    asked: HashSet<String>,
+}
+
+impl Questions {
+    /// Asks what was not asked yet.
+    pub fn ask<A: Api + Clone + Send + 'static>(
+        &mut self,
+        person: &A,
+        peer: &Peer<RoleServer>,
+        asked: &[ApprovalEntry],
+    ) {
+        for approval in asked {
+            if !self.asked.insert(approval.approval_id.clone()) {
+                continue;
+            }
+            let Some(question) = question(approval) else { continue };
+            let (person, peer, id) = (person.clone(), peer.clone(), approval.approval_id.clone());
+            self.open.spawn(async move {
+                // A host that cannot be asked leaves it to others, and to its time limit.
+                if let Ok(answer) = peer.create_elicitation(question).await {
+                    let _ = respond(&person, &id, decision(&answer)).await;
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Turns that came through the door. Each lives by itself: a host may leave and ask for it again.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nexus_protocol::answer::WatchItem;
+use nexus_protocol::api::Happenings;
+use nexus_protocol::once::IdempotencyKey;
+use nexus_protocol::params::NonBlank;
+use nexus_protocol::permission::ApprovalEntry;
+use nexus_protocol::turn::SendResult;
+use nexus_protocol::turn::{Cancel, CancelParams, RequestId, Send as SendMessage, SendParams};
+use nexus_protocol::watch::{Event, Happened, WatchParams};
+use nexus_protocol::{CallError, RpcError, Target, WatchApi};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+/// Turns that are remembered. Of those that ended the oldest is forgotten first; the store still has it.
+const KEPT_MAX: usize = 256;
+
+/// What the end of a turn may take to be told behind its answer.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A watch that ended is opened again after this.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The turns of one visitor.
+pub struct Turns<A> {
+    api: A,
+    kept: Mutex<VecDeque<Arc<Turn>>>,
+}
+
+/// What is to be done.
+pub struct Ask {
+    pub agent: String,
+    pub content: String,
+    pub response_schema: Option<Map<String, Value>>,
+    pub timeout_s: Option<NonZeroU64>,
+    pub source: String,
+    /// A person can be asked for leave on the way it came.
+    pub has_person: bool,
+    /// It goes on when whoever asked hangs up.
+    pub is_task: bool,
+}
+
+/// One of them.
+pub struct Turn {
+    pub agent: String,
+    /// Its name at the server.
+    pub id: String,
+    pub began: Timestamp,
+    state: watch::Receiver<State>,
+}
+
+/// How far it is.
+#[derive(Clone, Default)]
+pub struct State {
+    /// Model calls and tool calls so far, and what the last one was.
+    pub steps: u32,
+    pub doing: String,
+    /// What waits for leave, oldest first.
+    pub asked: Vec<ApprovalEntry>,
+    /// Tools that were refused.
+    pub denied: Vec<String>,
+    /// Names of calls, by their ids.
+    calls: HashMap<String, String>,
+    pub outcome: Option<Arc<Outcome>>,
+}
+
+pub type Outcome = Result<SendResult, CallError>;
+
+impl<A: WatchApi + Clone + Send + 'static> Turns<A> {
+    pub fn new(api: A) -> Self {
+        Self { api, kept: Mutex::default() }
+    }
+
+    /// Begins a turn. It is watched before it is begun, so that nothing of it is missed.
+    pub async fn begin(&self, ask: Ask) -> Result<Arc<Turn>, CallError> {
+        let blank = || RpcError::invalid_param("/content", "content must not be blank");
+        let content = NonBlank::new(ask.content).ok_or_else(blank)?;
+        let id = random_id()?;
+        let key = ask.is_task.then(|| IdempotencyKey::new(id.clone()).map_err(CallError::Call));
+        let milliseconds = |seconds: NonZeroU64| seconds.saturating_mul(THOUSAND);
+        let params = SendParams {
+            request_id: Some(RequestId::Text(id.clone())),
+            source: Some(ask.source.clone()),
+            response_schema: ask.response_schema,
+            timeout_ms: ask.timeout_s.map(milliseconds),
+            idempotency_key: key.transpose()?,
+            ..SendParams::new(content)
+        };
+        let watching = Watching {
+            api: self.api.clone(),
+            agent: ask.agent.clone(),
+            name: ask.source,
+            has_person: ask.has_person,
+        };
+        let happenings = watching.open().await?;
+        let (sender, state) = watch::channel(State::default());
+        let turn =
+            Arc::new(Turn { agent: ask.agent, id: id.clone(), began: Timestamp::now(), state });
+        self.keep(turn.clone());
+        tokio::spawn(run(watching, happenings, id, params, sender));
+        Ok(turn)
+    }
+
+    pub fn find(&self, agent: &str, id: &str) -> Option<Arc<Turn>> {
+        self.lock().iter().find(|turn| turn.agent == agent && turn.id == id).cloned()
+    }
+
+    /// Cancels it, if it still runs.
+    pub async fn cancel(&self, agent: &str, id: &str) -> Result<bool, CallError> {
+        let params = CancelParams { request_id: RequestId::Text(id.into()) };
+        let target = Target::Agent(agent.into());
+        Ok(self.api.call::<Cancel>(&target, params).await?.cancelled)
+    }
+
+    fn keep(&self, turn: Arc<Turn>) {
+        let mut kept = self.lock();
+        if kept.len() >= KEPT_MAX
+            && let Some(ended) = kept.iter().position(|turn| turn.is_over())
+        {
+            kept.remove(ended);
+        }
+        kept.push_back(turn);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Turn>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const THOUSAND: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
+
+impl Turn {
+    pub fn now(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// How far it is, told at each change.
+    pub fn watch(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.borrow().outcome.is_some()
+    }
+}
+
+/// How a turn is looked at while it runs.
+struct Watching<A> {
+    api: A,
+    agent: String,
+    name: String,
+    has_person: bool,
+}
+
+impl<A: WatchApi> Watching<A> {
+    /// Returns when everything that happens from now on is told.
+    async fn open(&self) -> Result<A::Watch, CallError> {
+        let params = WatchParams {
+            agents: Some(vec![self.agent.clone()]),
+            descendants: Some(true),
+            deltas: Some(false),
+            after: None,
+            approver: Some(self.has_person),
+            name: Some(self.name.clone()),
+        };
+        let mut watch = self.api.watch(params).await?;
+        loop {
+            let ended = || CallError::Transport("the watch ended before it began".into());
+            match watch.next().await.ok_or_else(ended)?? {
+                WatchItem::Event { event, .. } => {
+                    if let Event::Snapshot(snapshot) = &event.happened.event
+                        && !snapshot.more
+                    {
+                        return Ok(watch);
+                    }
+                }
+                WatchItem::Done(_) => return Err(ended()),
+                WatchItem::Unknown(_) => {}
+            }
+        }
+    }
+}
+
+/// Carries a turn to its end.
+async fn run<A: WatchApi + Send + 'static>(
+    watching: Watching<A>,
+    happenings: A::Watch,
+    id: String,
+    params: SendParams,
+    state: watch::Sender<State>,
+) {
+    let target = Target::Agent(watching.agent.clone());
+    let request = RequestId::Text(id);
+    let mut happenings = Some(happenings);
+    let outcome = {
+        let mut sending = pin!(watching.api.call::<SendMessage>(&target, params));
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut sending => break outcome,
+                told = next(&watching, &mut happenings) => {
+                    state.send_modify(|state| { state.take(&request, told); });
+                }
+            }
+        }
+    };
+    let rest = async {
+        while let Some(Some(Ok(item))) = match &mut happenings {
+            Some(watch) => Some(watch.next().await),
+            None => None,
+        } {
+            let WatchItem::Event { event, .. } = item else { return };
+            let mut is_last = false;
+            state.send_modify(|state| is_last = state.take(&request, event.happened));
+            if is_last {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, rest).await;
+    state.send_modify(|state| {
+        state.asked.clear();
+        state.outcome = Some(Arc::new(outcome));
+    });
+}
+
+/// What happens next. A watch that was left behind is opened again.
+async fn next<A: WatchApi>(watching: &Watching<A>, happenings: &mut Option<A::Watch>) -> Happened {
+    loop {
+        match happenings {
+            Some(watch) => match watch.next().await {
+                Some(Ok(WatchItem::Event { event, .. })) => return event.happened,
+                Some(Ok(WatchItem::Unknown(_))) => {}
+                Some(Ok(WatchItem::Done(_)) | Err(_)) | None => *happenings = None,
+            },
+            None => {
+                tokio::time::sleep(AGAIN).await;
+                *happenings = watching.open().await.ok();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes in what happened. True when the turn is over.
+    fn take(&mut self, turn: &RequestId, happened: Happened) -> bool {
+        let is_own = happened.request_id.as_ref() == Some(turn);
+        match happened.event {
+            Event::ToolCall(call) if is_own => {
+                self.calls.insert(call.id, call.name.clone());
+                self.step(call.name);
+            }
+            Event::ToolResult { id, refused_by: Some(_), .. } if is_own => {
+                self.denied.extend(self.calls.get(&id).cloned());
+            }
+            Event::Message { message, .. } if is_own && message.role == "assistant" => {
+                self.step("model".into());
+            }
+            Event::ApprovalRequested { approval } => self.asked.push(approval),
+            Event::ApprovalDecided { approval } => {
+                self.asked.retain(|asked| asked.approval_id != approval.approval_id);
+            }
+            Event::TurnEnded { .. } if is_own => return true,
+            _ => {}
+        }
+        false
+    }
+
+    fn step(&mut self, doing: String) {
+        self.steps += 1;
+        self.doing = doing;
+    }
+}
+
+/// A name that nobody guesses.
+fn random_id() -> Result<String, CallError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| CallError::Call(error.to_string()))?;
+    Ok(bytes.iter().fold("mcp-".into(), |id, byte| format!("{id}{byte:02x}")))
+}

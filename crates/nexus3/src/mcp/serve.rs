@@ -1,0 +1,146 @@
+//! `nexus3 mcp serve`: agents as tools of an MCP host, on standard input and output.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use nexus_client::home::{ANSWER, who_answers};
+use nexus_client::{HomeServer, UnixClient, Way, find_home_server};
+use nexus_config::Config;
+use nexus_core::Requester;
+use nexus_doors::mcp::{self, Door, Ground, Visitor};
+use nexus_protocol::WatchApi;
+use nexus_tools::sandbox::Launcher;
+use sha2::{Digest as _, Sha256};
+
+use crate::doors::{direct, exposed};
+use crate::serve;
+use crate::signals::Signals;
+use crate::wiring::{self, Logs};
+
+#[derive(Args)]
+pub struct ServeArgs {
+    /// Talk to this agent, which exists, where the host names none
+    #[arg(long, value_name = "ID", conflicts_with_all = ["preset", "cwd"])]
+    agent: Option<String>,
+    /// Permissions of the agent that is made otherwise, one for each directory [default: that of the configuration]
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Its working directory [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Open the home here, whether or not a server of it runs
+    #[arg(long, conflicts_with = "connect")]
+    embedded: bool,
+    /// Use the server that listens on this socket
+    #[arg(long, value_name = "PATH")]
+    connect: Option<PathBuf>,
+}
+
+pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let home = wiring::home()?;
+    let mut config = wiring::load_config(&home, None)?;
+    let visitor = visitor(&args, &config)?;
+    if let Some(path) = &args.connect {
+        let client = UnixClient::new(path);
+        let answered = who_answers(&client, ANSWER).await;
+        answered.map_err(|why| anyhow!("{}: {why}", path.display()))?;
+        return bridge(client, visitor, &config).await;
+    }
+    if !args.embedded {
+        let sockets = serve::socket_candidates(&config, None);
+        let ports = [config.server.port, nexus_client::PORT_DEFAULT];
+        match find_home_server(&home, &sockets, &ports).await.map(|HomeServer { way, .. }| way) {
+            Some(Way::Unix(client)) => return bridge(*client, visitor, &config).await,
+            Some(Way::Http { client, .. }) => return bridge(*client, visitor, &config).await,
+            None => {}
+        }
+    }
+    // Somebody sits at the host.
+    config.permissions.ask_who_watches();
+    embed(visitor, &home, &config).await
+}
+
+/// Through the server of this home.
+async fn bridge<A>(api: A, visitor: Visitor, config: &Config) -> anyhow::Result<ExitCode>
+where
+    A: WatchApi + Send + Sync + 'static,
+{
+    let api = Arc::new(api);
+    let door = Door::new(api.clone(), api, visitor, exposed(&config.doors));
+    talk(door).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// With the home in this process.
+async fn embed(visitor: Visitor, home: &Path, config: &Config) -> anyhow::Result<ExitCode> {
+    let logs = Logs::none();
+    let wired = wiring::wire(home, &wiring::cwd()?, config, logs, Launcher::own()).await?;
+    let requester = Requester::Administrator;
+    let door = direct(&wired.dispatcher, requester, visitor, exposed(&config.doors));
+    let talked = talk(door).await;
+    wired.engine.turns.stop(Duration::ZERO).await;
+    serve::close(&wired, None).await?;
+    talked.map(|()| ExitCode::SUCCESS)
+}
+
+/// Until the host hangs up or somebody ends us.
+async fn talk<A>(door: Door<A>) -> anyhow::Result<()>
+where
+    A: WatchApi + Clone + Send + Sync + 'static,
+{
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        talked = mcp::serve(door, tokio::io::stdin(), tokio::io::stdout()) => {
+            talked.context("the MCP host cannot be understood")
+        }
+        () = signals.next() => Ok(()),
+    }
+}
+
+fn visitor(args: &ServeArgs, config: &Config) -> anyhow::Result<Visitor> {
+    let ground = match &args.agent {
+        Some(agent) => Ground::Agent(agent.clone()),
+        None => {
+            let here = wiring::cwd()?;
+            let cwd = args.cwd.as_ref().map_or(here.clone(), |cwd| here.join(cwd));
+            let cwd = cwd.canonicalize().with_context(|| format!("--cwd {}", cwd.display()))?;
+            let preset = args.preset.clone();
+            let preset = preset.unwrap_or_else(|| config.permissions.default_preset.clone());
+            let cwd = cwd.to_str().context("the directory's name is not UTF-8")?.to_owned();
+            Ground::Made { name: agent_name(&cwd, &preset), preset, cwd: Some(cwd) }
+        }
+    };
+    Ok(Visitor { name: "stdio".into(), source: "mcp".into(), ground })
+}
+
+/// One agent for each directory and preset, with a name that a person knows again.
+fn agent_name(cwd: &str, preset: &str) -> String {
+    let digest = Sha256::digest(format!("{cwd}\0{preset}"));
+    let digest: String = digest.iter().take(3).map(|byte| format!("{byte:02x}")).collect();
+    let dir = Path::new(cwd).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let dir: String = dir.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
+    match dir.is_empty() {
+        true => format!("door-{digest}"),
+        false => format!("door-{}-{digest}", dir.to_ascii_lowercase()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directory_and_preset_has_an_agent_of_its_own() {
+        let name = agent_name("/home/me/My Project!", "sandboxed");
+        assert!(name.starts_with("door-myproject-"), "{name}");
+        assert!(nexus_core::AgentId::parse(&name).is_ok());
+        assert_eq!(name, agent_name("/home/me/My Project!", "sandboxed"));
+        assert_ne!(name, agent_name("/home/me/My Project!", "trusted"));
+        assert_ne!(name, agent_name("/home/you/My Project!", "sandboxed"));
+        assert!(nexus_core::AgentId::parse(&agent_name("/", "worker")).is_ok());
+    }
+}

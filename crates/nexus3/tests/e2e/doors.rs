@@ -1,0 +1,9 @@
+//! Agents as tools of MCP hosts: over HTTP and on standard input and output, in both eras of the protocol.
+
+mod approvals;
+mod borders;
+mod host;
+mod resources;
+mod stdio;
+mod tasks;
+mod turns;

@@ -1,0 +1,166 @@
+//! Approvals as questions to the person at the host.
+
+use nexus_testkit::Reply;
+use serde_json::{Value, json};
+
+use super::host::{Era, Host};
+use crate::harness::{Server, Setup, eventually};
+
+fn asks() -> Value {
+    json!({"elicitation": {"form": {}}})
+}
+
+/// A server that asks, and its agent `t`, which needs leave to write.
+async fn asking() -> Server {
+    let server = Setup::new().config(json!({"permissions": {"approvals": "ask"}})).start().await;
+    let params = json!({"agent_id": "t", "preset": "trusted"});
+    server.wire().ok("create_agent", params).await;
+    write(&server);
+    server
+}
+
+fn write(server: &Server) {
+    let file = server.world.path("elsewhere.txt");
+    server.model().push(Reply::tool_call("write_file", json!({"path": file, "content": "x"})));
+    server.model().push(Reply::text("done"));
+}
+
+fn is_written(server: &Server) -> bool {
+    server.world.path("elsewhere.txt").exists()
+}
+
+fn send() -> Value {
+    json!({"name": "nexus_send", "arguments": {"agent_id": "t", "content": "write it"}})
+}
+
+/// 2026: the call is answered with a question, and made again with the answer.
+#[tokio::test]
+async fn a_host_of_now_is_answered_with_a_question_and_calls_again() {
+    for (decision, written) in [("allow_once", true), ("deny", false)] {
+        let server = asking().await;
+        let host = Host::connect(&server, Era::Modern, asks()).await;
+        let wanted = host.ok("tools/call", send()).await;
+        assert_eq!(wanted["resultType"], "input_required", "{wanted}");
+        let (name, question) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert_eq!(question["method"], "elicitation/create");
+        let message = question["params"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("Agent t wants to") && message.contains("elsewhere.txt"),
+            "{message}"
+        );
+        let mut again = send();
+        again["requestState"] = wanted["requestState"].clone();
+        again["inputResponses"] =
+            json!({name: {"action": "accept", "content": {"decision": decision}}});
+        let answer = host.ok("tools/call", again).await;
+        assert_eq!(answer["structuredContent"]["content"], "done", "{answer}");
+        assert_eq!(is_written(&server), written);
+        let denied = if written { json!([]) } else { json!(["write_file"]) };
+        assert_eq!(answer["structuredContent"]["denied"], denied);
+    }
+}
+
+/// Before 2026: a request of ours, while the call waits.
+#[tokio::test]
+async fn a_host_of_before_is_asked_while_it_waits() {
+    for (answer, written) in [
+        (json!({"action": "accept", "content": {"decision": "allow_session"}}), true),
+        (json!({"action": "accept", "content": {"decision": "deny"}}), false),
+        (json!({"action": "accept", "content": {}}), false),
+        (json!({"action": "decline"}), false),
+        (json!({"action": "cancel"}), false),
+    ] {
+        let server = asking().await;
+        let host = Host::connect(&server, Era::Legacy, asks()).await;
+        let mut told = host.listen().await;
+        let answers = host.open("tools/call", send()).await;
+        let question = told.next().await;
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        assert!(
+            question["params"]["message"].as_str().unwrap().contains("elsewhere.txt"),
+            "{question}"
+        );
+        let said = json!({"jsonrpc": "2.0", "id": question["id"], "result": answer});
+        assert_eq!(host.post(&said).await.status, 202);
+        let ended = answers.answer().await;
+        assert_eq!(ended["result"]["structuredContent"]["content"], "done", "{ended}");
+        assert_eq!(is_written(&server), written, "{answer}");
+    }
+}
+
+/// A task says what it waits for, and is answered by an update.
+#[tokio::test]
+async fn a_task_that_waits_for_leave_says_so() {
+    let server = asking().await;
+    let mut capabilities = asks();
+    capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+    let host = Host::connect(&server, Era::Modern, capabilities).await;
+    let task = host.ok("tools/call", send()).await;
+    let id = task["taskId"].clone();
+    let waiting = host.ok("tasks/get", json!({"taskId": id})).await;
+    assert_eq!(waiting["status"], "input_required", "{waiting}");
+    let name = waiting["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let said = json!({name: {"action": "accept", "content": {"decision": "allow_once"}}});
+    host.ok("tasks/update", json!({"taskId": id, "inputResponses": said})).await;
+    let ended = async || host.ok("tasks/get", json!({"taskId": id})).await["status"] == "completed";
+    eventually("the task to end", ended).await;
+    assert!(is_written(&server));
+}
+
+/// The stored approval is one: whoever answers first decides it, here the administrator elsewhere.
+#[tokio::test]
+async fn the_first_answer_from_anywhere_decides() {
+    let server = asking().await;
+    let host = Host::connect(&server, Era::Modern, asks()).await;
+    let wanted = host.ok("tools/call", send()).await;
+    let name = wanted["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let params = json!({"approval_id": name, "decision": "allow_once"});
+    server.wire().ok("respond_approval", params).await;
+    let mut again = send();
+    again["requestState"] = wanted["requestState"].clone();
+    again["inputResponses"] = json!({name: {"action": "decline"}});
+    let answer = host.ok("tools/call", again).await;
+    assert_eq!(answer["structuredContent"]["content"], "done", "{answer}");
+    assert!(is_written(&server));
+}
+
+/// Who may be asked is who began the turn: another's answers, and answers to other questions, decide nothing.
+#[tokio::test]
+async fn answers_of_others_decide_nothing() {
+    let server = asking().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "b"})).await;
+    let host = Host::connect(&server, Era::Modern, asks()).await;
+    let wanted = host.ok("tools/call", send()).await;
+    let name = wanted["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let token = wire.ok("create_agent_token", json!({"agent_id": "b"})).await["token"].clone();
+    let token = token.as_str().map(str::to_owned);
+    let other = Host::connect_with(&server, token, Era::Modern, asks()).await;
+    let allow = json!({"action": "accept", "content": {"decision": "allow_once"}});
+    let mut again = send();
+    again["requestState"] = wanted["requestState"].clone();
+    again["inputResponses"] = json!({name.clone(): allow});
+    let refused = other.call("tools/call", again.clone()).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // The right caller, another question: it is asked again.
+    again["inputResponses"] = json!({"no-such": allow});
+    let again = host.ok("tools/call", again).await;
+    assert_eq!(
+        (&again["resultType"], again["inputRequests"].get(&name).is_some()),
+        (&json!("input_required"), true)
+    );
+    assert!(!is_written(&server));
+}
+
+/// Without a person there is nobody to wait for but others, for as long as the server waits.
+#[tokio::test]
+async fn a_host_that_cannot_ask_is_denied_in_time() {
+    let config = json!({"permissions": {"approvals": "ask", "approval_timeout": 1}});
+    let server = Setup::new().config(config).start().await;
+    server.wire().ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    write(&server);
+    let host = Host::connect(&server, Era::Modern, json!({})).await;
+    let answer = host.ok("tools/call", send()).await;
+    assert_eq!(answer["structuredContent"]["denied"], json!(["write_file"]), "{answer}");
+    assert!(!is_written(&server));
+}
