@@ -29,7 +29,8 @@ pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let config = wiring::load_config(&place.home(), None)?;
     let wired =
         wiring::wire(&place.home(), &place.cwd(), &config, Logs::none(), Launcher::own()).await?;
-    let new = NewKey { name: "bench".into(), methods: None, agent: None, days: 1 };
+    let new =
+        NewKey { name: "bench".into(), doors: Vec::new(), methods: None, agent: None, days: 1 };
     let key = wired.engine.keys.create(&Requester::Administrator, new).await?;
     let key = SigningKey::parse(&format!("bench:{}", key.secret))?;
     let (mut plain, mut signed) = (Vec::new(), Vec::new());

@@ -174,6 +174,9 @@ export interface CurrentState {
   context?: Record<string, unknown>;
 }
 
+/** Another protocol on the server's port. */
+export type Door = "mcp";
+
 export type Effort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
 
 /** What becomes of a file. */
@@ -209,6 +212,8 @@ export interface KeyEntry {
   name: string;
   /** Absent when it is for all methods. */
   methods?: Array<string> | null;
+  /** What it opens; absent when it is a key to sign with. */
+  doors?: Array<Door> | null;
   agent_id?: string | null;
   created_at: string;
   expires_at: string;
@@ -1044,18 +1049,29 @@ export interface CreateKeyParams {
   name: string;
   /** The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All when absent. */
   methods?: Array<string> | null;
-  /** Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. */
+  /** Makes a key for these doors instead: a bearer token that is good there, across restarts, and acts as an agent. */
+  doors?: Array<Door> | null;
+  /**
+   * Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. A key
+   * for doors acts as this agent; when absent, as one that is made for it, `door-NAME`.
+   */
   agent_id?: string | null;
+  /** Preset of the agent that is made; the default one when absent. */
+  preset?: string | null;
+  /** Its working directory; the server's when absent. */
+  cwd?: string | null;
   /** Days until it ends; 90 when absent. */
   expires_days?: number | null;
 }
 
 export interface CreateKeyResult {
-  /** The secret. What signs takes its bytes as they stand here. */
+  /** The secret. What signs takes its bytes as they stand here; of a key for doors it is the bearer token. */
   key: string;
   name: string;
   /** Absent when it is for all methods. */
   methods?: Array<string> | null;
+  /** What it opens; absent when it is a key to sign with. */
+  doors?: Array<Door> | null;
   agent_id?: string | null;
   created_at: string;
   expires_at: string;

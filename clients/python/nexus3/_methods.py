@@ -24,6 +24,7 @@ from .types import (
     CurrentState,
     DeleteSessionResult,
     DestroyAgentResult,
+    Door,
     ExecuteTaskResult,
     ExplainPermissionResult,
     FoundMemory,
@@ -186,7 +187,10 @@ class ServerMethods:
         name: str,
         *,
         methods: Optional[List[str]] = None,
+        doors: Optional[List[Door]] = None,
         agent_id: Optional[str] = None,
+        preset: Optional[str] = None,
+        cwd: Optional[str] = None,
         expires_days: Optional[int] = None,
     ) -> CreateKeyResult:
         """Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its
@@ -195,13 +199,21 @@ class ServerMethods:
         name: What requests call it in `auth.key_id`: 1 to 64 letters, digits, `.`, `_` and `-`.
         methods: The methods it is for: names, or beginnings of names with a `*` behind them; at most 100. All
         when absent.
+        doors: Makes a key for these doors instead: a bearer token that is good there, across restarts, and acts
+        as an agent.
         agent_id: Calls signed with it have the rights of this agent, and no more. The key ends with it, and
-        when it is renamed.
+        when it is renamed. A key for doors acts as this agent; when absent, as one that is made for it,
+        `door-NAME`.
+        preset: Preset of the agent that is made; the default one when absent.
+        cwd: Its working directory; the server's when absent.
         expires_days: Days until it ends; 90 when absent."""
         result: CreateKeyResult = await self._call("create_key", {
             "name": name,
             "methods": methods,
+            "doors": doors,
             "agent_id": agent_id,
+            "preset": preset,
+            "cwd": cwd,
             "expires_days": expires_days,
         })
         return result

@@ -216,7 +216,7 @@ class CreateAgentTokenResult(TypedDict):
 
 
 class _CreateKeyResultRequired(TypedDict):
-    # The secret. What signs takes its bytes as they stand here.
+    # The secret. What signs takes its bytes as they stand here; of a key for doors it is the bearer token.
     key: str
     name: str
     created_at: str
@@ -228,6 +228,8 @@ class _CreateKeyResultRequired(TypedDict):
 class CreateKeyResult(_CreateKeyResultRequired, total=False):
     # Absent when it is for all methods.
     methods: Optional[List[str]]
+    # What it opens; absent when it is a key to sign with.
+    doors: Optional[List[Door]]
     agent_id: Optional[str]
 
 
@@ -430,6 +432,8 @@ class _KeyEntryRequired(TypedDict):
 class KeyEntry(_KeyEntryRequired, total=False):
     # Absent when it is for all methods.
     methods: Optional[List[str]]
+    # What it opens; absent when it is a key to sign with.
+    doors: Optional[List[Door]]
     agent_id: Optional[str]
 
 
@@ -1664,6 +1668,8 @@ ApprovalGrant = Dict[str, Any]
 CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]
+# Another protocol on the server's port.
+Door = Literal["mcp"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 MetricKind = Literal["counter", "gauge", "histogram"]
 OnFailure = Literal["stop", "continue"]

@@ -1,4 +1,4 @@
-//! Keys by which callers sign what they ask for: who makes them, and what they may be.
+//! Keys of callers, to sign what they ask for or to be let in at a door: who makes them, and what they may be.
 
 use std::io;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::authority::{Denied, Requester};
 use crate::now;
-use crate::store::{KeyAdded, KeyAgent, KeyRecord, KeyStore, StoreError};
+use crate::store::{Door, KeyAdded, KeyAgent, KeyRecord, KeyStore, StoreError};
 
 /// One for each program that calls, and to spare.
 pub const KEYS_MAX: u64 = 1_000;
@@ -26,6 +27,11 @@ pub const METHOD_BYTES_MAX: usize = 100;
 /// Days that a key is good for when nobody says.
 pub const DAYS_DEFAULT: u32 = 90;
 
+const SIGNING_PREFIX: &str = "nxs_";
+
+/// What the key for a door begins with.
+pub const DOOR_PREFIX: &str = "nxd_";
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The keys as the engine has them. They are the administrator's alone.
@@ -37,6 +43,8 @@ pub struct Keys {
 #[derive(Clone, Debug)]
 pub struct NewKey {
     pub name: String,
+    /// What it opens; nothing for a key to sign with.
+    pub doors: Vec<Door>,
     /// `None` for all.
     pub methods: Option<Vec<String>>,
     pub agent: Option<KeyAgent>,
@@ -55,6 +63,10 @@ pub enum KeyError {
         "methods must hold names of methods, or beginnings of names with a * behind them, got: {0:?}"
     )]
     Method(String),
+    #[error("a key for doors is not for methods: it acts as its agent")]
+    DoorsAndMethods,
+    #[error("a key for doors acts as an agent, and none is named")]
+    NoAgent,
     #[error("a key named {0} exists already: revoke_key frees the name")]
     Exists(String),
     #[error("there are {KEYS_MAX} keys, and there can be no more: revoke_key makes room")]
@@ -72,17 +84,32 @@ impl Keys {
         Self { store }
     }
 
-    /// Makes a key. It is on disk when this returns.
-    pub async fn create(&self, requester: &Requester, key: NewKey) -> Result<KeyRecord, KeyError> {
+    /// Whether such a key can be made by this requester.
+    pub fn check(&self, requester: &Requester, key: &NewKey) -> Result<(), KeyError> {
         requester.administrator_only("make keys")?;
-        let NewKey { name, methods, agent, days } = key;
-        check_name(&name)?;
-        if let Some(methods) = &methods {
+        check_name(&key.name)?;
+        if let Some(methods) = &key.methods {
             check_methods(methods)?;
         }
+        match key.doors.is_empty() || key.methods.is_none() {
+            true => Ok(()),
+            false => Err(KeyError::DoorsAndMethods),
+        }
+    }
+
+    /// Makes a key. It is on disk when this returns.
+    pub async fn create(&self, requester: &Requester, key: NewKey) -> Result<MadeKey, KeyError> {
+        self.check(requester, &key)?;
+        let NewKey { name, doors, methods, agent, days } = key;
+        if !doors.is_empty() && agent.is_none() {
+            return Err(KeyError::NoAgent);
+        }
         let created_at = now();
+        let prefix = if doors.is_empty() { SIGNING_PREFIX } else { DOOR_PREFIX };
+        let secret = generate_secret(prefix).map_err(KeyError::Random)?;
         let record = KeyRecord {
-            secret: generate_secret().map_err(KeyError::Random)?,
+            secret: if doors.is_empty() { secret.clone() } else { door_digest(&secret) },
+            doors,
             expires_at: created_at.saturating_add(DAY * days).unwrap_or(created_at),
             name,
             methods,
@@ -90,7 +117,7 @@ impl Keys {
             created_at,
         };
         match self.store.add_key(record.clone(), KEYS_MAX).await? {
-            KeyAdded::Done => Ok(record),
+            KeyAdded::Done => Ok(MadeKey { record, secret }),
             KeyAdded::Exists => Err(KeyError::Exists(record.name)),
             KeyAdded::Full => Err(KeyError::Full),
         }
@@ -111,6 +138,17 @@ impl Keys {
     pub async fn all(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.store.keys().await
     }
+}
+
+/// A key that was made, and its secret, which is told this once.
+pub struct MadeKey {
+    pub record: KeyRecord,
+    pub secret: String,
+}
+
+/// What is kept of the key for a door.
+pub fn door_digest(secret: &str) -> String {
+    Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a method is among those that patterns name.
@@ -146,10 +184,10 @@ pub fn check_methods(methods: &[String]) -> Result<(), KeyError> {
     }
 }
 
-fn generate_secret() -> io::Result<String> {
+fn generate_secret(prefix: &str) -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(format!("nxs_{}", URL_SAFE_NO_PAD.encode(bytes)))
+    Ok(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 #[cfg(test)]

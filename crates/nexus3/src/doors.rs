@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 use hyper::{Request, Response};
 use nexus_config::{Config, Doors};
 use nexus_core::Requester;
+use nexus_core::store::Door as Kind;
 use nexus_doors::mcp::{BODY_BYTES_MAX, Door as McpDoor, Exposed, Ground, HttpDoor, Visitor};
-use nexus_server::transport::door::{Door, DoorBody};
+use nexus_server::transport::door::{Door, DoorBody, Visitor as Who};
 use nexus_server::{DirectAgentApi, Dispatcher};
 use tokio_util::sync::CancellationToken;
 
@@ -61,26 +62,26 @@ impl Door for Mcp {
         "/mcp"
     }
 
+    fn kind(&self) -> Kind {
+        Kind::Mcp
+    }
+
     fn body_bytes_max(&self) -> usize {
         BODY_BYTES_MAX
     }
 
-    fn answer(
-        &self,
-        requester: Requester,
-        request: Request<Bytes>,
-    ) -> BoxFuture<'_, Response<DoorBody>> {
-        let visitor = self.visitor(&requester);
+    fn answer(&self, who: Who, request: Request<Bytes>) -> BoxFuture<'_, Response<DoorBody>> {
+        let visitor = self.visitor(&who);
         let name = visitor.name.clone();
-        let open = || direct(&self.dispatcher, requester, visitor, self.exposed.clone());
+        let open = || direct(&self.dispatcher, who.requester, visitor, self.exposed.clone());
         async move { self.hosts.answer(&name, open, request).await }.boxed()
     }
 }
 
 impl Mcp {
-    fn visitor(&self, requester: &Requester) -> Visitor {
-        let source = "mcp".into();
-        match requester {
+    fn visitor(&self, who: &Who) -> Visitor {
+        let source = who.key.as_ref().map_or("mcp".into(), |key| format!("mcp:{key}"));
+        match &who.requester {
             Requester::Administrator => Visitor {
                 name: "administrator".into(),
                 source,
@@ -91,7 +92,7 @@ impl Mcp {
                 },
             },
             Requester::Agent(id) => Visitor {
-                name: format!("agent {id}"),
+                name: format!("agent {id} {source}"),
                 source,
                 ground: Ground::Agent(id.to_string()),
             },

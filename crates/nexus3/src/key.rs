@@ -1,23 +1,28 @@
-//! `nexus3 key`: keys by which callers sign their requests, straight from the store; no server is needed, and one may run.
+//! `nexus3 key`: keys of callers, to sign requests or to be let in at a door. No server is needed, and one may run.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_core::keys::{DAYS_DEFAULT, Keys, NewKey};
-use nexus_core::store::{AgentStore as _, KeyAgent};
+use nexus_core::store::{self, AgentStore as _, KeyAgent};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::key::{
-    CreateKeyParams, CreateKeyResult, ListKeysResult, RevokeKeyParams, RevokeKeyResult,
+    CreateKey, CreateKeyParams, CreateKeyResult, Door, ListKeysResult, RevokeKeyParams,
+    RevokeKeyResult,
 };
 use nexus_protocol::params::Bounded;
-use nexus_server::key_entry;
+use nexus_protocol::{Api as _, CallError, Target};
+use nexus_server::{DirectAgentApi, key_entry};
 use nexus_store::SqliteStore;
+use nexus_tools::sandbox::Launcher;
 use serde::Serialize;
 
 use crate::output::print_json;
-use crate::wiring;
+use crate::wiring::{self, Logs};
+use crate::{rpc, serve};
 
 #[derive(Debug, Args)]
 pub struct KeyArgs {
@@ -31,12 +36,21 @@ pub enum KeyCommand {
     Create {
         /// What requests call it (auth.key_id): letters, digits, '.', '_' and '-'.
         name: String,
+        /// Makes a bearer token for this door instead, good across restarts: mcp.
+        #[arg(long = "door", value_name = "DOOR", value_parser = door, conflicts_with = "methods")]
+        doors: Vec<Door>,
         /// A method it is for, or the beginning of some with a * behind it; may be given several times. All when absent.
         #[arg(long = "method", value_name = "METHOD")]
         methods: Vec<String>,
-        /// Lets it act as this agent, and no more.
+        /// Lets it act as this agent, and no more; with --door, one is made for it when absent, door-NAME.
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
+        /// Preset of the agent that is made.
+        #[arg(long, value_name = "NAME", requires = "doors", conflicts_with = "agent")]
+        preset: Option<String>,
+        /// Its working directory.
+        #[arg(long, value_name = "DIR", requires = "doors", conflicts_with = "agent")]
+        cwd: Option<PathBuf>,
         /// Days until it ends; 90 when absent.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: Option<u32>,
@@ -62,12 +76,18 @@ pub enum KeyCall {
 impl From<KeyCommand> for KeyCall {
     fn from(command: KeyCommand) -> Self {
         match command {
-            KeyCommand::Create { name, methods, agent, days } => Self::Create(CreateKeyParams {
-                name,
-                methods: Some(methods).filter(|methods| !methods.is_empty()),
-                agent_id: agent,
-                expires_days: days.and_then(Bounded::new),
-            }),
+            KeyCommand::Create { name, doors, methods, agent, preset, cwd, days } => {
+                Self::Create(CreateKeyParams {
+                    name,
+                    methods: Some(methods).filter(|methods| !methods.is_empty()),
+                    doors: Some(doors).filter(|doors| !doors.is_empty()),
+                    agent_id: agent,
+                    preset,
+                    cwd: cwd
+                        .map(|cwd| std::path::absolute(&cwd).unwrap_or(cwd).display().to_string()),
+                    expires_days: days.and_then(Bounded::new),
+                })
+            }
             KeyCommand::List => Self::List,
             KeyCommand::Revoke { name } => Self::Revoke(RevokeKeyParams { name }),
         }
@@ -76,9 +96,15 @@ impl From<KeyCommand> for KeyCall {
 
 pub async fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
     let home = wiring::home()?;
+    let call = match args.command.into() {
+        KeyCall::Create(params) if params.doors.is_some() && params.agent_id.is_none() => {
+            return with_agent(&home, params).await;
+        }
+        call => call,
+    };
     let mode = wiring::signing_mode(&wiring::load_config(&home, None)?.hmac).name().to_owned();
     let store = Arc::new(SqliteStore::open(&home)?);
-    let done = on_store(&store, args.command.into(), mode).await;
+    let done = on_store(&store, call, mode).await;
     store.close().await?;
     done
 }
@@ -97,12 +123,13 @@ async fn on_store(
             };
             let key = NewKey {
                 name: params.name,
+                doors: params.doors.iter().flatten().map(|Door::Mcp| store::Door::Mcp).collect(),
                 methods: params.methods,
                 agent,
                 days: params.expires_days.map_or(DAYS_DEFAULT, Bounded::get),
             };
             let made = keys.create(&requester, key).await?;
-            say(&CreateKeyResult { entry: key_entry(&made), key: made.secret, mode })?;
+            say(&CreateKeyResult { entry: key_entry(&made.record), key: made.secret, mode })?;
         }
         KeyCall::List => {
             let keys = keys.list(&requester).await?.iter().map(key_entry).collect();
@@ -115,6 +142,24 @@ async fn on_store(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A key whose agent has to be made, which needs more than the store.
+async fn with_agent(home: &Path, params: CreateKeyParams) -> anyhow::Result<ExitCode> {
+    let config = wiring::load_config(home, None)?;
+    let wired = wiring::wire(home, &wiring::cwd()?, &config, Logs::none(), Launcher::own()).await?;
+    let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
+    let made = api.call::<CreateKey>(&Target::Server, params).await;
+    serve::close(&wired, None).await?;
+    match made {
+        Ok(made) => say(&made).map(|()| ExitCode::SUCCESS),
+        Err(CallError::Rpc(refused)) => bail!("{}", rpc::refusal(&refused)),
+        Err(error) => bail!(error),
+    }
+}
+
+fn door(name: &str) -> Result<Door, String> {
+    serde_json::from_value(name.into()).map_err(|_| "the only door is mcp".into())
 }
 
 async fn agent(store: &SqliteStore, name: &str) -> anyhow::Result<KeyAgent> {

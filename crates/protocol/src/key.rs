@@ -1,11 +1,11 @@
-//! Keys by which callers sign their requests.
+//! Keys of callers: to sign requests, or to be let in at a door.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::method;
 use crate::params::{Bounded, NoParams};
-use crate::schema::Name;
+use crate::schema::{Name, PATH_PATTERN};
 
 method! {
     /// Makes a key for signing requests (`auth`), which may be for some methods or for one agent alone. Its secret is
@@ -35,18 +35,38 @@ pub struct CreateKeyParams {
     #[schemars(length(min = 1, max = 100))]
     #[schemars(inner(length(min = 1, max = 100), regex(pattern = r"^[A-Za-z0-9._/-]*\*?$")))]
     pub methods: Option<Vec<String>>,
-    /// Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed.
+    /// Makes a key for these doors instead: a bearer token that is good there, across restarts, and acts as an agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1))]
+    pub doors: Option<Vec<Door>>,
+    /// Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. A key
+    /// for doors acts as this agent; when absent, as one that is made for it, `door-NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     pub agent_id: Option<String>,
+    /// Preset of the agent that is made; the default one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Its working directory; the server's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = PATH_PATTERN))]
+    pub cwd: Option<String>,
     /// Days until it ends; 90 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_days: Option<Bounded<1, 3650>>,
 }
 
+/// Another protocol on the server's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Door {
+    /// `/mcp`.
+    Mcp,
+}
+
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CreateKeyResult {
-    /// The secret. What signs takes its bytes as they stand here.
+    /// The secret. What signs takes its bytes as they stand here; of a key for doors it is the bearer token.
     pub key: String,
     #[serde(flatten)]
     pub entry: KeyEntry,
@@ -68,6 +88,9 @@ pub struct KeyEntry {
     /// Absent when it is for all methods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub methods: Option<Vec<String>>,
+    /// What it opens; absent when it is a key to sign with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doors: Option<Vec<Door>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     pub created_at: String,

@@ -101,7 +101,7 @@ impl Auth {
 }
 
 /// The token of an `Authorization` header. The name of its scheme has no case.
-fn bearer(header: &[u8]) -> Option<&[u8]> {
+pub(crate) fn bearer(header: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = header.split_at_checked(b"Bearer".len())?;
     let named = scheme.eq_ignore_ascii_case(b"Bearer") && token.first()?.is_ascii_whitespace();
     named.then(|| token.trim_ascii())

@@ -354,6 +354,9 @@ impl WireError for KeyError {
             Self::NoMethods | Self::Methods(_) | Self::Method(_) => {
                 RpcError::invalid_param("/methods", self.to_string())
             }
+            Self::DoorsAndMethods | Self::NoAgent => {
+                RpcError::invalid_param("/doors", sentence(self))
+            }
             Self::Full => RpcError::invalid_params(sentence(self)),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),

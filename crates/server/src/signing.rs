@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nexus_core::keys::leads_to;
-use nexus_core::store::{KeyRecord, StoreError};
+use nexus_core::keys::{door_digest, leads_to};
+use nexus_core::store::{Door, KeyAgent, KeyRecord, StoreError};
 use nexus_core::{AgentId, Engine, Hand, Requester};
 use nexus_protocol::key::{CreateKey, RevokeKey};
 use nexus_protocol::{Method as _, Request, RpcError};
@@ -57,6 +57,16 @@ pub struct Key {
     pub expires_at: Option<Timestamp>,
 }
 
+/// A key for doors, as it is used.
+#[derive(Clone, Debug)]
+pub struct DoorKey {
+    pub name: String,
+    pub agent: AgentId,
+    doors: Vec<Door>,
+    born: u64,
+    expires_at: Timestamp,
+}
+
 impl From<&KeyRecord> for Key {
     fn from(record: &KeyRecord) -> Self {
         Self {
@@ -88,6 +98,8 @@ pub struct Signatures {
 /// The keys of the store, as they were a moment ago.
 struct Stored {
     keys: HashMap<String, Arc<Key>>,
+    /// By the digests of their secrets.
+    doors: HashMap<String, Arc<DoorKey>>,
     read_at: Instant,
 }
 
@@ -196,15 +208,50 @@ impl Signatures {
         if let Some(key) = self.configured.named.get(name) {
             return Ok(Some(key.clone()));
         }
+        self.look_up(engine, |stored| stored.keys.get(name).cloned()).await
+    }
+
+    /// The key whose secret this is, if it opens this door now.
+    pub(crate) async fn door_key(
+        &self,
+        engine: &Arc<Engine>,
+        door: Door,
+        secret: &str,
+    ) -> Result<Option<Arc<DoorKey>>, StoreError> {
+        let digest = door_digest(secret);
+        let key = self.look_up(engine, |stored| stored.doors.get(&digest).cloned()).await?;
+        let Some(key) = key.filter(|key| key.doors.contains(&door)) else { return Ok(None) };
+        let is_same = engine.agents.clone().birth(key.agent.clone()).await == Some(key.born);
+        Ok((is_same && Timestamp::now() < key.expires_at).then_some(key))
+    }
+
+    /// Looks among the keys of the store.
+    async fn look_up<T>(
+        &self,
+        engine: &Arc<Engine>,
+        look: impl FnOnce(&Stored) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
         let mut stored = self.stored.lock().await;
         if stored.as_ref().is_none_or(|stored| stored.read_at.elapsed() >= KEYS_FRESH) {
             // Before they are read: what changes meanwhile is read again soon enough.
             let read_at = Instant::now();
-            let keys = engine.keys.all().await?;
-            let keys = keys.iter().map(|key| (key.name.clone(), Arc::new(key.into()))).collect();
-            *stored = Some(Stored { keys, read_at });
+            let all = engine.keys.all().await?;
+            let (doors, keys): (Vec<_>, Vec<_>) = all.iter().partition(|key| !key.doors.is_empty());
+            let keys = keys.into_iter().map(|key| (key.name.clone(), Arc::new(key.into())));
+            let doors = doors.into_iter().filter_map(|key| {
+                let KeyAgent { id, born } = key.agent.clone()?;
+                let opened = DoorKey {
+                    name: key.name.clone(),
+                    agent: id,
+                    doors: key.doors.clone(),
+                    born,
+                    expires_at: key.expires_at,
+                };
+                Some((key.secret.clone(), Arc::new(opened)))
+            });
+            *stored = Some(Stored { keys: keys.collect(), doors: doors.collect(), read_at });
         }
-        Ok(stored.as_ref().and_then(|stored| stored.keys.get(name)).cloned())
+        Ok(stored.as_ref().and_then(look))
     }
 
     fn remember(&self, mac: [u8; 32], timestamp: u64, now: u64) -> Result<(), Refused> {

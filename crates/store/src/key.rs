@@ -1,7 +1,7 @@
-//! Keys for signing, in SQL. Each function runs inside a transaction that its caller opened.
+//! Keys of callers, in SQL. Each function runs inside a transaction that its caller opened.
 
 use nexus_core::AgentId;
-use nexus_core::store::{KeyAdded, KeyAgent, KeyRecord};
+use nexus_core::store::{Door, KeyAdded, KeyAgent, KeyRecord};
 use rusqlite::{Connection, Row, params};
 
 use super::agent::{signed, unsigned};
@@ -25,12 +25,13 @@ pub(super) fn add(db: &Connection, key: &KeyRecord, keys_max: u64) -> Result<Key
 pub(super) fn put(db: &Connection, key: &KeyRecord) -> Result<(), Fault> {
     let agent = key.agent.as_ref();
     db.prepare_cached(
-        "INSERT INTO keys (name, secret, methods, agent, born, created_at, expires_at)
-         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO keys (name, secret, doors, methods, agent, born, created_at, expires_at)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         key.name,
         key.secret,
+        doors(&key.doors)?,
         key.methods.as_ref().map(serde_json::to_string).transpose()?,
         agent.map(|agent| agent.id.as_str()),
         agent.map(|agent| signed(agent.born)).transpose()?,
@@ -71,12 +72,28 @@ fn decode(row: &Row) -> Result<KeyRecord, Fault> {
         _ => None,
     };
     let methods: Option<String> = row.get("methods")?;
+    let doors: Option<String> = row.get("doors")?;
     Ok(KeyRecord {
         name: row.get("name")?,
         secret: row.get("secret")?,
+        doors: opened(doors.as_deref())?,
         methods: methods.as_deref().map(serde_json::from_str).transpose()?,
         agent,
         created_at: timestamp(row.get("created_at")?)?,
         expires_at: timestamp(row.get("expires_at")?)?,
     })
+}
+
+fn doors(doors: &[Door]) -> Result<Option<String>, Fault> {
+    let names: Vec<_> = doors.iter().map(|door| door.name()).collect();
+    Ok((!names.is_empty()).then(|| serde_json::to_string(&names)).transpose()?)
+}
+
+/// A key for a door that this program does not know is no key to sign with: it is unfit.
+fn opened(written: Option<&str>) -> Result<Vec<Door>, Fault> {
+    let names: Vec<String> = written.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    let named = |name: &String| {
+        Door::named(name).ok_or_else(|| Fault::unfit(format!("a key for an unknown door: {name}")))
+    };
+    names.iter().map(named).collect()
 }

@@ -21,6 +21,7 @@ pub(super) const STEPS: &[&str] = &[
     VECTORS_BY_MODEL,
     KEYS,
     APPROVALS_TO_JUDGE,
+    KEYS_FOR_DOORS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -400,6 +401,11 @@ const APPROVALS_TO_JUDGE: &str = "
     ALTER TABLE approvals ADD COLUMN preview TEXT;
     ALTER TABLE approvals ADD COLUMN decided_by TEXT;
     ALTER TABLE approvals ADD COLUMN message TEXT;
+";
+
+/// What a key opens, as a list in JSON. Of such a key the secret is a digest.
+const KEYS_FOR_DOORS: &str = "
+    ALTER TABLE keys ADD COLUMN doors TEXT;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -1,4 +1,4 @@
-//! Keys by which callers sign what they ask for.
+//! Keys of callers: to sign what they ask for, or to be let in at a door.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -21,8 +21,10 @@ pub trait KeyStore: Send + Sync {
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRecord {
     pub name: String,
-    /// As it is: who checks a signature makes it anew.
+    /// As it is: who checks a signature makes it anew. Of a key for doors the SHA-256 in hexadecimal digits.
     pub secret: String,
+    /// What it opens; nothing for a key to sign with.
+    pub doors: Vec<Door>,
     /// Names, or beginnings of names with a `*` behind them. `None` for all.
     pub methods: Option<Vec<String>>,
     pub agent: Option<KeyAgent>,
@@ -30,7 +32,25 @@ pub struct KeyRecord {
     pub expires_at: Timestamp,
 }
 
-/// The agent in whose name a key signs.
+/// Another protocol on the server's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    Mcp,
+}
+
+impl Door {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mcp => "mcp",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        (name == Self::Mcp.name()).then_some(Self::Mcp)
+    }
+}
+
+/// The agent in whose name a key signs, or as which its holder acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyAgent {
     pub id: AgentId,

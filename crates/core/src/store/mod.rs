@@ -26,7 +26,7 @@ pub use approval::{
     ApprovalAnswer, ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStatus, ApprovalStore,
     Settlement, StoredApproval,
 };
-pub use key::{KeyAdded, KeyAgent, KeyRecord, KeyStore};
+pub use key::{Door, KeyAdded, KeyAgent, KeyRecord, KeyStore};
 pub use memory::{
     Deletion, IdPrefix, MemoriesStore, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope,
     ScopeKey, StoredVector, Unembedded,

@@ -3,6 +3,7 @@
 mod approvals;
 mod borders;
 mod host;
+mod keys;
 mod resources;
 mod stdio;
 mod tasks;

@@ -1,12 +1,14 @@
-//! Keys by which callers sign their requests.
+//! Keys of callers: to sign requests, or to be let in at a door.
 
+use nexus_core::Requester;
+use nexus_core::authority::Action;
 use nexus_core::keys::{DAYS_DEFAULT, NewKey};
-use nexus_core::lifecycle::AccessError;
-use nexus_core::store::{KeyAgent, KeyRecord};
+use nexus_core::lifecycle::{AccessError, AgentSpec};
+use nexus_core::store::{self, KeyAgent, KeyRecord};
 use nexus_protocol::RpcError;
 use nexus_protocol::key::{
-    CreateKey, CreateKeyParams, CreateKeyResult, KeyEntry, ListKeys, ListKeysResult, RevokeKey,
-    RevokeKeyParams, RevokeKeyResult,
+    CreateKey, CreateKeyParams, CreateKeyResult, Door, KeyEntry, ListKeys, ListKeysResult,
+    RevokeKey, RevokeKeyParams, RevokeKeyResult,
 };
 use nexus_protocol::params::{Bounded, NoParams};
 
@@ -23,24 +25,52 @@ pub fn register(table: &mut Table) {
 
 async fn create(cx: Cx, params: CreateKeyParams) -> Result<CreateKeyResult, RpcError> {
     let services = cx.services();
-    let agent = match params.agent_id {
-        None => None,
-        Some(name) => {
-            let id = agent_id("agent_id", &name)?;
-            let born = services.engine.agents.born(&id).await.map_err(wire)?;
-            let born = born.ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
-            Some(KeyAgent { id, born })
+    let keys = &services.engine.keys;
+    let doors = params.doors.unwrap_or_default();
+    if params.agent_id.is_some() || doors.is_empty() {
+        let unused = [("preset", params.preset.is_some()), ("cwd", params.cwd.is_some())];
+        if let Some((name, _)) = unused.into_iter().find(|(_, is_given)| *is_given) {
+            let why = format!("{name} is of an agent that is made, and none is");
+            return Err(RpcError::invalid_param(format!("/{name}"), why));
         }
-    };
-    let key = NewKey {
+    }
+    let mut key = NewKey {
         name: params.name,
+        doors: doors.iter().map(|Door::Mcp| store::Door::Mcp).collect(),
         methods: params.methods,
-        agent,
+        agent: None,
         days: params.expires_days.map_or(DAYS_DEFAULT, Bounded::get),
     };
-    let made = services.engine.keys.create(&cx.caller.requester, key).await.map_err(wire)?;
+    keys.check(&cx.caller.requester, &key).map_err(wire)?;
+    let (agent, made_agent) = match params.agent_id {
+        Some(name) => (Some(agent_id("agent_id", &name)?), None),
+        None if key.doors.is_empty() => (None, None),
+        None => {
+            let spec = AgentSpec {
+                name: Some(format!("door-{}", key.name)),
+                preset: params.preset,
+                cwd: params.cwd,
+                hand: cx.caller.hand,
+                ..AgentSpec::default()
+            };
+            let made = services.engine.agents.create(&cx.caller.requester, spec).await;
+            let id = made.map_err(wire)?.id();
+            (Some(id.clone()), Some(id))
+        }
+    };
+    if let Some(id) = agent {
+        let born = services.engine.agents.born(&id).await.map_err(wire)?;
+        let born = born.ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
+        key.agent = Some(KeyAgent { id, born });
+    }
+    let made = keys.create(&cx.caller.requester, key).await;
+    if let (Err(_), Some(id)) = (&made, made_agent) {
+        // Whoever tries again must find the name free.
+        services.engine.agents.destroy(&Requester::Administrator, &id).await.map_err(wire)?;
+    }
+    let made = made.map_err(wire)?;
     services.signatures.keys_changed().await;
-    let (entry, mode) = (key_entry(&made), services.signatures.mode().name().into());
+    let (entry, mode) = (key_entry(&made.record), services.signatures.mode().name().into());
     Ok(CreateKeyResult { key: made.secret, entry, mode })
 }
 
@@ -53,10 +83,31 @@ async fn list(cx: Cx, _: NoParams) -> Result<ListKeysResult, RpcError> {
 
 async fn revoke(cx: Cx, params: RevokeKeyParams) -> Result<RevokeKeyResult, RpcError> {
     let services = cx.services();
+    let keys = services.engine.keys.list(&cx.caller.requester).await.map_err(wire)?;
     let revoked = services.engine.keys.revoke(&cx.caller.requester, &params.name).await;
     // Also after a failure: it may have been done.
     services.signatures.keys_changed().await;
-    Ok(RevokeKeyResult { revoked: revoked.map_err(wire)? })
+    let revoked = revoked.map_err(wire)?;
+    let key = keys.iter().find(|key| key.name == params.name && !key.doors.is_empty());
+    if let Some(key) = key {
+        cancel_turns(&cx, key).await;
+    }
+    Ok(RevokeKeyResult { revoked })
+}
+
+/// Ends what came through a door with a key that is no more. A turn that cannot be reached any more has ended.
+async fn cancel_turns(cx: &Cx, key: &KeyRecord) {
+    let engine = &cx.services().engine;
+    let sources: Vec<_> =
+        key.doors.iter().map(|door| format!("{}:{}", door.name(), key.name)).collect();
+    let Some(KeyAgent { id, .. }) = &key.agent else { return };
+    let owner = Requester::Administrator;
+    let Ok(agent) = engine.agents.find(&owner, id, Action::Send).await else { return };
+    for turn in agent.look().turns.iter() {
+        if turn.asked.source.as_ref().is_some_and(|source| sources.contains(source)) {
+            agent.cancel(&turn.id).await;
+        }
+    }
 }
 
 /// A key as it is shown, without its secret.
@@ -64,6 +115,8 @@ pub fn key_entry(key: &KeyRecord) -> KeyEntry {
     KeyEntry {
         name: key.name.clone(),
         methods: key.methods.clone(),
+        doors: (!key.doors.is_empty())
+            .then(|| key.doors.iter().map(|store::Door::Mcp| Door::Mcp).collect()),
         agent_id: key.agent.as_ref().map(|agent| agent.id.to_string()),
         created_at: key.created_at.to_string(),
         expires_at: key.expires_at.to_string(),

@@ -10,6 +10,7 @@ use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::{Request, Response};
 use nexus_core::Requester;
+use nexus_core::store::Door as Opened;
 
 use super::places::Busy;
 
@@ -18,14 +19,25 @@ pub trait Door: Send + Sync {
     /// Such as `/mcp`.
     fn path(&self) -> &'static str;
 
+    /// Which one it is, for keys.
+    fn kind(&self) -> Opened;
+
     /// Largest request.
     fn body_bytes_max(&self) -> usize;
 
     fn answer(
         &self,
-        requester: Requester,
+        visitor: Visitor,
         request: Request<Bytes>,
     ) -> BoxFuture<'_, Response<DoorBody>>;
+}
+
+/// Who came to a door.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    pub requester: Requester,
+    /// The name of the key that was shown.
+    pub key: Option<String>,
 }
 
 pub type DoorBody = BoxBody<Bytes, Infallible>;

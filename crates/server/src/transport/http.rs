@@ -19,6 +19,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use nexus_core::keys::DOOR_PREFIX;
+use nexus_core::store::Door as DoorKind;
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::RpcError;
 use nexus_protocol::error::RATE_LIMITED;
@@ -28,15 +30,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
-use super::door::{Door, Visit};
+use super::door::{Door, Visit, Visitor};
 use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Place, Places};
 use super::sse::{Events, Phase};
 use super::{begin, error_message, finished, laden, reply, too_large, too_many_connections};
-use crate::auth::{Auth, AuthError};
+use crate::auth::{self, Auth, AuthError};
 use crate::begin::Begun;
 use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Signer, Target};
+use crate::errors::wire;
 use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 
@@ -230,15 +233,16 @@ async fn visit(
     if !is_own_origin(&head.headers) {
         check_origin(&head.headers)?;
     }
-    let requester = admit(context, &head.headers).await?;
-    client.place.introduce(&requester);
+    let visitor = admit_visitor(context, &head.headers, door.kind()).await?;
+    client.place.introduce(&visitor.requester);
     let bytes_max = door.body_bytes_max();
-    let reading = Reading { requester: &requester, coding: coding(&head.headers)?, bytes_max };
+    let reading =
+        Reading { requester: &visitor.requester, coding: coding(&head.headers)?, bytes_max };
     let (message, load) = read(context, &reading, body, &client.clock).await?;
     let busy = client.place.busy();
     let mut request = Request::from_parts(head.clone(), message);
     request.headers_mut().remove(header::CONTENT_ENCODING);
-    let response = door.answer(requester, request).await;
+    let response = door.answer(visitor, request).await;
     drop(load);
     Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, busy)))))
 }
@@ -319,15 +323,35 @@ async fn admit(context: &Context, headers: &HeaderMap) -> Result<Requester, Reje
     let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let identified =
         context.auth.identify(header(&header::AUTHORIZATION), header(&X_NEXUS_AGENT)).await;
-    identified.map_err(|error| {
-        let refusal = context.auth.refusal();
-        let status = match error {
-            _ if refusal.code == RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
-            AuthError::Missing => StatusCode::UNAUTHORIZED,
-            AuthError::Wrong => StatusCode::FORBIDDEN,
-        };
-        refuse(status, refusal)
-    })
+    identified.map_err(|error| not_let_in(context, error))
+}
+
+/// Who comes to a door, by the token or by a key.
+async fn admit_visitor(
+    context: &Context,
+    headers: &HeaderMap,
+    door: DoorKind,
+) -> Result<Visitor, Rejection> {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|it| auth::bearer(it.as_bytes()));
+    let key = shown.and_then(|it| str::from_utf8(it).ok()).filter(|it| it.starts_with(DOOR_PREFIX));
+    let Some(secret) = key else {
+        return Ok(Visitor { requester: admit(context, headers).await?, key: None });
+    };
+    let services = context.dispatcher.services();
+    let key = services.signatures.door_key(&services.engine, door, secret).await;
+    let key = key.map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, wire(error)))?;
+    let key = key.ok_or_else(|| not_let_in(context, AuthError::Wrong))?;
+    Ok(Visitor { requester: Requester::Agent(key.agent.clone()), key: Some(key.name.clone()) })
+}
+
+fn not_let_in(context: &Context, error: AuthError) -> Rejection {
+    let refusal = context.auth.refusal();
+    let status = match error {
+        _ if refusal.code == RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
+        AuthError::Missing => StatusCode::UNAUTHORIZED,
+        AuthError::Wrong => StatusCode::FORBIDDEN,
+    };
+    refuse(status, refusal)
 }
 
 fn coding(headers: &HeaderMap) -> Result<Coding, Rejection> {

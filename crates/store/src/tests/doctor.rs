@@ -291,6 +291,7 @@ async fn keys_are_saved_too_unless_they_are_an_agents() {
     let store = open(&home);
     let key = |name: &str, agent: Option<KeyAgent>| KeyRecord {
         name: name.into(),
+        doors: Vec::new(),
         secret: format!("secret of {name}"),
         methods: Some(vec!["send".into()]),
         agent,

@@ -1,8 +1,8 @@
-//! Keys for signing.
+//! Keys of callers.
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
-use nexus_core::store::{KeyAdded, KeyAgent, KeyRecord, KeyStore as _};
+use nexus_core::store::{Door, KeyAdded, KeyAgent, KeyRecord, KeyStore as _};
 
 use super::{Place, made};
 
@@ -12,6 +12,7 @@ fn key(name: &str) -> KeyRecord {
     KeyRecord {
         name: name.into(),
         secret: format!("secret of {name}"),
+        doors: Vec::new(),
         methods: None,
         agent: None,
         created_at: Timestamp::UNIX_EPOCH,
@@ -23,12 +24,13 @@ pub async fn a_key_comes_back_as_it_was_made(place: impl Place) {
     let store = place.open().await;
     let agent = AgentId::parse("w").ok().map(|id| KeyAgent { id, born: 7 });
     let methods = Some(vec!["send".into(), "memory.*".into()]);
+    let opens = KeyRecord { doors: vec![Door::Mcp], agent: agent.clone(), ..key("c") };
     let bound = KeyRecord { agent, methods, ..key("b") };
-    for key in [&bound, &key("a")] {
+    for key in [&opens, &bound, &key("a")] {
         assert_eq!(made(store.add_key(key.clone(), MANY).await), KeyAdded::Done);
     }
     let kept = made(store.keys().await);
-    assert!(kept == [key("a"), bound], "by name, with all that they hold: {kept:?}");
+    assert!(kept == [key("a"), bound, opens], "by name, with all that they hold: {kept:?}");
 }
 
 pub async fn a_name_is_given_once(place: impl Place) {
