@@ -104,12 +104,17 @@ $(XTERM)/installed: $(XTERM_LIST) | $(NODE)/installed
 	npm ci --prefix $(XTERM) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
-# The reference servers of MCP, for the tests that let agents use them. Installed again when the list of them changes.
+# What speaks MCP, for the tests: reference servers that agents use; the SDKs of Node and Python and the conformance suite,
+# which use ours. The suite needs a Node that is newer than many a machine's, from Python's registry. Installed again when
+# the lists change.
 MCP_SERVERS_LIST = crates/testkit/mcp-servers/package.json crates/testkit/mcp-servers/package-lock.json
+MCP_SERVERS_PYTHON = crates/testkit/mcp-servers/requirements.txt
 mcp-servers: $(MCP_SERVERS)/installed
 
-$(MCP_SERVERS)/installed: $(MCP_SERVERS_LIST) $(NODE)/installed
+$(MCP_SERVERS)/installed: $(MCP_SERVERS_LIST) $(MCP_SERVERS_PYTHON) $(NODE)/installed
 	mkdir -p $(MCP_SERVERS)
+	python3 -m venv --clear $(MCP_SERVERS)/python
+	$(MCP_SERVERS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(MCP_SERVERS_PYTHON)
 	cp $(MCP_SERVERS_LIST) $(MCP_SERVERS)
 	npm ci --prefix $(MCP_SERVERS) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@

@@ -3,6 +3,7 @@
 mod approvals;
 mod borders;
 mod host;
+mod hosts;
 mod keys;
 mod resources;
 mod stdio;
