@@ -38,6 +38,7 @@ use nexus_core::mcp::ServerEntry;
 use nexus_core::model::{Inputs, Reasoning};
 use nexus_core::permission::Preset;
 use nexus_core::plan::TaskType;
+use nexus_core::toolbox::DEFER_TOKENS;
 use nexus_core::usage::Prices;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -77,6 +78,8 @@ pub struct Config {
     pub hmac: Hmac,
     /// The MCP servers whose tools agents may use, by name.
     pub mcp_servers: Vec<ServerEntry>,
+    /// Tokens of their tools that models are shown in full.
+    pub mcp_defer_tokens: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -404,6 +407,7 @@ fn resolve(file: schema::File, user_home: Option<&Path>) -> Result<Config, Fault
         server: server(section(file.server), user_home)?,
         terminal: terminal::resolve(section(file.terminal), &permissions)?,
         doors: doors(section(file.doors))?,
+        mcp_defer_tokens: section(file.mcp).defer_tokens.map_or(DEFER_TOKENS, |it| it.0),
         permissions,
         hmac: auth::hmac(section(section(file.auth).hmac))?,
         mcp_servers: Vec::new(),

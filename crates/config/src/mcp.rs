@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use globset::Glob;
 use nexus_core::mcp::{
-    Asks, Pins, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing,
+    Asks, Defer, Pins, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing,
     server_name,
 };
 use serde::Deserialize;
@@ -39,12 +39,11 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 11] = [
+pub(super) const NOT_YET: [&str; 10] = [
     "url",
     "headers",
     "eager",
     "share",
-    "defer",
     "elicitation",
     "sampling",
     "roots",
@@ -73,6 +72,7 @@ struct Written {
     idle_timeout: Option<Seconds<100, 86_400_000>>,
     approve: Option<Choice<Approvals>>,
     pin: Option<Choice<PinWords>>,
+    defer: Option<Choice<DeferWords>>,
     tools: Option<Object<Tools>>,
     sandbox: Option<Object<WrittenSandbox>>,
 }
@@ -114,6 +114,14 @@ struct PinWords;
 
 impl Choices for PinWords {
     const ALL: &'static [&'static str] = &["strict", "off"];
+}
+
+/// Whether the model is shown the tools.
+#[derive(Debug)]
+struct DeferWords;
+
+impl Choices for DeferWords {
+    const ALL: &'static [&'static str] = &["auto", "never", "always"];
 }
 
 /// The servers of all files, weakest first, by name.
@@ -265,6 +273,11 @@ fn read(
     if written.pin.is_some_and(|it| it.0 == "off") && source.project.is_none() {
         entry.pins = Pins::Off;
     }
+    entry.defer = match written.defer.map(|it| it.0) {
+        Some("never") => Defer::Never,
+        Some("always") => Defer::Always,
+        _ => Defer::Auto,
+    };
     if let Some(Object(tools)) = written.tools {
         entry.allow = patterns("tools.allow", tools.allow)?;
         entry.deny = patterns("tools.deny", tools.deny)?;
@@ -299,6 +312,7 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         idle_timeout: Duration::from_secs(600),
         asks: Asks::default(),
         pins: Pins::default(),
+        defer: Defer::default(),
         allow: Vec::new(),
         deny: Vec::new(),
         fail_if_no_tools: false,

@@ -26,6 +26,7 @@ pub(super) struct File {
     pub terminal: Option<Object<Terminal>>,
     pub auth: Option<Object<Auth>>,
     pub doors: Option<Object<Doors>>,
+    pub mcp: Option<Object<Mcp>>,
 }
 
 /// What a directory that nobody trusted may set, of `context` and `terminal` not everything. All else could run
@@ -166,6 +167,12 @@ pub(super) struct Images {
 pub(super) struct Memory {
     pub recall: Option<Whole<0, 20>>,
     pub embeddings: Option<Object<Embeddings>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mcp {
+    pub defer_tokens: Option<Whole<0, 1_000_000>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -230,7 +230,7 @@ fn an_error_names_the_file_and_the_key() {
 
 const UNKNOWN_TOP: &str = "sever: unknown field `sever`, expected one of `default_model`, `providers`, \
     `max_tool_iterations`, `max_concurrent_tools`, `max_calls_per_step`, `skill_timeout`, `permissions`, `commands`, \
-    `compaction`, `context`, `images`, `memory`, `tasks`, `server`, `terminal`, `auth`, `doors`";
+    `compaction`, `context`, `images`, `memory`, `tasks`, `server`, `terminal`, `auth`, `doors`, `mcp`";
 const UNKNOWN_SERVER: &str = "server.prot: unknown field `prot`, expected one of `host`, `port`, `metrics_port`, \
     `max_concurrent`, `max_queued`, `max_children`, `max_tree_agents`, `max_tree_turns`, `tree_memory_bytes_max`, `max_connections`, `body_bytes_max`, `answer_bytes_max`, `header_bytes_max`, `header_count_max`, \
     `request_read_timeout`, `socket`, `socket_idle_timeout`, `shutdown_grace`, `agent_idle_timeout`, `temp_agent_idle_timeout`, `rate_limit`";

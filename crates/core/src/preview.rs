@@ -131,6 +131,7 @@ mod tests {
                     tool: (*tool).into(),
                     asks: Asks::Once,
                     pin: "1".into(),
+                    defer: crate::mcp::Defer::Auto,
                     quarantined: false,
                 }));
             }

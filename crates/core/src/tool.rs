@@ -154,6 +154,10 @@ pub trait Colleagues: Send + Sync {
     async fn destroy(&self, own: &Agent, id: &AgentId) -> Result<Vec<AgentId>, String>;
 }
 
+/// By which a model calls a tool that it is not shown: `{"tool": NAME, "arguments": {…}}`. The turn puts the tool itself in
+/// its place, so that it is judged, shown and remembered by its own name.
+pub const CALL_TOOL: &str = "mcp_call";
+
 /// Tools that are not fixed at the start: those of MCP servers, which are started when they are needed.
 #[async_trait]
 pub trait ToolSource: Send + Sync {
@@ -165,6 +169,9 @@ pub trait ToolSource: Send + Sync {
 
     /// Also one that waits to be looked at, which the gate refuses.
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>>;
+
+    /// Tools by which those are found and called that the model is not shown. It is shown these instead.
+    fn finders(&self) -> Vec<Arc<dyn Tool>>;
 
     /// Finds out which tools there are within `reach`, as far as that is not known, and waits a moment for it.
     async fn prepare(&self, reach: &McpReach);
@@ -200,6 +207,10 @@ impl ToolSource for () {
 
     fn get(&self, _: &str) -> Option<Arc<dyn Tool>> {
         None
+    }
+
+    fn finders(&self) -> Vec<Arc<dyn Tool>> {
+        Vec::new()
     }
 
     async fn prepare(&self, _: &McpReach) {}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::mcp::McpReach;
+use crate::mcp::{Defer, McpReach};
 use crate::permission::{Permissions, ToolClass};
 use crate::provider::ToolSpec;
 use crate::tool::{Tool, ToolSource};
@@ -15,12 +15,20 @@ pub struct Toolbox {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     /// Those that are not fixed. They come after the others: what changes is at the end.
     source: Arc<dyn ToolSource>,
+    /// Above so many bytes of what there is to say of them, the model is told how to find tools of servers instead.
+    defer_bytes: usize,
     /// What agents of the same kind are offered: made once, since every step of a turn asks for it.
     offers: Mutex<Vec<Arc<Offer>>>,
 }
 
 /// Kinds of agents whose offer is remembered. A server has a handful of presets.
 const OFFERS_MAX: usize = 64;
+
+/// Tokens of tools of servers that are shown in full, where nobody says otherwise.
+pub const DEFER_TOKENS: u32 = 2_000;
+
+/// A token of a tool's description has about so many bytes.
+const BYTES_PER_TOKEN: usize = 4;
 
 /// The tools that agents of one kind are told of.
 pub struct Offer {
@@ -61,12 +69,19 @@ impl Default for Toolbox {
 impl Toolbox {
     pub fn new(tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
         let tools = tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect();
-        Self { tools, source: Arc::new(()), offers: Mutex::default() }
+        Self { tools, source: Arc::new(()), offers: Mutex::default(), defer_bytes: 0 }
+            .deferring(DEFER_TOKENS)
     }
 
     /// Adds tools that are not fixed.
     pub fn with_source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.source = source;
+        self
+    }
+
+    /// Shows tools of servers in full up to so many tokens, about.
+    pub fn deferring(mut self, tokens: u32) -> Self {
+        self.defer_bytes = tokens as usize * BYTES_PER_TOKEN;
         self
     }
 
@@ -102,8 +117,7 @@ impl Toolbox {
         if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions, version)) {
             return known.clone();
         }
-        let offered = self.all().into_iter().filter(|tool| offers_tool(permissions, &**tool));
-        let tools: Arc<[ToolSpec]> = offered.map(|tool| tool.spec().clone()).collect();
+        let tools: Arc<[ToolSpec]> = self.specs(permissions).into();
         let bytes = tools.iter().map(ToolSpec::text_bytes).sum();
         let kind = OfferKind {
             write: permissions.offers("", ToolClass::Write),
@@ -120,6 +134,42 @@ impl Toolbox {
         }
         offers.push(offer.clone());
         offer
+    }
+
+    fn specs(&self, permissions: &Permissions) -> Vec<ToolSpec> {
+        let may = |tool: &&Arc<dyn Tool>| offers_tool(permissions, &***tool);
+        let fixed = self.tools.values().filter(may).map(|tool| tool.spec().clone());
+        let of_servers = self.source.tools();
+        let of_servers: Vec<_> = of_servers.iter().filter(may).collect();
+        let bytes: usize = of_servers.iter().map(|tool| tool.spec().text_bytes()).sum();
+        let is_shown = |tool: &&Arc<dyn Tool>| match tool.origin().map(|it| it.defer) {
+            Some(Defer::Always) => false,
+            Some(Defer::Never) | None => true,
+            Some(Defer::Auto) => bytes <= self.defer_bytes,
+        };
+        let (shown, deferred): (Vec<&Arc<dyn Tool>>, Vec<&Arc<dyn Tool>>) =
+            of_servers.into_iter().partition(is_shown);
+        let shown = shown.into_iter().map(|tool| tool.spec().clone());
+        fixed.chain(shown).chain(self.finders(&deferred)).collect()
+    }
+
+    /// What is shown in the place of tools that are not: how to find them, with a line for each server.
+    fn finders(&self, deferred: &[&Arc<dyn Tool>]) -> Vec<ToolSpec> {
+        let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
+        for origin in deferred.iter().filter_map(|tool| tool.origin()) {
+            *servers.entry(&origin.server).or_default() += 1;
+        }
+        if servers.is_empty() {
+            return Vec::new();
+        }
+        let lines = servers.iter().map(|(server, count)| format!("\n- {server}: {count} tools"));
+        let lines: String = lines.collect();
+        let mut specs: Vec<_> =
+            self.source.finders().iter().map(|tool| tool.spec().clone()).collect();
+        if let Some(first) = specs.first_mut() {
+            first.description.push_str(&lines);
+        }
+        specs
     }
 }
 

@@ -16,6 +16,7 @@ mod pins;
 mod program;
 mod result;
 mod schema;
+mod search;
 mod server;
 mod servers;
 mod start;

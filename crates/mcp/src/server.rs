@@ -244,7 +244,7 @@ impl Drop for Counted<'_> {
 pub mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use nexus_core::mcp::{Asks, Pins, Sandbox, ServerSource};
+    use nexus_core::mcp::{Asks, Defer, Pins, Sandbox, ServerSource};
 
     use super::*;
 
@@ -263,6 +263,7 @@ pub mod tests {
             idle_timeout: Duration::from_secs(600),
             asks: Asks::Once,
             pins: Pins::Strict,
+            defer: Defer::Auto,
             allow: Vec::new(),
             deny: Vec::new(),
             fail_if_no_tools: false,

@@ -17,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::connection::CallError;
 use crate::ground::Ground;
 use crate::result;
+use crate::search::{McpCall, ToolSearch};
 use crate::server::Server;
 use crate::tool::McpTool;
 
@@ -27,6 +28,8 @@ pub struct Servers {
     by_name: BTreeMap<String, Arc<Server>>,
     known: ArcSwap<Known>,
     version: AtomicU64,
+    search: Arc<ToolSearch>,
+    call: Arc<McpCall>,
     /// Ends what runs, with the last who has this.
     _end: DropGuard,
 }
@@ -65,6 +68,14 @@ impl Servers {
                 by_name: entries.into_iter().map(server).collect(),
                 known: ArcSwap::default(),
                 version: AtomicU64::new(0),
+                search: Arc::new(ToolSearch::new({
+                    let this = this.clone();
+                    Box::new(move || match this.upgrade() {
+                        Some(servers) => servers.tools(),
+                        None => Arc::from([]),
+                    })
+                })),
+                call: Arc::default(),
                 _end: stop.clone().drop_guard(),
             }
         });
@@ -131,7 +142,12 @@ impl ToolSource for Servers {
     }
 
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        self.known.load().by_name.get(name).cloned()
+        let finder = self.finders().into_iter().find(|tool| tool.spec().name == name);
+        finder.or_else(|| self.known.load().by_name.get(name).cloned())
+    }
+
+    fn finders(&self) -> Vec<Arc<dyn Tool>> {
+        vec![self.search.clone(), self.call.clone()]
     }
 
     async fn prepare(&self, reach: &McpReach) {

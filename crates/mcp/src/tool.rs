@@ -29,6 +29,7 @@ impl McpTool {
             tool: listed.tool.clone(),
             asks: server.entry.asks,
             pin: listed.pin.clone(),
+            defer: server.entry.defer,
             quarantined: listed.state == ToolState::Quarantined,
         };
         Self { server, listed, origin }

@@ -134,7 +134,8 @@ pub async fn wire_on(
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         checker: Arc::new(Workers::new(launcher.program().to_owned())),
         toolbox: toolbox(&protected, config, launcher.clone())
-            .with_source(mcp_servers(home, config, launcher)),
+            .with_source(mcp_servers(home, config, launcher))
+            .deferring(config.mcp_defer_tokens),
         observer: traces.observer(figures.clone()),
     };
     let strength = sandbox::strength();

@@ -29,6 +29,7 @@ fn every_key_is_described() {
         "terminal.",
         "auth.",
         "doors.",
+        "mcp.",
         "auth.hmac.",
         "auth.hmac.keys.k.",
     ];

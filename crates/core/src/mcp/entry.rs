@@ -32,6 +32,7 @@ pub struct ServerEntry {
     /// Patterns of tools that are left out whatever `allow` says.
     pub deny: Vec<String>,
     pub pins: Pins,
+    pub defer: Defer,
     /// A list without a tool is a failure.
     pub fail_if_no_tools: bool,
     pub sandbox: Sandbox,
@@ -45,6 +46,16 @@ pub enum Pins {
     Strict,
     /// They are taken as they are.
     Off,
+}
+
+/// Whether the model is shown a server's tools, or how to find them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Defer {
+    /// How to find them, when all tools of servers together are many.
+    #[default]
+    Auto,
+    Never,
+    Always,
 }
 
 /// Whether a server may be started.

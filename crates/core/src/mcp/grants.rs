@@ -59,6 +59,7 @@ mod tests {
             tool: tool.into(),
             asks: Asks::Once,
             pin: pin.into(),
+            defer: crate::mcp::Defer::Auto,
             quarantined: false,
         };
         let mut grants = McpGrants::one(&origin("a", "1"));

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::Defer;
+
 /// Where a tool comes from that is not this program's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -14,6 +16,7 @@ pub struct Origin {
     pub pin: String,
     /// It is not what it was when its server was first asked, and nobody has looked at it since.
     pub quarantined: bool,
+    pub defer: Defer,
 }
 
 /// When a call needs a person's leave, for agents that can be asked about.

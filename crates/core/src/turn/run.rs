@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures_util::future::{Fuse, FusedFuture as _};
 use futures_util::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,8 @@ use crate::name::TurnId;
 use crate::observe::{EndedToolCall, RunningTurn, ToolEnd, TurnEnd, TurnRun};
 use crate::provider::{Model, Urgency};
 use crate::store::{ApprovalRecord, Progress, StoreError};
+use crate::tool::CALL_TOOL;
+use crate::toolbox::Toolbox;
 use crate::usage::Bill;
 use crate::watch::{Asked, Ended, Event};
 
@@ -172,7 +175,8 @@ impl Turn {
                 // What was said is nowhere, so it must not look as if it had been heard.
                 return Err(StoreError::Ended.into());
             }
-            let step = self.hear(&mut talk, opened, &mut said).await;
+            let mut step = self.hear(&mut talk, opened, &mut said).await;
+            step.name_calls(&self.turns.gate.toolbox);
             turn_bill += step.bill;
             let cut = step.is_cut();
             cuts = if cut { cuts + 1 } else { 0 };
@@ -569,6 +573,22 @@ fn cut_call(call: &ToolCall, limit: Option<u32>) -> ToolOutcome {
 }
 
 impl Step {
+    /// Puts tools that were called by their names in their places. Everybody sees them as themselves.
+    fn name_calls(&mut self, toolbox: &Toolbox) {
+        for part in &mut self.answer.parts {
+            let Part::Call(call) = part else { continue };
+            if call.name != CALL_TOOL || call.cut.is_some() {
+                continue;
+            }
+            let named = call.arguments.get("tool").and_then(Value::as_str);
+            let tool = named.and_then(|name| toolbox.get(name));
+            let Some(tool) = tool.filter(|tool| tool.origin().is_some()) else { continue };
+            let arguments = call.arguments.get_mut("arguments").map(Value::take);
+            call.arguments = arguments.filter(Value::is_object).unwrap_or_else(|| json!({}));
+            call.name.clone_from(&tool.spec().name);
+        }
+    }
+
     /// The calls of an answer that ended well.
     fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         let whole = matches!(self.end, End::Done) && !self.answer.stop.reason.is_refused();

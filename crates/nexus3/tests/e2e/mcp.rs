@@ -6,6 +6,7 @@ mod permissions;
 mod pins;
 mod project;
 mod reference;
+mod search;
 mod server;
 
 use nexus_testkit::Reply;
