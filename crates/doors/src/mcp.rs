@@ -2,6 +2,7 @@
 //! over standard input and output.
 
 mod approve;
+mod begun;
 mod call;
 mod handler;
 mod http;
@@ -28,6 +29,9 @@ pub struct Visitor {
     pub source: String,
     /// Whom it talks to when it names nobody.
     pub ground: Ground,
+    /// A person sits there, who may be asked for leave. An agent that comes with its own token is none: it would answer its
+    /// own approvals.
+    pub has_person: bool,
 }
 
 /// The agent of a visitor.

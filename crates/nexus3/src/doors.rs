@@ -90,11 +90,13 @@ impl Mcp {
                     preset: self.preset.clone(),
                     cwd: None,
                 },
+                has_person: true,
             },
             Requester::Agent(id) => Visitor {
                 name: format!("agent {id} {source}"),
                 source,
                 ground: Ground::Agent(id.to_string()),
+                has_person: who.key.is_some(),
             },
         }
     }

@@ -16,6 +16,8 @@ use rmcp::service::{Peer, RequestContext};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::Visitor;
+
 /// Longest arguments in a question.
 const ARGUMENTS_BYTES_MAX: usize = 2_000;
 
@@ -34,11 +36,11 @@ pub enum Ask {
 }
 
 impl Ask {
-    pub fn of(context: &RequestContext<RoleServer>) -> Self {
+    pub fn of(visitor: &Visitor, context: &RequestContext<RoleServer>) -> Self {
         let elicitation = context.client_capabilities().and_then(|it| it.elicitation);
         let has_form = elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none());
         match context.protocol_version() {
-            _ if !has_form => Self::Never,
+            _ if !has_form || !visitor.has_person => Self::Never,
             Some(version) if version.as_str() >= "2026-07-28" => Self::Input,
             _ => Self::Request,
         }
@@ -54,6 +56,7 @@ fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
     }
     let ApprovalEntry { agent_id, tool, reason, .. } = approval;
     let message = format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}");
+    let message = message.chars().filter(|c| is_seen(*c)).collect();
     let schema = json!({
         "type": "object",
         "properties": {"decision": {
@@ -69,6 +72,13 @@ fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
     });
     let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
     Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+}
+
+/// Whether a character shows itself. Others could make a person read something else than is asked.
+fn is_seen(c: char) -> bool {
+    let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    c == '\n' || !(c.is_control() || hides)
 }
 
 /// All of them, for an answer that wants input; by the names of the approvals.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use nexus_protocol::agent::{CreateAgent, CreateAgentParams, ListAgents, ListAgentsParams};
 use nexus_protocol::conversation::GetMessagesParams;
 use nexus_protocol::params::Bounded;
-use nexus_protocol::{CallError, Target, WatchApi};
+use nexus_protocol::permission::ApprovalEntry;
+use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams,
     CompleteRequestParams, CompleteResult, CompletionInfo, GetTaskParams, GetTaskResult,
@@ -26,7 +27,7 @@ use super::call::{Failure, arguments, sentence, structured};
 use super::send::knows_tasks;
 use super::subscriptions::{Changes, SUBSCRIPTIONS_MAX, Subscriptions};
 use super::tasks::parts;
-use super::turns::{self, Turns};
+use super::turns::{self, Turn, Turns};
 use super::{Exposed, Ground, Visitor, resources, tools};
 
 const INSTRUCTIONS: &str = "nexus3 runs agents. nexus_send gives one work and waits for its answer; an agent keeps its \
@@ -80,7 +81,7 @@ struct MessagesArguments {
 impl<A: WatchApi + Clone + Send + 'static> Door<A> {
     /// `api` calls as the visitor, `person` as whoever may answer approvals.
     pub fn new(api: A, person: A, visitor: Visitor, exposed: Arc<Exposed>) -> Self {
-        let turns = Arc::new(Turns::new(api.clone()));
+        let turns = Arc::new(Turns::new(api.clone(), person.clone()));
         let (visitor, subscriptions) = (Arc::new(visitor), Subscriptions::default());
         Self { api, person, visitor, turns, exposed, subscriptions }
     }
@@ -95,8 +96,8 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         let Ground::Made { name, preset, cwd } = &self.visitor.ground else {
             return Ok(self.visitor.ground.agent().into());
         };
-        if self.api.for_agent(name).get_context().await.is_ok() {
-            return Ok(name.clone());
+        if let Some(own) = self.made_before(name).await? {
+            return Ok(own);
         }
         let params = CreateAgentParams {
             agent_id: Some(name.clone()),
@@ -106,9 +107,23 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         };
         match self.api.create_agent(params).await {
             Ok(made) => Ok(made.agent_id),
-            // Another call of this visitor was first.
-            Err(_) if self.api.for_agent(name).get_context().await.is_ok() => Ok(name.clone()),
-            Err(error) => Err(error),
+            // Another call of this visitor may have been first.
+            Err(error) => self.made_before(name).await?.ok_or(error),
+        }
+    }
+
+    /// The agent of this name, if there is one. One that another agent made is none of ours: that one would read along.
+    async fn made_before(&self, name: &str) -> Result<Option<String>, CallError> {
+        let all = self.api.list_agents().await?;
+        let Some(found) = all.agents.iter().find(|agent| agent.agent_id == name) else {
+            return Ok(None);
+        };
+        match &found.parent_agent_id {
+            None => Ok(Some(name.into())),
+            Some(parent) => {
+                let why = format!("the agent {name} is one of {parent}'s: name another (agent_id)");
+                Err(RpcError::invalid_param("/agent_id", why).into())
+            }
         }
     }
 
@@ -140,7 +155,7 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
                 response_schema: given.response_schema,
                 timeout_s: given.timeout_s,
                 source: self.visitor.source.clone(),
-                has_person: Ask::of(&context) != Ask::Never,
+                has_person: Ask::of(&self.visitor, &context) != Ask::Never,
                 is_task: knows_tasks(&context),
             };
             Ok::<_, Failure>(self.turns.begin(ask).await?)
@@ -162,7 +177,7 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         let (agent, id) = parts(state).map_err(|_| gone())?;
         let turn = self.turns.find(agent, id).ok_or_else(gone)?;
         let responses = request.input_responses.clone().unwrap_or_default();
-        let asked = turn.now().asked;
+        let asked = self.asked_of(&turn);
         approve::answered(&self.person, &asked, &responses).await.map_err(internal)?;
         // What was answered is not asked again before the turn has heard of it.
         let mut state = turn.watch();
@@ -172,6 +187,11 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         };
         let _ = tokio::time::timeout(approve::HEARD, state.wait_for(is_heard)).await;
         self.follow(turn, context).await
+    }
+
+    /// What the person at the host may answer: nothing, where there is none.
+    pub(super) fn asked_of(&self, turn: &Turn) -> Vec<ApprovalEntry> {
+        if self.visitor.has_person { turn.now().asked } else { Vec::new() }
     }
 
     async fn tool(
@@ -287,7 +307,7 @@ impl<A: WatchApi + Clone + Send + 'static> ServerHandler for Door<A> {
             // Unknown ones are told so; one that the store has wants nothing any more.
             return self.task(&request.task_id).await.map(drop);
         };
-        let asked = turn.now().asked;
+        let asked = self.asked_of(&turn);
         approve::answered(&self.person, &asked, &request.input_responses).await.map_err(internal)
     }
 

@@ -29,7 +29,7 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let is_task = knows_tasks(&context);
-        let ask = Ask::of(&context);
+        let ask = Ask::of(&self.visitor, &context);
         let abandoned = Abandoned { turns: self.turns.clone(), turn: Some(turn.clone()) };
         let mut state = turn.watch();
         let mut questions = Questions::default();

@@ -9,6 +9,7 @@ use nexus_protocol::watch::{Event, WatchParams};
 use nexus_protocol::{CallError, WatchApi};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::begun;
 use super::resources::{Part, place};
 
 /// Resources of one host at once.
@@ -58,7 +59,7 @@ impl<A: WatchApi> Changes<A> {
             approver: None,
             name: None,
         };
-        Ok(Self { watch: api.watch(params).await?, uris })
+        Ok(Self { watch: begun::watch(api, params).await?, uris })
     }
 
     /// The next that changed; `None` when nothing is left to be told.

@@ -58,8 +58,10 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
                 TaskPayload::Cancelled
             }
             Some(outcome) => completed(result(&turn, &state, outcome)),
-            None if state.asked.is_empty() => TaskPayload::Working,
-            None => TaskPayload::InputRequired { input_requests: input_requests(&state.asked) },
+            None => match self.asked_of(&turn) {
+                asked if asked.is_empty() => TaskPayload::Working,
+                asked => TaskPayload::InputRequired { input_requests: input_requests(&asked) },
+            },
         };
         let mut task = working(&turn);
         if !state.doing.is_empty() && state.outcome.is_none() {

@@ -19,6 +19,8 @@ use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
+use super::begun;
+
 /// Turns that are remembered. Of those that ended the oldest is forgotten first; the store still has it.
 const KEPT_MAX: usize = 256;
 
@@ -31,6 +33,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The turns of one visitor.
 pub struct Turns<A> {
     api: A,
+    /// Sees approvals, for the person at the host.
+    person: A,
     kept: Mutex<VecDeque<Arc<Turn>>>,
 }
 
@@ -74,8 +78,8 @@ pub struct State {
 pub type Outcome = Result<SendResult, CallError>;
 
 impl<A: WatchApi + Clone + Send + 'static> Turns<A> {
-    pub fn new(api: A) -> Self {
-        Self { api, kept: Mutex::default() }
+    pub fn new(api: A, person: A) -> Self {
+        Self { api, person, kept: Mutex::default() }
     }
 
     /// Begins a turn. It is watched before it is begun, so that nothing of it is missed.
@@ -93,8 +97,11 @@ impl<A: WatchApi + Clone + Send + 'static> Turns<A> {
             idempotency_key: key.transpose()?,
             ..SendParams::new(content)
         };
+        // Before anything of the agent is looked at in another's name.
+        self.api.for_agent(&ask.agent).get_context().await?;
         let watching = Watching {
             api: self.api.clone(),
+            eyes: if ask.has_person { self.person.clone() } else { self.api.clone() },
             agent: ask.agent.clone(),
             name: ask.source,
             has_person: ask.has_person,
@@ -154,6 +161,7 @@ impl Turn {
 /// How a turn is looked at while it runs.
 struct Watching<A> {
     api: A,
+    eyes: A,
     agent: String,
     name: String,
     has_person: bool,
@@ -170,21 +178,7 @@ impl<A: WatchApi> Watching<A> {
             approver: Some(self.has_person),
             name: Some(self.name.clone()),
         };
-        let mut watch = self.api.watch(params).await?;
-        loop {
-            let ended = || CallError::Transport("the watch ended before it began".into());
-            match watch.next().await.ok_or_else(ended)?? {
-                WatchItem::Event { event, .. } => {
-                    if let Event::Snapshot(snapshot) = &event.happened.event
-                        && !snapshot.more
-                    {
-                        return Ok(watch);
-                    }
-                }
-                WatchItem::Done(_) => return Err(ended()),
-                WatchItem::Unknown(_) => {}
-            }
-        }
+        begun::watch(&self.eyes, params).await
     }
 }
 
@@ -206,7 +200,7 @@ async fn run<A: WatchApi + Send + 'static>(
                 biased;
                 outcome = &mut sending => break outcome,
                 told = next(&watching, &mut happenings) => {
-                    state.send_modify(|state| { state.take(&request, told); });
+                    state.send_modify(|state| { state.take(&watching.agent, &request, told); });
                 }
             }
         }
@@ -218,7 +212,9 @@ async fn run<A: WatchApi + Send + 'static>(
         } {
             let WatchItem::Event { event, .. } = item else { return };
             let mut is_last = false;
-            state.send_modify(|state| is_last = state.take(&request, event.happened));
+            state.send_modify(|state| {
+                is_last = state.take(&watching.agent, &request, event.happened)
+            });
             if is_last {
                 return;
             }
@@ -250,7 +246,7 @@ async fn next<A: WatchApi>(watching: &Watching<A>, happenings: &mut Option<A::Wa
 
 impl State {
     /// Takes in what happened. True when the turn is over.
-    fn take(&mut self, turn: &RequestId, happened: Happened) -> bool {
+    fn take(&mut self, agent: &str, turn: &RequestId, happened: Happened) -> bool {
         let is_own = happened.request_id.as_ref() == Some(turn);
         match happened.event {
             Event::ToolCall(call) if is_own => {
@@ -263,7 +259,12 @@ impl State {
             Event::Message { message, .. } if is_own && message.role == "assistant" => {
                 self.step("model".into());
             }
-            Event::ApprovalRequested { approval } => self.asked.push(approval),
+            // What the agent asks in a turn of somebody else is his; its children ask for whoever made them work.
+            Event::ApprovalRequested { approval }
+                if approval.request_id.as_ref() == Some(turn) || approval.agent_id != agent =>
+            {
+                self.asked.push(approval);
+            }
             Event::ApprovalDecided { approval } => {
                 self.asked.retain(|asked| asked.approval_id != approval.approval_id);
             }

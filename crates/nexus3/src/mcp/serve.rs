@@ -114,7 +114,7 @@ fn visitor(args: &ServeArgs, config: &Config) -> anyhow::Result<Visitor> {
             Ground::Made { name: agent_name(&cwd, &preset), preset, cwd: Some(cwd) }
         }
     };
-    Ok(Visitor { name: "stdio".into(), source: "mcp".into(), ground })
+    Ok(Visitor { name: "stdio".into(), source: "mcp".into(), ground, has_person: true })
 }
 
 /// One agent for each directory and preset, with a name that a person knows again.

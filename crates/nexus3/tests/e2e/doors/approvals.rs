@@ -36,9 +36,16 @@ fn send() -> Value {
 /// 2026: the call is answered with a question, and made again with the answer.
 #[tokio::test]
 async fn a_host_of_now_is_answered_with_a_question_and_calls_again() {
-    for (decision, written) in [("allow_once", true), ("deny", false)] {
+    for (decision, written, by_key) in
+        [("allow_once", true, false), ("deny", false, false), ("allow_once", true, true)]
+    {
         let server = asking().await;
-        let host = Host::connect(&server, Era::Modern, asks()).await;
+        let key = json!({"name": "k", "doors": ["mcp"], "agent_id": "t"});
+        let token = match by_key {
+            true => server.wire().ok("create_key", key).await["key"].as_str().map(str::to_owned),
+            false => server.token.clone(),
+        };
+        let host = Host::connect_with(&server, token, Era::Modern, asks()).await;
         let wanted = host.ok("tools/call", send()).await;
         assert_eq!(wanted["resultType"], "input_required", "{wanted}");
         let (name, question) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -163,4 +170,85 @@ async fn a_host_that_cannot_ask_is_denied_in_time() {
     let answer = host.ok("tools/call", send()).await;
     assert_eq!(answer["structuredContent"]["denied"], json!(["write_file"]), "{answer}");
     assert!(!is_written(&server));
+}
+
+/// An agent's own token has no person behind it: whoever holds it would answer for himself.
+#[tokio::test]
+async fn an_agent_does_not_answer_its_own_approvals() {
+    let config = json!({"permissions": {"approvals": "ask", "approval_timeout": 4}});
+    let server = Setup::new().config(config).start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let token = wire.ok("create_agent_token", json!({"agent_id": "t"})).await["token"].clone();
+    let token = token.as_str().map(str::to_owned);
+    let mut capabilities = asks();
+    capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+    let host = Host::connect_with(&server, token, Era::Modern, capabilities).await;
+    write(&server);
+    let task = host.ok("tools/call", send()).await["taskId"].clone();
+    let waiting = wire.ok("list_approvals", json!({})).await["approvals"][0].clone();
+    let name = waiting["approval_id"].as_str().unwrap();
+    assert_eq!(host.ok("tasks/get", json!({"taskId": task})).await["status"], "working");
+    let allow = json!({name: {"action": "accept", "content": {"decision": "allow_once"}}});
+    host.ok("tasks/update", json!({"taskId": task, "inputResponses": allow})).await;
+    let mut again = send();
+    again["requestState"] = task.clone();
+    again["inputResponses"] = allow;
+    host.ok("tools/call", again).await;
+    let ended =
+        async || host.ok("tasks/get", json!({"taskId": task})).await["status"] == "completed";
+    eventually("the task to end", ended).await;
+    let ended = host.ok("tasks/get", json!({"taskId": task})).await;
+    assert_eq!(ended["result"]["structuredContent"]["denied"], json!(["write_file"]), "{ended}");
+    assert!(!is_written(&server));
+}
+
+/// What the agent asks in a turn that came another way is not the host's to answer.
+#[tokio::test]
+async fn questions_of_other_turns_are_not_put_to_a_host() {
+    let server = asking().await;
+    let wire = server.wire();
+    let key = wire.ok("create_key", json!({"name": "k", "doors": ["mcp"], "agent_id": "t"})).await;
+    let mut capabilities = asks();
+    capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+    let key = key["key"].as_str().map(str::to_owned);
+    let host = Host::connect_with(&server, key, Era::Modern, capabilities).await;
+    let sending = wire.ok("send", json!({"agent_id": "t", "content": "write it"}));
+    let asked = async {
+        let waits = async || {
+            !wire.ok("list_approvals", json!({})).await["approvals"].as_array().unwrap().is_empty()
+        };
+        eventually("the approval", waits).await;
+        // Behind the other turn.
+        let task = host.ok("tools/call", send()).await;
+        assert_eq!(task["resultType"], "task", "{task}");
+        let task = task["taskId"].clone();
+        assert_eq!(host.ok("tasks/get", json!({"taskId": task})).await["status"], "working");
+        let approval = wire.ok("list_approvals", json!({})).await["approvals"][0].clone();
+        let params = json!({"approval_id": approval["approval_id"], "decision": "deny"});
+        wire.ok("respond_approval", params).await;
+    };
+    tokio::join!(sending, asked);
+    assert!(!is_written(&server));
+}
+
+#[tokio::test]
+async fn characters_that_hide_are_not_in_a_question() {
+    let server = Setup::new().config(json!({"permissions": {"approvals": "ask"}})).start().await;
+    server.wire().ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let file = server.world.path("a\u{202e}b\u{200b}c.txt");
+    server
+        .model()
+        .push(Reply::tool_call("write_file", json!({"path": file, "content": "x\u{e0041}"})));
+    server.model().push(Reply::text("done"));
+    let host = Host::connect(&server, Era::Modern, asks()).await;
+    let wanted = host.ok("tools/call", send()).await;
+    let message =
+        wanted["inputRequests"].as_object().unwrap().values().next().unwrap()["params"]["message"]
+            .clone();
+    let message = message.as_str().unwrap();
+    assert!(
+        message.contains("abc.txt") && !message.contains(['\u{202e}', '\u{200b}', '\u{e0041}']),
+        "{message}"
+    );
 }

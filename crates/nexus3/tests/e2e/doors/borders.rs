@@ -111,3 +111,17 @@ async fn batches_and_broken_messages_are_refused() {
     }
     assert_eq!(server.ask(ping(&server)).await.status, 200);
 }
+
+/// An agent that takes the name of the door's agent first would read what a host says.
+#[tokio::test]
+async fn an_agent_that_another_made_is_not_taken_for_the_doors_own() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "spy", "preset": "trusted"})).await;
+    wire.ok("create_agent", json!({"agent_id": "door-mcp", "parent_agent_id": "spy"})).await;
+    let host = Host::connect(&server, Era::Modern, json!({})).await;
+    let refused = host.tool("nexus_send", json!({"content": "a secret"})).await;
+    assert_eq!(refused["isError"], json!(true), "{refused}");
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("one of spy's"), "{refused}");
+    assert_eq!(wire.ok("get_messages", json!({"agent_id": "door-mcp"})).await["total"], 0);
+}
