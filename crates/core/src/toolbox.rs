@@ -147,9 +147,8 @@ impl Toolbox {
             Some(Defer::Never) | None => true,
             Some(Defer::Auto) => bytes <= self.defer_bytes,
         };
-        let (shown, deferred): (Vec<&Arc<dyn Tool>>, Vec<&Arc<dyn Tool>>) =
-            of_servers.into_iter().partition(is_shown);
-        let shown = shown.into_iter().map(|tool| tool.spec().clone());
+        let deferred: Vec<_> = of_servers.iter().copied().filter(|it| !is_shown(it)).collect();
+        let shown = of_servers.iter().filter(|it| is_shown(it)).map(|tool| tool.spec().clone());
         fixed.chain(shown).chain(self.finders(&deferred)).collect()
     }
 
