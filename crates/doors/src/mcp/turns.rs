@@ -106,7 +106,8 @@ impl<A: WatchApi + Clone + Send + 'static> Turns<A> {
             name: ask.source,
             has_person: ask.has_person,
         };
-        let happenings = watching.open().await?;
+        // Where no more may be watched, the turn runs all the same, and is looked at as soon as there is room.
+        let happenings = watching.open().await.ok();
         let (sender, state) = watch::channel(State::default());
         let turn =
             Arc::new(Turn { agent: ask.agent, id: id.clone(), began: Timestamp::now(), state });
@@ -185,14 +186,13 @@ impl<A: WatchApi> Watching<A> {
 /// Carries a turn to its end.
 async fn run<A: WatchApi + Send + 'static>(
     watching: Watching<A>,
-    happenings: A::Watch,
+    mut happenings: Option<A::Watch>,
     id: String,
     params: SendParams,
     state: watch::Sender<State>,
 ) {
     let target = Target::Agent(watching.agent.clone());
     let request = RequestId::Text(id);
-    let mut happenings = Some(happenings);
     let outcome = {
         let mut sending = pin!(watching.api.call::<SendMessage>(&target, params));
         loop {

@@ -269,3 +269,16 @@ async fn an_agents_token_stays_within_its_family() {
     assert!(seen.contains("child") && !seen.contains("other"), "{seen}");
     assert_eq!(names(&wire).await.len(), 3);
 }
+
+/// A caller may watch 64 things at once, and give more work than that.
+#[tokio::test]
+async fn more_turns_at_once_than_can_be_watched_are_carried_out() {
+    let server = Server::start().await;
+    let key = server.wire().ok("create_key", json!({"name": "k", "doors": ["mcp"]})).await;
+    let key = key["key"].as_str().map(str::to_owned);
+    let host = Host::connect_with(&server, key, Era::Modern, json!({})).await;
+    let sends = (0..80).map(|_| host.tool("nexus_send", json!({"content": "x"})));
+    for answer in futures_util::future::join_all(sends).await {
+        assert_eq!(answer["isError"], json!(false), "{answer}");
+    }
+}
