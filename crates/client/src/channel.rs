@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt as _, StreamExt as _};
 use nexus_protocol::answer;
 use nexus_protocol::watch::{Unwatch, UnwatchParams, WATCH_EVENT, Watch, WatchParams};
-use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
+use nexus_protocol::{Api, CallError, Method, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -138,14 +138,6 @@ impl ChannelClient {
                 .await
                 .unwrap_or(Err(CallError::Timeout(limit))),
         }
-    }
-}
-
-impl WatchApi for ChannelClient {
-    type Watch = WatchStream;
-
-    async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
-        self.watch(params).await
     }
 }
 

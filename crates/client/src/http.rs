@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
-use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
 use nexus_signing::{NoSigningKey, SigningKey};
@@ -206,6 +206,10 @@ impl NexusClient {
 
 impl WatchApi for NexusClient {
     type Watch = WatchStream;
+
+    async fn send_held(&self, agent_id: &str, params: SendParams) -> Result<SendResult, CallError> {
+        self.send_stream(agent_id, params).await?.finish().await
+    }
 
     async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
         self.watch(params).await

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nexus_protocol::CallError;
 use nexus_protocol::answer::{Item as _, StreamItem};
+use nexus_protocol::turn::SendResult;
 use tokio::time::Instant;
 
 use crate::incoming::Incoming;
@@ -21,6 +22,16 @@ impl SendStream {
     pub(crate) fn new(id: u64, incoming: Incoming, timeout: Option<Duration>) -> Self {
         let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
         Self { id, incoming: Some(incoming), deadline }
+    }
+
+    /// Passes over what comes before the whole answer.
+    pub async fn finish(mut self) -> Result<SendResult, CallError> {
+        while let Some(item) = self.next().await {
+            if let StreamItem::Done(answer) = item? {
+                return Ok(answer);
+            }
+        }
+        Err(CallError::Transport("the stream ended without an answer".into()))
     }
 
     /// The next item; `None` after `Done` or an error. May be dropped and called again without losing anything.

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
-use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
 use nexus_signing::SigningKey;
@@ -165,6 +165,10 @@ impl UnixClient {
 
 impl WatchApi for UnixClient {
     type Watch = WatchStream;
+
+    async fn send_held(&self, agent_id: &str, params: SendParams) -> Result<SendResult, CallError> {
+        self.send_stream(agent_id, params).await?.finish().await
+    }
 
     async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
         self.watch(params).await

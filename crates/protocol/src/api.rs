@@ -61,9 +61,17 @@ pub trait Api: Sync {
     }
 }
 
-/// Whoever also tells what happens to agents.
+/// Whoever also carries what lasts as long as its caller: watches, and turns that are cancelled with it.
 pub trait WatchApi: Api {
     type Watch: Happenings;
+
+    /// Sends a message and waits for the answer. Who drops this, or dies, has cancelled the turn, unless the call has an
+    /// idempotency key.
+    fn send_held(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> impl Future<Output = Result<SendResult, CallError>> + Send;
 
     /// Watches agents: everything that happens to them. Dropping the watch ends it, and nothing else.
     fn watch(
@@ -84,6 +92,14 @@ impl<A: Api + Send> Api for Arc<A> {
 
 impl<A: WatchApi + Send> WatchApi for Arc<A> {
     type Watch = A::Watch;
+
+    fn send_held(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> impl Future<Output = Result<SendResult, CallError>> + Send {
+        A::send_held(self, agent_id, params)
+    }
 
     fn watch(
         &self,

@@ -8,7 +8,7 @@ use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::answer::{Item, StreamItem, WatchItem};
 use nexus_protocol::api::{Api, CallError, Happenings, Target as Endpoint, WatchApi};
 use nexus_protocol::envelope::Call;
-use nexus_protocol::turn::{Send as SendMessage, SendParams};
+use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Method, RpcError};
 use serde_json::Value;
@@ -146,6 +146,16 @@ impl Api for DirectAgentApi {
 
 impl WatchApi for DirectAgentApi {
     type Watch = DirectStream<WatchItem>;
+
+    async fn send_held(&self, agent_id: &str, params: SendParams) -> Result<SendResult, CallError> {
+        let mut told = self.send_stream(agent_id, params)?;
+        while let Some(item) = told.next().await {
+            if let StreamItem::Done(answer) = item? {
+                return Ok(answer);
+            }
+        }
+        Err(CallError::Transport("there was no answer".into()))
+    }
 
     async fn watch(&self, params: WatchParams) -> Result<Self::Watch, CallError> {
         self.watch(&params)

@@ -13,7 +13,7 @@ use nexus_protocol::once::IdempotencyKey;
 use nexus_protocol::params::NonBlank;
 use nexus_protocol::permission::ApprovalEntry;
 use nexus_protocol::turn::SendResult;
-use nexus_protocol::turn::{Cancel, CancelParams, RequestId, Send as SendMessage, SendParams};
+use nexus_protocol::turn::{Cancel, CancelParams, RequestId, SendParams};
 use nexus_protocol::watch::{Event, Happened, WatchParams};
 use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use serde_json::{Map, Value};
@@ -191,10 +191,9 @@ async fn run<A: WatchApi + Send + 'static>(
     params: SendParams,
     state: watch::Sender<State>,
 ) {
-    let target = Target::Agent(watching.agent.clone());
     let request = RequestId::Text(id);
     let outcome = {
-        let mut sending = pin!(watching.api.call::<SendMessage>(&target, params));
+        let mut sending = pin!(watching.api.send_held(&watching.agent, params));
         loop {
             tokio::select! {
                 biased;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::harness::{Server, Setup, within};
+use crate::harness::{Server, Setup, eventually, within};
 use crate::support::{history, names};
 
 struct Host {
@@ -121,4 +121,34 @@ async fn what_cannot_be_is_said_on_standard_error() {
     let mut quiet = world.command(["mcp", "serve"]);
     let output = quiet.stdin(std::process::Stdio::null()).output().await.unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
+}
+
+/// A host that was killed wants nothing any more.
+#[tokio::test]
+async fn a_host_that_dies_or_hangs_up_cancels_its_turn() {
+    for is_killed in [true, false] {
+        let server = Server::start().await;
+        crate::support::create(&server.wire(), "a").await;
+        let mut host = Host::start(server.world.command(["mcp", "serve", "--agent", "a"]));
+        host.call("server/discover", json!({})).await;
+        server.model().push(Reply::hang());
+        let wire = server.wire();
+        let running = async || {
+            let context = wire.ok("get_context", json!({"agent_id": "a"})).await;
+            !context["turns"].as_array().unwrap().is_empty()
+        };
+        {
+            let sending = host.tool("nexus_send", json!({"content": "x"}));
+            tokio::pin!(sending);
+            tokio::select! {
+                answer = &mut sending => panic!("{answer}"),
+                () = eventually("the turn to run", running) => {}
+            }
+        }
+        match is_killed {
+            true => host.child.kill().await.unwrap(),
+            false => assert_eq!(host.finish().await, Some(0)),
+        }
+        eventually("the turn to be cancelled", async || !running().await).await;
+    }
 }
