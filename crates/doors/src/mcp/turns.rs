@@ -21,8 +21,10 @@ use tokio::sync::watch;
 
 use super::begun;
 
-/// Turns that are remembered. Of those that ended the oldest is forgotten first; the store still has it.
+/// Turns that are remembered, and bytes of their answers. Of those that ended the oldest is forgotten first; the store
+/// still has it.
 const KEPT_MAX: usize = 256;
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// What the end of a turn may take to be told behind its answer.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -129,16 +131,22 @@ impl<A: WatchApi + Clone + Send + 'static> Turns<A> {
 
     fn keep(&self, turn: Arc<Turn>) {
         let mut kept = self.lock();
-        if kept.len() >= KEPT_MAX
-            && let Some(ended) = kept.iter().position(|turn| turn.is_over())
-        {
-            kept.remove(ended);
-        }
+        make_room(&mut kept);
         kept.push_back(turn);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Turn>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets turns that ended until another can be remembered.
+fn make_room(kept: &mut VecDeque<Arc<Turn>>) {
+    let mut bytes: usize = kept.iter().map(|turn| turn.answer_bytes()).sum();
+    while kept.len() >= KEPT_MAX || bytes > KEPT_BYTES_MAX {
+        let ended = kept.iter().position(|turn| turn.is_over());
+        let Some(forgotten) = ended.and_then(|place| kept.remove(place)) else { return };
+        bytes -= forgotten.answer_bytes();
     }
 }
 
@@ -156,6 +164,15 @@ impl Turn {
 
     fn is_over(&self) -> bool {
         self.state.borrow().outcome.is_some()
+    }
+
+    fn answer_bytes(&self) -> usize {
+        let state = self.state.borrow();
+        state
+            .outcome
+            .as_ref()
+            .and_then(|it| it.as_ref().as_ref().ok())
+            .map_or(0, |it| it.content.len())
     }
 }
 
@@ -284,4 +301,55 @@ fn random_id() -> Result<String, CallError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| CallError::Call(error.to_string()))?;
     Ok(bytes.iter().fold("mcp-".into(), |id, byte| format!("{id}{byte:02x}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// One that runs, or one that ended with so many bytes.
+    fn turn(id: usize, ended: Option<usize>) -> Arc<Turn> {
+        let answer = |bytes: usize| {
+            let usage =
+                json!({"input": 0, "cache_read": 0, "cache_write": 0, "output": 0, "reasoning": 0});
+            let result = json!({
+                "content": "x".repeat(bytes), "request_id": "r", "halted_at_iteration_limit": false,
+                "stop_reason": "end_turn", "usage": usage, "cost_usd": null, "model": "m", "steps": 1,
+            });
+            Arc::new(Ok(serde_json::from_value(result).unwrap()))
+        };
+        let state = State { outcome: ended.map(answer), ..State::default() };
+        let (_, state) = watch::channel(state);
+        Arc::new(Turn { agent: "a".into(), id: id.to_string(), began: Timestamp::now(), state })
+    }
+
+    fn ids(kept: &VecDeque<Arc<Turn>>) -> Vec<&str> {
+        kept.iter().map(|turn| turn.id.as_str()).collect()
+    }
+
+    #[test]
+    fn the_oldest_that_ended_make_room_and_what_runs_stays() {
+        let mut kept: VecDeque<_> = (0..KEPT_MAX - 1).map(|id| turn(id, Some(1))).collect();
+        make_room(&mut kept);
+        assert_eq!(kept.len(), KEPT_MAX - 1);
+        kept.push_front(turn(999, None));
+        make_room(&mut kept);
+        assert_eq!((kept.len(), ids(&kept)[0], ids(&kept)[1]), (KEPT_MAX - 1, "999", "1"));
+        let mut running: VecDeque<_> = (0..KEPT_MAX + 1).map(|id| turn(id, None)).collect();
+        make_room(&mut running);
+        assert_eq!(running.len(), KEPT_MAX + 1);
+    }
+
+    #[test]
+    fn answers_are_kept_up_to_so_many_bytes() {
+        let half = KEPT_BYTES_MAX / 2;
+        let mut kept: VecDeque<_> = (0..2).map(|id| turn(id, Some(half))).collect();
+        make_room(&mut kept);
+        assert_eq!(ids(&kept), ["0", "1"]);
+        kept.push_back(turn(2, Some(1)));
+        make_room(&mut kept);
+        assert_eq!(ids(&kept), ["1", "2"]);
+    }
 }
