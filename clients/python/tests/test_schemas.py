@@ -43,6 +43,7 @@ MEANT = re.compile(
             r"^since must be a moment|needs a chat_id",
             r"is past its end|^message is said with a denial only",
             r"^There is no MCP server|has no (such )?tool",
+            r"is of an agent that is made, and none is|is not for methods",
         )
     )
 )

@@ -37,7 +37,7 @@ pub struct CreateKeyParams {
     pub methods: Option<Vec<String>>,
     /// Makes a key for these doors instead: a bearer token that is good there, across restarts, and acts as an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1))]
+    #[schemars(length(min = 1))]
     pub doors: Option<Vec<Door>>,
     /// Calls signed with it have the rights of this agent, and no more. The key ends with it, and when it is renamed. A key
     /// for doors acts as this agent; when absent, as one that is made for it, `door-NAME`.

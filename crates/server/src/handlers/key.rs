@@ -26,6 +26,9 @@ pub fn register(table: &mut Table) {
 async fn create(cx: Cx, params: CreateKeyParams) -> Result<CreateKeyResult, RpcError> {
     let services = cx.services();
     let keys = &services.engine.keys;
+    if params.doors.as_ref().is_some_and(Vec::is_empty) {
+        return Err(RpcError::invalid_param("/doors", "doors must name at least one door"));
+    }
     let doors = params.doors.unwrap_or_default();
     if params.agent_id.is_some() || doors.is_empty() {
         let unused = [("preset", params.preset.is_some()), ("cwd", params.cwd.is_some())];

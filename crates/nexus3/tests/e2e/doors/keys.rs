@@ -113,6 +113,7 @@ async fn what_cannot_be_a_key_is_refused_and_leaves_no_agent() {
     wire.ok("create_key", json!({"name": "taken"})).await;
     for (params, at) in [
         (json!({"name": "k", "doors": ["window"]}), "/doors/0"),
+        (json!({"name": "k", "doors": []}), "/doors"),
         (json!({"name": "k", "doors": ["mcp"], "methods": ["send"]}), "/doors"),
         (json!({"name": "a b", "doors": ["mcp"]}), "/name"),
         (json!({"name": "taken", "doors": ["mcp"]}), "/name"),
