@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nexus_core::permission::ToolClass;
+use nexus_core::permission::{Permissions, ToolClass};
 use nexus_core::provider::ToolSpec;
 use nexus_core::tool::{CALL_TOOL, Invocation, Need, Tool, ToolOutput};
 use serde::Deserialize;
@@ -26,15 +26,17 @@ const NAME_WEIGHT: usize = 3;
 /// Gives the tools that can be found.
 pub type All = Box<dyn Fn() -> Arc<[Arc<dyn Tool>]> + Send + Sync>;
 
-/// `tool_search`: finds tools, and says how they are called.
-pub struct ToolSearch {
+/// A tool for tools that the model is not shown. Everybody may use it; what it leads to is judged as what it is.
+pub struct Finder {
     spec: ToolSpec,
-    all: All,
+    does: Does,
 }
 
-/// `mcp_call`: calls a tool that was found. The turn puts the tool itself in its place; what comes here names none.
-pub struct McpCall {
-    spec: ToolSpec,
+enum Does {
+    /// Finds tools, and says how they are called.
+    Search(All),
+    /// Calls a tool that was found. The turn puts the tool itself in its place; what comes here names none.
+    Call,
 }
 
 #[derive(Deserialize)]
@@ -45,8 +47,9 @@ struct Wanted {
     limit: Option<usize>,
 }
 
-impl ToolSearch {
-    pub fn new(all: All) -> Self {
+impl Finder {
+    /// `tool_search`.
+    pub fn search(all: All) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -59,17 +62,11 @@ impl ToolSearch {
         });
         let description = "Finds tools of MCP servers by what they do, and returns their descriptions and the schemas of \
                            their arguments. Call what you found with mcp_call. There are:";
-        let spec = ToolSpec {
-            name: "tool_search".into(),
-            description: description.into(),
-            parameters: parameters.to_string().into(),
-        };
-        Self { spec, all }
+        Self::new("tool_search", description, &parameters, Does::Search(all))
     }
-}
 
-impl Default for McpCall {
-    fn default() -> Self {
+    /// `mcp_call`.
+    pub fn call() -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -79,17 +76,21 @@ impl Default for McpCall {
             "required": ["tool"],
             "additionalProperties": false,
         });
-        let spec = ToolSpec {
-            name: CALL_TOOL.into(),
-            description: "Calls a tool of an MCP server that tool_search found.".into(),
-            parameters: parameters.to_string().into(),
-        };
-        Self { spec }
+        let description = "Calls a tool of an MCP server that tool_search found.";
+        Self::new(CALL_TOOL, description, &parameters, Does::Call)
+    }
+
+    fn new(name: &str, description: &str, parameters: &Value, does: Does) -> Self {
+        let (name, description) = (name.into(), description.into());
+        Self {
+            spec: ToolSpec { name, description, parameters: parameters.to_string().into() },
+            does,
+        }
     }
 }
 
 #[async_trait]
-impl Tool for ToolSearch {
+impl Tool for Finder {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -103,59 +104,49 @@ impl Tool for ToolSearch {
     }
 
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
-        let wanted: Wanted = serde_json::from_value(call.arguments).map_err(|it| it.to_string())?;
-        let limit = wanted.limit.unwrap_or(LIMIT);
-        if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(format!("limit must be 1 to {LIMIT_MAX}, got: {limit}"));
-        }
-        let permissions = call.access.permissions;
-        let all = (self.all)();
-        let seen = |tool: &&Arc<dyn Tool>| {
-            tool.origin().is_some_and(|origin| {
-                permissions.offers_of(origin, &tool.spec().name)
-                    && wanted.server.as_ref().is_none_or(|server| *server == origin.server)
-            })
-        };
-        let seen: Vec<_> = all.iter().filter(seen).collect();
-        let found = ranked(&seen, &wanted.query);
-        let mut answer = String::new();
-        for tool in found.into_iter().take(limit) {
-            let ToolSpec { name, description, parameters } = tool.spec();
-            let entry = format!("{name}\n{description}\narguments: {parameters}\n\n");
-            if answer.len() + entry.len() > ANSWER_BYTES_MAX {
-                break;
+        match &self.does {
+            Does::Search(all) => {
+                let wanted = serde_json::from_value(call.arguments).map_err(|it| it.to_string())?;
+                search(&all(), &wanted, &call.access.permissions).map(Into::into)
             }
-            answer.push_str(&entry);
+            Does::Call => Err(match call.arguments["tool"].as_str() {
+                Some(tool) => format!("there is no tool {tool}: tool_search finds those there are"),
+                None => "tool is missing: the name of a tool, as tool_search gave it".into(),
+            }),
         }
-        if answer.is_empty() {
-            return Ok(
-                format!("Nothing was found among {} tools. Try other words.", seen.len()).into()
-            );
-        }
-        Ok(answer.into())
     }
 }
 
-#[async_trait]
-impl Tool for McpCall {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+/// Describes the tools that fit best, of those that an agent may use.
+fn search(
+    all: &[Arc<dyn Tool>],
+    wanted: &Wanted,
+    permissions: &Permissions,
+) -> Result<String, String> {
+    let limit = wanted.limit.unwrap_or(LIMIT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(format!("limit must be 1 to {LIMIT_MAX}, got: {limit}"));
     }
-
-    fn class(&self) -> ToolClass {
-        ToolClass::Look
-    }
-
-    fn needs(&self, _: &Value) -> Result<Vec<Need>, String> {
-        Ok(Vec::new())
-    }
-
-    async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
-        Err(match call.arguments["tool"].as_str() {
-            Some(tool) => format!("there is no tool {tool}: tool_search finds those there are"),
-            None => "tool is missing: the name of a tool, as tool_search gave it".into(),
+    let seen = |tool: &&Arc<dyn Tool>| {
+        tool.origin().is_some_and(|origin| {
+            permissions.offers_of(origin, &tool.spec().name)
+                && wanted.server.as_ref().is_none_or(|server| *server == origin.server)
         })
+    };
+    let seen: Vec<_> = all.iter().filter(seen).collect();
+    let mut answer = String::new();
+    for tool in ranked(&seen, &wanted.query).into_iter().take(limit) {
+        let ToolSpec { name, description, parameters } = tool.spec();
+        let entry = format!("{name}\n{description}\narguments: {parameters}\n\n");
+        if answer.len() + entry.len() > ANSWER_BYTES_MAX {
+            break;
+        }
+        answer.push_str(&entry);
     }
+    if answer.is_empty() {
+        return Ok(format!("Nothing was found among {} tools. Try other words.", seen.len()));
+    }
+    Ok(answer)
 }
 
 /// The tools in which words of the query occur, best first.

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::connection::CallError;
 use crate::ground::Ground;
 use crate::result;
-use crate::search::{McpCall, ToolSearch};
+use crate::search::Finder;
 use crate::server::Server;
 use crate::tool::McpTool;
 
@@ -28,8 +28,7 @@ pub struct Servers {
     by_name: BTreeMap<String, Arc<Server>>,
     known: ArcSwap<Known>,
     version: AtomicU64,
-    search: Arc<ToolSearch>,
-    call: Arc<McpCall>,
+    finders: [Arc<dyn Tool>; 2],
     /// Ends what runs, with the last who has this.
     _end: DropGuard,
 }
@@ -68,14 +67,7 @@ impl Servers {
                 by_name: entries.into_iter().map(server).collect(),
                 known: ArcSwap::default(),
                 version: AtomicU64::new(0),
-                search: Arc::new(ToolSearch::new({
-                    let this = this.clone();
-                    Box::new(move || match this.upgrade() {
-                        Some(servers) => servers.tools(),
-                        None => Arc::from([]),
-                    })
-                })),
-                call: Arc::default(),
+                finders: finders(this.clone()),
                 _end: stop.clone().drop_guard(),
             }
         });
@@ -131,6 +123,15 @@ impl Servers {
     }
 }
 
+/// The tools for tools that the model is not shown.
+fn finders(servers: Weak<Servers>) -> [Arc<dyn Tool>; 2] {
+    let all = move || match servers.upgrade() {
+        Some(servers) => servers.tools(),
+        None => Arc::from([]),
+    };
+    [Arc::new(Finder::search(Box::new(all))), Arc::new(Finder::call())]
+}
+
 #[async_trait]
 impl ToolSource for Servers {
     fn version(&self) -> u64 {
@@ -142,12 +143,12 @@ impl ToolSource for Servers {
     }
 
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        let finder = self.finders().into_iter().find(|tool| tool.spec().name == name);
+        let finder = self.finders.iter().find(|tool| tool.spec().name == name).cloned();
         finder.or_else(|| self.known.load().by_name.get(name).cloned())
     }
 
     fn finders(&self) -> Vec<Arc<dyn Tool>> {
-        vec![self.search.clone(), self.call.clone()]
+        self.finders.to_vec()
     }
 
     async fn prepare(&self, reach: &McpReach) {

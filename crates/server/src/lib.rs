@@ -14,6 +14,7 @@ mod freight;
 mod handlers;
 mod host;
 pub mod json_schema;
+mod known_keys;
 pub mod metrics;
 mod once;
 pub mod openrpc;

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nexus_core::keys::{door_digest, leads_to};
-use nexus_core::store::{Door, KeyAgent, KeyRecord, StoreError};
+use nexus_core::keys::leads_to;
+use nexus_core::store::{KeyRecord, StoreError};
 use nexus_core::{AgentId, Engine, Hand, Requester};
 use nexus_protocol::key::{CreateKey, RevokeKey};
 use nexus_protocol::{Method as _, Request, RpcError};
@@ -14,15 +13,13 @@ use nexus_signing::{Auth, Secret, WINDOW_SECONDS, signed_bytes};
 
 use crate::dispatcher::{Caller, Signer};
 use crate::errors::wire;
+use crate::known_keys::{self, KnownKeys};
 
 /// Signatures that are remembered, some fifty bytes each. They are remembered for as long as they could be sent again.
 pub const SEEN_MAX: usize = 1_000_000;
 
 /// Signatures are forgotten by so many seconds of their time at once.
 const SLOT_SECONDS: u64 = 60;
-
-/// What another process did to the keys is noticed after so long; what was done here, at once.
-const KEYS_FRESH: Duration = Duration::from_secs(1);
 
 /// Whether signatures are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,16 +54,6 @@ pub struct Key {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A key for doors, as it is used.
-#[derive(Clone, Debug)]
-pub struct DoorKey {
-    pub name: String,
-    pub agent: AgentId,
-    doors: Vec<Door>,
-    born: u64,
-    expires_at: Timestamp,
-}
-
 impl From<&KeyRecord> for Key {
     fn from(record: &KeyRecord) -> Self {
         Self {
@@ -90,17 +77,9 @@ pub struct Configured {
 pub struct Signatures {
     mode: Mode,
     configured: Configured,
-    stored: tokio::sync::Mutex<Option<Stored>>,
+    pub keys: KnownKeys,
     seen: Mutex<Seen>,
     started: u64,
-}
-
-/// The keys of the store, as they were a moment ago.
-struct Stored {
-    keys: HashMap<String, Arc<Key>>,
-    /// By the digests of their secrets.
-    doors: HashMap<String, Arc<DoorKey>>,
-    read_at: Instant,
 }
 
 /// Why a call is not carried out.
@@ -116,8 +95,8 @@ pub(crate) enum Refused {
 impl Signatures {
     /// What was signed before `started` is not taken: another may have taken it, which remembers nothing any more.
     pub fn new(mode: Mode, configured: Configured, started: Timestamp) -> Self {
-        let (stored, seen) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { mode, configured, stored, seen, started: seconds(started) }
+        let (keys, seen) = (KnownKeys::default(), Mutex::default());
+        Self { mode, configured, keys, seen, started: seconds(started) }
     }
 
     /// Those of a server that looks at none.
@@ -127,11 +106,6 @@ impl Signatures {
 
     pub fn mode(&self) -> Mode {
         self.mode
-    }
-
-    /// Lets a change of the stored keys be seen at once.
-    pub async fn keys_changed(&self) {
-        *self.stored.lock().await = None;
     }
 
     /// Whether a call's signature is looked at.
@@ -178,7 +152,7 @@ impl Signatures {
         let Signer::Key(name) = signer else { return std::future::pending().await };
         let name = Some(&**name).filter(|name| !name.is_empty());
         loop {
-            tokio::time::sleep(KEYS_FRESH).await;
+            tokio::time::sleep(known_keys::FRESH).await;
             // While the store cannot say, it is as good as it was.
             if matches!(self.key(engine, name).await, Ok(None)) {
                 return;
@@ -208,50 +182,7 @@ impl Signatures {
         if let Some(key) = self.configured.named.get(name) {
             return Ok(Some(key.clone()));
         }
-        self.look_up(engine, |stored| stored.keys.get(name).cloned()).await
-    }
-
-    /// The key whose secret this is, if it opens this door now.
-    pub(crate) async fn door_key(
-        &self,
-        engine: &Arc<Engine>,
-        door: Door,
-        secret: &str,
-    ) -> Result<Option<Arc<DoorKey>>, StoreError> {
-        let digest = door_digest(secret);
-        let key = self.look_up(engine, |stored| stored.doors.get(&digest).cloned()).await?;
-        let Some(key) = key.filter(|key| key.doors.contains(&door)) else { return Ok(None) };
-        let is_same = engine.agents.clone().birth(key.agent.clone()).await == Some(key.born);
-        Ok((is_same && Timestamp::now() < key.expires_at).then_some(key))
-    }
-
-    /// Looks among the keys of the store.
-    async fn look_up<T>(
-        &self,
-        engine: &Arc<Engine>,
-        look: impl FnOnce(&Stored) -> Option<T>,
-    ) -> Result<Option<T>, StoreError> {
-        let mut stored = self.stored.lock().await;
-        if stored.as_ref().is_none_or(|stored| stored.read_at.elapsed() >= KEYS_FRESH) {
-            // Before they are read: what changes meanwhile is read again soon enough.
-            let read_at = Instant::now();
-            let all = engine.keys.all().await?;
-            let (doors, keys): (Vec<_>, Vec<_>) = all.iter().partition(|key| !key.doors.is_empty());
-            let keys = keys.into_iter().map(|key| (key.name.clone(), Arc::new(key.into())));
-            let doors = doors.into_iter().filter_map(|key| {
-                let KeyAgent { id, born } = key.agent.clone()?;
-                let opened = DoorKey {
-                    name: key.name.clone(),
-                    agent: id,
-                    doors: key.doors.clone(),
-                    born,
-                    expires_at: key.expires_at,
-                };
-                Some((key.secret.clone(), Arc::new(opened)))
-            });
-            *stored = Some(Stored { keys: keys.collect(), doors: doors.collect(), read_at });
-        }
-        Ok(stored.as_ref().and_then(look))
+        self.keys.signing(engine, name).await
     }
 
     fn remember(&self, mac: [u8; 32], timestamp: u64, now: u64) -> Result<(), Refused> {

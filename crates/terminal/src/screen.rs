@@ -181,7 +181,7 @@ impl Screen {
         let mut caret = caret.map(|caret| caret.min(self.width - 1));
         let mut pen = Pen::new(self.colours);
         'row: for span in &line.spans {
-            pen.write(out, span.style, span.text.as_str());
+            pen.dip(out, span.style, span.text.as_str());
             for grapheme in span.text.as_str().graphemes(true) {
                 if caret.is_some_and(|caret| column >= caret) {
                     out.push_str(SAVE);
@@ -227,7 +227,7 @@ pub fn encode(out: &mut String, line: &Line, colours: bool) {
         if let Some(link) = link {
             let _ = write!(out, "\x1b]8;id={};{}\x1b\\", id(link.as_str()), link.as_str());
         }
-        pen.write(out, span.style, span.text.as_str());
+        pen.dip(out, span.style, span.text.as_str());
         // A line end inside would be a line that nobody asked for.
         out.extend(span.text.as_str().chars().map(|c| if c == '\n' { ' ' } else { c }));
         if link.is_some() {
@@ -255,7 +255,7 @@ impl Pen {
     }
 
     /// Says how `text` looks, where it looks different.
-    fn write(&mut self, out: &mut String, style: Style, text: &str) {
+    fn dip(&mut self, out: &mut String, style: Style, text: &str) {
         // Blanks have no colour.
         let is_blank = text.bytes().all(|byte| byte == b' ');
         let shows = |style: Style| style.underline || style.reverse;

@@ -284,6 +284,17 @@ impl Turns {
         self.limits.max_tool_iterations
     }
 
+    /// Cancels what came from a source, whichever agent it is of.
+    pub async fn cancel_from(&self, source: &str) {
+        for agent in self.directory.agents() {
+            for turn in agent.look().turns.iter() {
+                if turn.asked.source.as_deref() == Some(source) {
+                    agent.cancel(&turn.id).await;
+                }
+            }
+        }
+    }
+
     /// Cancels all that run or wait.
     pub fn cancel_all(&self) {
         for agent in self.directory.agents() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use nexus_protocol::hidden::is_hidden;
 use nexus_protocol::permission::{
     ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
 };
@@ -55,8 +56,7 @@ fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
         arguments.push('…');
     }
     let ApprovalEntry { agent_id, tool, reason, .. } = approval;
-    let message = format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}");
-    let message = message.chars().filter(|c| is_seen(*c)).collect();
+    let message = spelled(&format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}"));
     let schema = json!({
         "type": "object",
         "properties": {"decision": {
@@ -74,11 +74,16 @@ fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
     Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
 }
 
-/// Whether a character shows itself. Others could make a person read something else than is asked.
-fn is_seen(c: char) -> bool {
-    let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
-        | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-    c == '\n' || !(c.is_control() || hides)
+/// What would make a person read something else than is asked is spelled out.
+fn spelled(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_hidden(c) || (c.is_control() && c != '\n') {
+            true => out.extend(c.escape_unicode()),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// All of them, for an answer that wants input; by the names of the approvals.

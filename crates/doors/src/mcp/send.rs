@@ -82,21 +82,32 @@ pub fn result(turn: &Turn, state: &State, outcome: &Outcome) -> CallToolResult {
     match outcome {
         Err(error) => CallToolResult::error(vec![ContentBlock::text(sentence(error))]),
         Ok(answer) => {
-            let mut structured = json!({
-                "agent_id": turn.agent,
-                "request_id": turn.id,
-                "content": answer.content,
-                "halted_at_iteration_limit": answer.halted_at_iteration_limit,
-                "denied": state.denied,
-            });
-            if answer.cancelled {
+            let halted = answer.halted_at_iteration_limit;
+            let mut result = said((&turn.agent, &turn.id), &answer.content, halted, &state.denied);
+            if let (true, Some(structured)) = (answer.cancelled, &mut result.structured_content) {
                 structured["cancelled"] = true.into();
             }
-            let mut result = CallToolResult::structured(structured);
-            result.content = vec![ContentBlock::text(answer.content.clone())];
             result
         }
     }
+}
+
+/// What an agent said in a turn.
+pub fn said(
+    (agent, id): (&str, &str),
+    content: &str,
+    halted: bool,
+    denied: &[String],
+) -> CallToolResult {
+    let mut result = CallToolResult::structured(json!({
+        "agent_id": agent,
+        "request_id": id,
+        "content": content,
+        "halted_at_iteration_limit": halted,
+        "denied": denied,
+    }));
+    result.content = vec![ContentBlock::text(content)];
+    result
 }
 
 /// Tells a host that wants to know how far its call is.

@@ -5,14 +5,12 @@ use nexus_protocol::conversation::{GetMessagesParams, MessageEntry};
 use nexus_protocol::params::Bounded;
 use nexus_protocol::turn::RequestId;
 use rmcp::ErrorData;
-use rmcp::model::{
-    CallToolResult, ContentBlock, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus,
-};
+use rmcp::model::{CallToolResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::{Value, json};
 
 use super::approve::input_requests;
 use super::handler::Door;
-use super::send::result;
+use super::send::{result, said};
 use super::turns::Turn;
 
 /// How often a host asks.
@@ -94,8 +92,11 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         let began = began.map(|meta| meta.at.clone()).unwrap_or_default();
         let is_cut_off =
             context.interrupted_turn.as_ref().is_some_and(|turn| turn.request_id == request);
-        let last =
-            of_turn.last().filter(|last| last.role == "assistant" && last.tool_calls.is_empty());
+        let is_whole = |last: &&&MessageEntry| {
+            let is_cut = last.meta.as_ref().is_some_and(|meta| meta.interrupted);
+            last.role == "assistant" && last.tool_calls.is_empty() && !is_cut
+        };
+        let last = of_turn.last().filter(is_whole);
         let payload = match last {
             _ if context.turns.iter().any(|turn| turn.request_id == request) => {
                 TaskPayload::Working
@@ -104,16 +105,10 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
                 "the turn {id} of {agent} was cut off: resume_turn goes on with it"
             )),
             Some(last) => {
-                let structured = json!({
-                    "agent_id": agent,
-                    "request_id": id,
-                    "content": last.content,
-                    "halted_at_iteration_limit": context.halted_at_iteration_limit,
-                    "denied": [],
-                });
-                let mut result = CallToolResult::structured(structured);
-                result.content = vec![ContentBlock::text(last.content.clone())];
-                completed(result)
+                // What the agent says of itself is of its last turn.
+                let is_latest = messages.last().is_some_and(|it| it.index == last.index);
+                let halted = is_latest && context.halted_at_iteration_limit;
+                completed(said((agent, id), &last.content, halted, &[]))
             }
             None if of_turn.is_empty() => return Err(unknown(task_id)),
             None => failed(&format!("the turn {id} of {agent} ended without an answer")),

@@ -1,7 +1,6 @@
 //! Keys of callers: to sign requests, or to be let in at a door.
 
 use nexus_core::Requester;
-use nexus_core::authority::Action;
 use nexus_core::keys::{DAYS_DEFAULT, NewKey};
 use nexus_core::lifecycle::{AccessError, AgentSpec};
 use nexus_core::store::{self, KeyAgent, KeyRecord};
@@ -72,7 +71,7 @@ async fn create(cx: Cx, params: CreateKeyParams) -> Result<CreateKeyResult, RpcE
         services.engine.agents.destroy(&Requester::Administrator, &id).await.map_err(wire)?;
     }
     let made = made.map_err(wire)?;
-    services.signatures.keys_changed().await;
+    services.signatures.keys.changed().await;
     let (entry, mode) = (key_entry(&made.record), services.signatures.mode().name().into());
     Ok(CreateKeyResult { key: made.secret, entry, mode })
 }
@@ -89,28 +88,14 @@ async fn revoke(cx: Cx, params: RevokeKeyParams) -> Result<RevokeKeyResult, RpcE
     let keys = services.engine.keys.list(&cx.caller.requester).await.map_err(wire)?;
     let revoked = services.engine.keys.revoke(&cx.caller.requester, &params.name).await;
     // Also after a failure: it may have been done.
-    services.signatures.keys_changed().await;
+    services.signatures.keys.changed().await;
     let revoked = revoked.map_err(wire)?;
-    let key = keys.iter().find(|key| key.name == params.name && !key.doors.is_empty());
-    if let Some(key) = key {
-        cancel_turns(&cx, key).await;
+    // What came through a door with a key that is no more ends too.
+    let key = keys.iter().find(|key| key.name == params.name);
+    for door in key.into_iter().flat_map(|key| &key.doors) {
+        services.engine.turns.cancel_from(&format!("{}:{}", door.name(), params.name)).await;
     }
     Ok(RevokeKeyResult { revoked })
-}
-
-/// Ends what came through a door with a key that is no more. A turn that cannot be reached any more has ended.
-async fn cancel_turns(cx: &Cx, key: &KeyRecord) {
-    let engine = &cx.services().engine;
-    let sources: Vec<_> =
-        key.doors.iter().map(|door| format!("{}:{}", door.name(), key.name)).collect();
-    let Some(KeyAgent { id, .. }) = &key.agent else { return };
-    let owner = Requester::Administrator;
-    let Ok(agent) = engine.agents.find(&owner, id, Action::Send).await else { return };
-    for turn in agent.look().turns.iter() {
-        if turn.asked.source.as_ref().is_some_and(|source| sources.contains(source)) {
-            agent.cancel(&turn.id).await;
-        }
-    }
 }
 
 /// A key as it is shown, without its secret.

@@ -42,6 +42,7 @@ use crate::dispatcher::{Caller, Class, Dispatcher, Reply, Signer, Target};
 use crate::errors::wire;
 use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
+use crate::signing::Mode;
 
 /// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
 const GZIP_BYTES_MIN: usize = 8 * 1024;
@@ -334,11 +335,18 @@ async fn admit_visitor(
 ) -> Result<Visitor, Rejection> {
     let shown = headers.get(header::AUTHORIZATION).and_then(|it| auth::bearer(it.as_bytes()));
     let key = shown.and_then(|it| str::from_utf8(it).ok()).filter(|it| it.starts_with(DOOR_PREFIX));
-    let Some(secret) = key else {
-        return Ok(Visitor { requester: admit(context, headers).await?, key: None });
-    };
     let services = context.dispatcher.services();
-    let key = services.signatures.door_key(&services.engine, door, secret).await;
+    let Some(secret) = key else {
+        let requester = admit(context, headers).await?;
+        // What a door carries cannot be signed.
+        if services.signatures.mode() == Mode::Required {
+            let details = "calls have to be signed here, and at this door they cannot be: it takes keys for it \
+                           (nexus3 key create NAME --door mcp)";
+            return Err(refuse(StatusCode::FORBIDDEN, RpcError::not_of_key(details)));
+        }
+        return Ok(Visitor { requester, key: None });
+    };
+    let key = services.signatures.keys.door(&services.engine, door, secret).await;
     let key = key.map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, wire(error)))?;
     let key = key.ok_or_else(|| not_let_in(context, AuthError::Wrong))?;
     Ok(Visitor { requester: Requester::Agent(key.agent.clone()), key: Some(key.name.clone()) })

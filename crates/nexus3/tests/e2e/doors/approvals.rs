@@ -40,12 +40,13 @@ async fn a_host_of_now_is_answered_with_a_question_and_calls_again() {
         [("allow_once", true, false), ("deny", false, false), ("allow_once", true, true)]
     {
         let server = asking().await;
-        let key = json!({"name": "k", "doors": ["mcp"], "agent_id": "t"});
-        let token = match by_key {
-            true => server.wire().ok("create_key", key).await["key"].as_str().map(str::to_owned),
-            false => server.token.clone(),
+        let host = match by_key {
+            true => {
+                let key = json!({"name": "k", "doors": ["mcp"], "agent_id": "t"});
+                Host::with_key(&server, key, asks()).await
+            }
+            false => Host::connect(&server, Era::Modern, asks()).await,
         };
-        let host = Host::connect_with(&server, token, Era::Modern, asks()).await;
         let wanted = host.ok("tools/call", send()).await;
         assert_eq!(wanted["resultType"], "input_required", "{wanted}");
         let (name, question) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -140,9 +141,7 @@ async fn answers_of_others_decide_nothing() {
     let host = Host::connect(&server, Era::Modern, asks()).await;
     let wanted = host.ok("tools/call", send()).await;
     let name = wanted["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
-    let token = wire.ok("create_agent_token", json!({"agent_id": "b"})).await["token"].clone();
-    let token = token.as_str().map(str::to_owned);
-    let other = Host::connect_with(&server, token, Era::Modern, asks()).await;
+    let other = Host::of_agent(&server, "b", Era::Modern, asks()).await;
     let allow = json!({"action": "accept", "content": {"decision": "allow_once"}});
     let mut again = send();
     again["requestState"] = wanted["requestState"].clone();
@@ -179,11 +178,9 @@ async fn an_agent_does_not_answer_its_own_approvals() {
     let server = Setup::new().config(config).start().await;
     let wire = server.wire();
     wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
-    let token = wire.ok("create_agent_token", json!({"agent_id": "t"})).await["token"].clone();
-    let token = token.as_str().map(str::to_owned);
     let mut capabilities = asks();
     capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
-    let host = Host::connect_with(&server, token, Era::Modern, capabilities).await;
+    let host = Host::of_agent(&server, "t", Era::Modern, capabilities).await;
     write(&server);
     let task = host.ok("tools/call", send()).await["taskId"].clone();
     let waiting = wire.ok("list_approvals", json!({})).await["approvals"][0].clone();
@@ -208,11 +205,10 @@ async fn an_agent_does_not_answer_its_own_approvals() {
 async fn questions_of_other_turns_are_not_put_to_a_host() {
     let server = asking().await;
     let wire = server.wire();
-    let key = wire.ok("create_key", json!({"name": "k", "doors": ["mcp"], "agent_id": "t"})).await;
     let mut capabilities = asks();
     capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
-    let key = key["key"].as_str().map(str::to_owned);
-    let host = Host::connect_with(&server, key, Era::Modern, capabilities).await;
+    let key = json!({"name": "k", "doors": ["mcp"], "agent_id": "t"});
+    let host = Host::with_key(&server, key, capabilities).await;
     let sending = wire.ok("send", json!({"agent_id": "t", "content": "write it"}));
     let asked = async {
         let waits = async || {
@@ -248,7 +244,8 @@ async fn characters_that_hide_are_not_in_a_question() {
             .clone();
     let message = message.as_str().unwrap();
     assert!(
-        message.contains("abc.txt") && !message.contains(['\u{202e}', '\u{200b}', '\u{e0041}']),
+        message.contains(r"a\u{202e}b\u{200b}c.txt")
+            && !message.contains(['\u{202e}', '\u{200b}', '\u{e0041}']),
         "{message}"
     );
 }

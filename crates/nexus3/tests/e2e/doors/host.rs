@@ -40,6 +40,20 @@ impl<'a> Host<'a> {
         Self::connect_with(server, server.token.clone(), era, capabilities).await
     }
 
+    /// With an agent's own token.
+    pub async fn of_agent(server: &'a Server, agent: &str, era: Era, capabilities: Value) -> Self {
+        let made = server.wire().ok("create_agent_token", json!({"agent_id": agent})).await;
+        let token = made["token"].as_str().map(str::to_owned);
+        Self::connect_with(server, token, era, capabilities).await
+    }
+
+    /// With a key that is made so.
+    pub async fn with_key(server: &'a Server, key: Value, capabilities: Value) -> Self {
+        let made = server.wire().ok("create_key", key).await;
+        let token = made["key"].as_str().map(str::to_owned);
+        Self::connect_with(server, token, Era::Modern, capabilities).await
+    }
+
     pub async fn connect_with(
         server: &'a Server,
         token: Option<String>,
@@ -131,6 +145,12 @@ impl<'a> Host<'a> {
     pub async fn tool(&self, name: &str, arguments: Value) -> Value {
         self.ok("tools/call", json!({"name": name, "arguments": arguments})).await
     }
+}
+
+/// Whether a turn of the agent runs or waits.
+pub async fn is_busy(server: &Server, agent: &str) -> bool {
+    let context = server.wire().ok("get_context", json!({"agent_id": agent})).await;
+    !context["turns"].as_array().unwrap().is_empty()
 }
 
 impl Answers {

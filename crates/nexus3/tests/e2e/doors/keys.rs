@@ -3,7 +3,7 @@
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
-use super::host::{Era, Host};
+use super::host::{Era, Host, is_busy};
 use crate::harness::{HttpRequest, Server, Setup, eventually};
 use crate::support::names;
 
@@ -57,8 +57,7 @@ async fn a_key_reaches_what_is_beneath_its_agent_and_nothing_else() {
     let server = Server::start().await;
     server.wire().ok("create_agent", json!({"agent_id": "other"})).await;
     let params = json!({"name": "k", "doors": ["mcp"], "preset": "trusted"});
-    let secret = key(&server, params).await;
-    let host = Host::connect_with(&server, Some(secret), Era::Modern, json!({})).await;
+    let host = Host::with_key(&server, params, json!({})).await;
     let made = host.tool("nexus_create", json!({"agent_id": "child"})).await;
     assert_eq!(made["structuredContent"], json!({"agent_id": "child"}), "{made}");
     let listed = host.tool("nexus_list", json!({})).await["structuredContent"].to_string();
@@ -91,11 +90,7 @@ async fn a_key_that_is_revoked_ends_at_once_with_its_turns() {
     assert_eq!(status(&server, &secret, "/mcp").await, 200);
     let host = Host::connect_with(&server, Some(secret.clone()), Era::Modern, json!({})).await;
     server.model().push(Reply::hang());
-    let wire = server.wire();
-    let running = async || {
-        let context = wire.ok("get_context", json!({"agent_id": "door-k"})).await;
-        !context["turns"].as_array().unwrap().is_empty()
-    };
+    let running = async || is_busy(&server, "door-k").await;
     let (answer, ()) = tokio::join!(host.tool("nexus_send", json!({"content": "x"})), async {
         eventually("the turn to run", running).await;
         let revoked = server.wire().ok("revoke_key", json!({"name": "k"})).await;
@@ -154,4 +149,33 @@ async fn keys_are_made_without_a_server_too() {
     let server = Setup::new().start_in(&world).await;
     let secret = made["key"].as_str().unwrap();
     assert_eq!(status(&server, secret, "/mcp").await, 200);
+}
+
+/// Also where the host talked to another agent of its family.
+#[tokio::test]
+async fn turns_of_children_end_with_the_key_too() {
+    let server = Server::start().await;
+    let params = json!({"name": "k", "doors": ["mcp"], "preset": "trusted"});
+    let host = Host::with_key(&server, params, json!({})).await;
+    host.tool("nexus_create", json!({"agent_id": "child"})).await;
+    server.model().push(Reply::hang());
+    let send = host.tool("nexus_send", json!({"agent_id": "child", "content": "x"}));
+    let (answer, ()) = tokio::join!(send, async {
+        eventually("the turn to run", async || is_busy(&server, "child").await).await;
+        server.wire().ok("revoke_key", json!({"name": "k"})).await;
+    });
+    assert_eq!(answer["structuredContent"]["cancelled"], json!(true), "{answer}");
+}
+
+/// What a door carries cannot be signed: where calls have to be, a token alone does not open it.
+#[tokio::test]
+async fn where_calls_are_signed_the_door_takes_keys_alone() {
+    let config = json!({"auth": {"hmac": {"mode": "required"}}});
+    let setup = Setup::new().config(config);
+    let world = setup.world().await;
+    let made = world.command(["key", "create", "k", "--door", "mcp"]).output().await.unwrap();
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let server = setup.start_in(&world).await;
+    assert_eq!(status(&server, server.token.as_deref().unwrap(), "/mcp").await, 403);
+    assert_eq!(status(&server, made["key"].as_str().unwrap(), "/mcp").await, 200);
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use super::host::is_busy;
 use crate::harness::{Server, Setup, eventually, within};
 use crate::support::{history, names};
 
@@ -132,11 +133,7 @@ async fn a_host_that_dies_or_hangs_up_cancels_its_turn() {
         let mut host = Host::start(server.world.command(["mcp", "serve", "--agent", "a"]));
         host.call("server/discover", json!({})).await;
         server.model().push(Reply::hang());
-        let wire = server.wire();
-        let running = async || {
-            let context = wire.ok("get_context", json!({"agent_id": "a"})).await;
-            !context["turns"].as_array().unwrap().is_empty()
-        };
+        let running = async || is_busy(&server, "a").await;
         {
             let sending = host.tool("nexus_send", json!({"content": "x"}));
             tokio::pin!(sending);

@@ -106,13 +106,26 @@ async fn nobody_else_finds_a_task() {
     create(&wire, "b").await;
     server.model().push(Reply::hang());
     let task = begin(&Host::connect(&server, Era::Modern, tasks()).await, "a").await;
-    let token = wire.ok("create_agent_token", json!({"agent_id": "b"})).await["token"].clone();
-    let token = token.as_str().map(str::to_owned);
-    let other = Host::connect_with(&server, token, Era::Modern, tasks()).await;
+    let other = Host::of_agent(&server, "b", Era::Modern, tasks()).await;
     for method in ["tasks/get", "tasks/cancel"] {
         let answer = other.call(method, json!({"taskId": task})).await;
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
     }
     let answers = json!({"taskId": task, "inputResponses": {}});
     assert_eq!(other.call("tasks/update", answers).await["error"]["code"], -32602);
+}
+
+/// Half an answer is none, also when the agent has gone on to something else since.
+#[tokio::test]
+async fn a_task_that_was_cut_off_is_not_completed_by_what_comes_later() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.model().push(Reply::text("half of it").then_hang());
+    let task = begin(&Host::connect(&server, Era::Modern, tasks()).await, "a").await;
+    let server = server.restart().await;
+    server.model().push(Reply::text("something else"));
+    server.wire().ok("send", json!({"agent_id": "a", "content": "never mind"})).await;
+    let host = Host::connect(&server, Era::Modern, tasks()).await;
+    let cut = get(&host, &task).await;
+    assert_eq!(cut["status"], "failed", "{cut}");
 }

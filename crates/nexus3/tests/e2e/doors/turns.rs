@@ -3,7 +3,7 @@
 use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
-use super::host::{ERAS, Era, Host};
+use super::host::{ERAS, Era, Host, is_busy};
 use crate::harness::{Server, Setup, eventually};
 use crate::support::{create, history, names};
 
@@ -154,11 +154,7 @@ async fn a_host_that_hangs_up_cancels_its_turn() {
         let call = json!({
             "name": "nexus_send", "arguments": {"agent_id": "a", "content": "x"}, "_meta": {"progressToken": 1},
         });
-        let wire = server.wire();
-        let running = async || {
-            let context = wire.ok("get_context", json!({"agent_id": "a"})).await;
-            !context["turns"].as_array().unwrap().is_empty()
-        };
+        let running = async || is_busy(&server, "a").await;
         if era == Era::Modern {
             // The head of a stream comes with its first word, which never does: this one hangs up before.
             let opening = tokio::time::timeout(
@@ -190,14 +186,7 @@ async fn nexus_cancel_ends_what_runs() {
     server.model().push(Reply::hang());
     let call = json!({"name": "nexus_send", "arguments": {"agent_id": "a", "content": "x"}});
     let (answer, cancelled) = tokio::join!(host.ok("tools/call", call), async {
-        let wire = server.wire();
-        eventually("the turn to run", async || {
-            !wire.ok("get_context", json!({"agent_id": "a"})).await["turns"]
-                .as_array()
-                .unwrap()
-                .is_empty()
-        })
-        .await;
+        eventually("the turn to run", async || is_busy(&server, "a").await).await;
         host.tool("nexus_cancel", json!({"agent_id": "a"})).await
     });
     assert_eq!(
@@ -245,9 +234,7 @@ async fn an_agents_token_stays_within_its_family() {
     let wire = server.wire();
     wire.ok("create_agent", json!({"agent_id": "a", "preset": "trusted"})).await;
     create(&wire, "other").await;
-    let token = wire.ok("create_agent_token", json!({"agent_id": "a"})).await["token"].clone();
-    let token = token.as_str().map(str::to_owned);
-    let host = Host::connect_with(&server, token, Era::Modern, json!({})).await;
+    let host = Host::of_agent(&server, "a", Era::Modern, json!({})).await;
     server.model().push(Reply::text("mine"));
     let answer = host.tool("nexus_send", json!({"content": "x"})).await;
     assert_eq!(answer["structuredContent"]["agent_id"], "a");
@@ -274,9 +261,7 @@ async fn an_agents_token_stays_within_its_family() {
 #[tokio::test]
 async fn more_turns_at_once_than_can_be_watched_are_carried_out() {
     let server = Server::start().await;
-    let key = server.wire().ok("create_key", json!({"name": "k", "doors": ["mcp"]})).await;
-    let key = key["key"].as_str().map(str::to_owned);
-    let host = Host::connect_with(&server, key, Era::Modern, json!({})).await;
+    let host = Host::with_key(&server, json!({"name": "k", "doors": ["mcp"]}), json!({})).await;
     let sends = (0..80).map(|_| host.tool("nexus_send", json!({"content": "x"})));
     for answer in futures_util::future::join_all(sends).await {
         assert_eq!(answer["isError"], json!(false), "{answer}");

@@ -1,0 +1,97 @@
+//! The keys of the store, as they were a moment ago: to sign with, and for doors.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nexus_core::keys::door_digest;
+use nexus_core::store::{Door, KeyAgent, KeyRecord, StoreError};
+use nexus_core::{AgentId, Engine};
+use tokio::sync::Mutex;
+
+use crate::signing::Key;
+
+/// What another process did to the keys is noticed after so long; what was done here, at once.
+pub const FRESH: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct KnownKeys(Mutex<Option<Known>>);
+
+struct Known {
+    /// To sign with, by name.
+    signing: HashMap<String, Arc<Key>>,
+    /// For doors, by the digests of their secrets.
+    doors: HashMap<String, Arc<DoorKey>>,
+    read_at: Instant,
+}
+
+/// A key for doors, as it is used.
+#[derive(Clone, Debug)]
+pub struct DoorKey {
+    pub name: String,
+    pub agent: AgentId,
+    doors: Vec<Door>,
+    born: u64,
+    expires_at: Timestamp,
+}
+
+impl KnownKeys {
+    /// Lets a change be seen at once.
+    pub async fn changed(&self) {
+        *self.0.lock().await = None;
+    }
+
+    /// The key to sign with of this name.
+    pub async fn signing(
+        &self,
+        engine: &Engine,
+        name: &str,
+    ) -> Result<Option<Arc<Key>>, StoreError> {
+        self.look_up(engine, |known| known.signing.get(name).cloned()).await
+    }
+
+    /// The key whose secret this is, if it opens this door now.
+    pub async fn door(
+        &self,
+        engine: &Engine,
+        door: Door,
+        secret: &str,
+    ) -> Result<Option<Arc<DoorKey>>, StoreError> {
+        let digest = door_digest(secret);
+        let key = self.look_up(engine, |known| known.doors.get(&digest).cloned()).await?;
+        let Some(key) = key.filter(|key| key.doors.contains(&door)) else { return Ok(None) };
+        let is_same = engine.agents.clone().birth(key.agent.clone()).await == Some(key.born);
+        Ok((is_same && Timestamp::now() < key.expires_at).then_some(key))
+    }
+
+    async fn look_up<T>(
+        &self,
+        engine: &Engine,
+        look: impl FnOnce(&Known) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut known = self.0.lock().await;
+        if known.as_ref().is_none_or(|known| known.read_at.elapsed() >= FRESH) {
+            // Before they are read: what changes meanwhile is read again soon enough.
+            let read_at = Instant::now();
+            let all = engine.keys.all().await?;
+            let (doors, signing): (Vec<_>, Vec<_>) =
+                all.iter().partition(|key| !key.doors.is_empty());
+            let signing = signing.into_iter().map(|key| (key.name.clone(), Arc::new(key.into())));
+            let doors = doors
+                .into_iter()
+                .filter_map(|key| Some((key.secret.clone(), Arc::new(DoorKey::of(key)?))));
+            let (signing, doors) = (signing.collect(), doors.collect());
+            *known = Some(Known { signing, doors, read_at });
+        }
+        Ok(known.as_ref().and_then(look))
+    }
+}
+
+impl DoorKey {
+    fn of(key: &KeyRecord) -> Option<Self> {
+        let KeyAgent { id, born } = key.agent.clone()?;
+        let (name, doors) = (key.name.clone(), key.doors.clone());
+        Some(Self { name, agent: id, doors, born, expires_at: key.expires_at })
+    }
+}
