@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use globset::Glob;
 use nexus_core::mcp::{
-    Asks, Defer, Pins, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry, ServerSource, Standing,
-    server_name,
+    Asks, Defer, Pins, Program, Remote, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry,
+    ServerSource, Standing, Way, server_name,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -39,18 +39,8 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 10] = [
-    "url",
-    "headers",
-    "eager",
-    "share",
-    "elicitation",
-    "sampling",
-    "roots",
-    "auth",
-    "private",
-    "oauth",
-];
+pub(super) const NOT_YET: [&str; 7] =
+    ["eager", "share", "elicitation", "sampling", "roots", "auth", "oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -64,6 +54,10 @@ struct Written {
     cwd: Option<Text>,
     env: Option<BTreeMap<String, String>>,
     env_passthrough: Option<Vec<Text>>,
+    sandbox: Option<Object<WrittenSandbox>>,
+    url: Option<Text>,
+    headers: Option<BTreeMap<String, String>>,
+    private: Option<bool>,
     enabled: Option<bool>,
     disabled: Option<bool>,
     fail_if_no_tools: Option<bool>,
@@ -74,7 +68,6 @@ struct Written {
     pin: Option<Choice<PinWords>>,
     defer: Option<Choice<DeferWords>>,
     tools: Option<Object<Tools>>,
-    sandbox: Option<Object<WrittenSandbox>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -228,7 +221,7 @@ fn read(
         return Err((String::new(), "an entry is an object".into()));
     };
     check_keys(&members)?;
-    members.shift_remove("type");
+    let kind = members.shift_remove("type");
     for key in PASSED_OVER {
         if members.shift_remove(key).is_some() {
             let file = source.file.display();
@@ -236,28 +229,15 @@ fn read(
         }
     }
     let written: Result<Written, _> = serde_path_to_error::deserialize(Value::Object(members));
-    let written = written
+    let mut written = written
         .map_err(|error| (error.path().to_string(), error.inner().to_string()))
         .map_err(|(key, reason)| (if key == "." { String::new() } else { key }, reason))?;
-    let mut argv = argv(written.command, written.args)?;
-    if argv[0].starts_with("~/") {
-        let program = expand(&argv[0], user_home).map_err(|why| ("command".to_owned(), why))?;
-        argv[0] = program.display().to_string();
-    }
-    let mut entry = ServerEntry { argv, ..blank(source, name) };
-    let path = |key: &str, Text(text): &Text| match (&source.project, text.starts_with(['/', '~']))
-    {
-        (Some(project), false) => Ok(project.dir.join(text)),
-        _ => expand(text, user_home).map_err(|reason| (key.to_owned(), reason)),
+    let mut entry = blank(source, name);
+    entry.way = match &written.url {
+        Some(_) => Way::Remote(remote(&mut written)?),
+        None if is_http(kind.as_ref()) => return Err(("url".into(), "is missing".into())),
+        None => Way::Program(program(source, &mut written, user_home)?),
     };
-    let paths = |key: &str, written: Option<Vec<Text>>| {
-        written.iter().flatten().map(|text| path(key, text)).collect::<Result<BTreeSet<_>, _>>()
-    };
-    if let Some(cwd) = &written.cwd {
-        entry.cwd = Some(path("cwd", cwd)?);
-    }
-    entry.env = written.env.unwrap_or_default();
-    entry.env_passthrough = texts(written.env_passthrough);
     if entry.standing == Standing::Usable
         && (written.enabled == Some(false) || written.disabled == Some(true))
     {
@@ -282,15 +262,81 @@ fn read(
         entry.allow = patterns("tools.allow", tools.allow)?;
         entry.deny = patterns("tools.deny", tools.deny)?;
     }
-    if let Some(Object(sandbox)) = written.sandbox {
-        entry.sandbox = Sandbox {
+    Ok(entry)
+}
+
+/// A program, or the key that is wrong and how.
+fn program(
+    source: &Source,
+    written: &mut Written,
+    user_home: Option<&Path>,
+) -> Result<Program, (String, String)> {
+    let of_remotes =
+        [("headers", written.headers.is_some()), ("private", written.private.is_some())];
+    check_absent(of_remotes, "is for servers with a url")?;
+    let mut argv = argv(written.command.take(), written.args.take())?;
+    if argv[0].starts_with("~/") {
+        let program = expand(&argv[0], user_home).map_err(|why| ("command".to_owned(), why))?;
+        argv[0] = program.display().to_string();
+    }
+    let path = |key: &str, Text(text): &Text| match (&source.project, text.starts_with(['/', '~']))
+    {
+        (Some(project), false) => Ok(project.dir.join(text)),
+        _ => expand(text, user_home).map_err(|reason| (key.to_owned(), reason)),
+    };
+    let paths = |key: &str, written: Option<Vec<Text>>| {
+        written.iter().flatten().map(|text| path(key, text)).collect::<Result<BTreeSet<_>, _>>()
+    };
+    let mut program = unknown_program(source);
+    program.argv = argv;
+    if let Some(cwd) = &written.cwd {
+        program.cwd = Some(path("cwd", cwd)?);
+    }
+    program.env = written.env.take().unwrap_or_default();
+    program.env_passthrough = texts(written.env_passthrough.take());
+    if let Some(Object(sandbox)) = written.sandbox.take() {
+        program.sandbox = Sandbox {
             read: paths("sandbox.read", sandbox.read)?,
             write: paths("sandbox.write", sandbox.write)?,
-            network: sandbox.network.unwrap_or(entry.sandbox.network),
-            required: sandbox.required.unwrap_or(entry.sandbox.required),
+            network: sandbox.network.unwrap_or(program.sandbox.network),
+            required: sandbox.required.unwrap_or(program.sandbox.required),
         };
     }
-    Ok(entry)
+    Ok(program)
+}
+
+/// A server elsewhere, or the key that is wrong and how. Its address may still have variables in it.
+fn remote(written: &mut Written) -> Result<Remote, (String, String)> {
+    let of_programs = [
+        ("command", written.command.is_some()),
+        ("args", written.args.is_some()),
+        ("cwd", written.cwd.is_some()),
+        ("env", written.env.is_some()),
+        ("env_passthrough", written.env_passthrough.is_some()),
+        ("sandbox", written.sandbox.is_some()),
+    ];
+    check_absent(of_programs, "is for programs, and this server has a url")?;
+    let url = written.url.take().map(|Text(url)| url).unwrap_or_default();
+    let spoken = ["https://", "http://", "${"].iter().any(|start| url.starts_with(start));
+    if !spoken {
+        return Err((
+            "url".into(),
+            "must begin with https://, or with http:// on this machine".into(),
+        ));
+    }
+    let headers = written.headers.take().unwrap_or_default();
+    Ok(Remote { url, headers, private: written.private.unwrap_or(false) })
+}
+
+/// Keys that mean nothing beside others are not passed over: something else was meant.
+fn check_absent<const N: usize>(
+    keys: [(&str, bool); N],
+    reason: &str,
+) -> Result<(), (String, String)> {
+    match keys.into_iter().find(|(_, present)| *present) {
+        Some((key, _)) => Err((key.into(), reason.into())),
+        None => Ok(()),
+    }
 }
 
 /// A server of which only the name is known.
@@ -303,10 +349,7 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
             Some(project) if !project.trusted => Standing::Untrusted,
             _ => Standing::Usable,
         },
-        argv: Vec::new(),
-        cwd: project.map(|project| project.dir.clone()),
-        env: BTreeMap::new(),
-        env_passthrough: Vec::new(),
+        way: Way::Program(unknown_program(source)),
         startup_timeout: Duration::from_secs(30),
         timeout: Duration::from_secs(120),
         idle_timeout: Duration::from_secs(600),
@@ -316,6 +359,17 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         allow: Vec::new(),
         deny: Vec::new(),
         fail_if_no_tools: false,
+    }
+}
+
+/// A program of which only is known who brings it along.
+fn unknown_program(source: &Source) -> Program {
+    let project = source.project.as_ref();
+    Program {
+        argv: Vec::new(),
+        cwd: project.map(|project| project.dir.clone()),
+        env: BTreeMap::new(),
+        env_passthrough: Vec::new(),
         sandbox: Sandbox {
             read: BTreeSet::new(),
             write: BTreeSet::new(),
@@ -325,18 +379,22 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
     }
 }
 
+/// As other programs' files call the transport.
+fn is_http(kind: Option<&Value>) -> bool {
+    matches!(kind.and_then(Value::as_str), Some("http" | "streamable-http" | "streamableHttp"))
+}
+
 fn check_keys(members: &Map<String, Value>) -> Result<(), (String, String)> {
-    match members.get("type").and_then(Value::as_str) {
-        None | Some("stdio") => {}
-        Some("sse") => {
+    match members.get("type") {
+        None => {}
+        Some(kind) if is_http(Some(kind)) || kind == "stdio" => {}
+        Some(kind) if kind == "sse" => {
             let reason =
                 "the transport of 2024 (sse) is not spoken here; most servers have another";
             return Err(("type".into(), reason.into()));
         }
         Some(other) => {
-            let reason =
-                format!("{other:?} is not spoken by this version, which starts programs (stdio)");
-            return Err(("type".into(), reason));
+            return Err(("type".into(), format!("{other} is not spoken here: stdio or http")));
         }
     }
     match NOT_YET.iter().find(|key| members.contains_key(**key)) {

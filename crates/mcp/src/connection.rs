@@ -12,18 +12,18 @@ use rmcp::model::{
     ProgressToken, ProtocolVersion, ServerResult, SubscriptionFilter, Tool,
 };
 use rmcp::service::{
-    ClientLifecycleMode, ClientServiceExt as _, NotificationContext, Peer, PeerRequestOptions,
-    RunningService, ServiceError,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, NotificationContext, Peer,
+    PeerRequestOptions, RunningService, ServiceError,
 };
+use rmcp::transport::Transport;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::lock;
-use crate::transport::{Breach, Pipes};
+use crate::remote;
 
 /// Of one list. Two thousand tools fit in few.
 const PAGES_MAX: usize = 64;
@@ -42,7 +42,7 @@ pub struct Connection {
     hub: Arc<Hub>,
     pub protocol_version: String,
     pub server_info: Option<(String, String)>,
-    /// Of the process that watches over the server.
+    /// Of the process that watches over the server, where it is one.
     pub pid: Option<u32>,
     pub started_at: Timestamp,
     /// Cancelled by whoever has no more use for it.
@@ -68,9 +68,7 @@ pub enum CallError {
 impl Connection {
     /// Speaks first, as the newer era has it unless `legacy`, and finds out with whom.
     pub async fn open(
-        read: impl AsyncRead + Unpin + Send + 'static,
-        write: impl AsyncWrite + Unpin + Send + 'static,
-        breach: Breach,
+        transport: impl Transport<RoleClient> + 'static,
         pid: Option<u32>,
         legacy: bool,
     ) -> Result<(Self, Running, Arc<Notify>), String> {
@@ -85,9 +83,8 @@ impl Connection {
                 legacy_version: Some(older),
             },
         };
-        let pipes = Pipes::new(read, write, breach);
-        let running = handler.serve_with_lifecycle(pipes, mode).await;
-        let running = running.map_err(|error| format!("the handshake failed: {error}"))?;
+        let running = handler.serve_with_lifecycle(transport, mode).await;
+        let running = running.map_err(|error| not_opened(&error))?;
         let peer = running.peer().clone();
         let info = peer.peer_info().ok_or("the handshake left nothing known of it")?;
         let named = info.server_info.as_ref();
@@ -197,9 +194,11 @@ impl Connection {
             ServiceError::McpError(error) => {
                 CallError::Refused(format!("the server refused it: {}", error.message))
             }
-            ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
-                CallError::Ended(self.how_it_ended().await)
-            }
+            ServiceError::TransportSend(error) => match error.error.downcast_ref() {
+                Some(error) => CallError::Refused(remote::words(error)),
+                None => CallError::Ended(self.how_it_ended().await),
+            },
+            ServiceError::TransportClosed => CallError::Ended(self.how_it_ended().await),
             error => CallError::Refused(error.to_string()),
         }
     }
@@ -210,6 +209,24 @@ impl Connection {
         let known = tokio::time::timeout(OBITUARY_MAX, obituary.wait_for(Option::is_some)).await;
         let known = known.ok().and_then(Result::ok).and_then(|text| (*text).clone());
         known.unwrap_or_else(|| "its connection was closed".into())
+    }
+}
+
+/// Why a handshake came to nothing.
+fn not_opened(error: &ClientInitializeError) -> String {
+    match error {
+        // That is how the older era is tried, after the newer.
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => not_opened(fallback),
+        ClientInitializeError::TransportError { error: sent, .. } => {
+            match sent.error.downcast_ref() {
+                Some(error) => remote::words(error),
+                None => format!("the handshake failed: {error}"),
+            }
+        }
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it refused the handshake: {}", error.message)
+        }
+        error => format!("the handshake failed: {error}"),
     }
 }
 

@@ -57,6 +57,8 @@ fn place(home: &Path, entry: &ServerEntry) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use nexus_core::mcp::{Remote, Way};
+
     use super::*;
     use crate::server::tests::entry;
 
@@ -77,7 +79,11 @@ mod tests {
         let found = read(home.path(), &entry).unwrap();
         assert_eq!((&found.said[..], found.pinned), (&[said.clone()][..], Pinned::new([said])));
         let mut other = entry.clone();
-        other.argv.push("--more".into());
+        other.way = Way::Remote(Remote {
+            url: "https://example.com/mcp".into(),
+            headers: Default::default(),
+            private: false,
+        });
         assert!(read(home.path(), &other).is_none());
         fs::write(place(home.path(), &entry), "{").unwrap();
         assert!(read(home.path(), &entry).is_none());

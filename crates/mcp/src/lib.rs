@@ -1,10 +1,11 @@
 //! Tools of MCP servers behind the core's [`Tool`](nexus_core::tool::Tool) and
 //! [`ToolSource`](nexus_core::tool::ToolSource).
 //!
-//! [`Servers`] has all that are configured. Each is a `Server`, which starts its process when somebody needs it, through the
-//! kernel launcher and within a policy of its own, and watches over it; a `Connection` speaks the protocol with it; a
-//! `Listing` is what tools it has, which outlives the process.
+//! [`Servers`] has all that are configured. Each is a `Server`, which is started when somebody needs it, through the kernel
+//! launcher and within a policy of its own, or reached over HTTP, and is watched over; a `Connection` speaks the protocol
+//! with it; a `Listing` is what tools it has, which outlives both.
 
+mod address;
 mod clean;
 mod connection;
 mod ground;
@@ -14,6 +15,7 @@ mod listing;
 mod names;
 mod pins;
 mod program;
+mod remote;
 mod result;
 mod schema;
 mod search;
@@ -22,6 +24,7 @@ mod servers;
 mod start;
 mod state;
 mod tail;
+mod tether;
 mod tool;
 mod transport;
 mod variables;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nexus_core::mcp::{Accept, Standing};
-use nexus_tools::sandbox::{End, LaunchError, Leash, Living};
+use nexus_core::mcp::{Accept, Program, Remote, Standing, Way};
+use nexus_tools::sandbox::{End, LaunchError, Living};
+use rmcp::RoleClient;
+use rmcp::transport::Transport;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -12,11 +14,13 @@ use crate::connection::{Connection, Running};
 use crate::kept;
 use crate::listing::{Listing, Said};
 use crate::lock;
+use crate::remote;
 use crate::server::Server;
 use crate::start;
 use crate::state::{ENDS_MAX, ENDS_WITHIN, Phase, Started, State};
 use crate::tail::Tail;
-use crate::transport::Breach;
+use crate::tether::Tether;
+use crate::transport::{Breach, Pipes};
 
 /// Between two readings of its list: a server may say without end that it has changed.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
@@ -33,11 +37,17 @@ struct Failure {
     died: bool,
 }
 
+impl Failure {
+    fn lasting(why: String) -> Self {
+        Self { why, died: false }
+    }
+}
+
 /// Everything of a server that runs.
 struct Run {
     connection: Arc<Connection>,
     running: Running,
-    leash: Leash,
+    tether: Tether,
     listed: Arc<Notify>,
     breach: Breach,
 }
@@ -137,53 +147,91 @@ impl Server {
     async fn attempt(self: &Arc<Self>, legacy: bool) -> Result<Run, Failure> {
         lock(&self.state).starts += 1;
         let until = Instant::now() + self.entry.startup_timeout;
-        let this = self.clone();
-        let command =
-            tokio::task::spawn_blocking(move || start::command(&this.entry, &this.ground));
+        match &self.entry.way {
+            Way::Program(program) => self.launch(program, legacy, until).await,
+            Way::Remote(remote) => self.reach(remote, until).await,
+        }
+    }
+
+    /// Starts a process and speaks with it.
+    async fn launch(
+        self: &Arc<Self>,
+        program: &Program,
+        legacy: bool,
+        until: Instant,
+    ) -> Result<Run, Failure> {
+        let (this, program) = (self.clone(), program.clone());
+        let command = tokio::task::spawn_blocking(move || {
+            start::command(&this.entry.name, &program, &this.ground)
+        });
         let command = command.await.unwrap_or_else(|error| Err(error.to_string()));
-        let command = command.map_err(|why| Failure { why, died: false })?;
-        let failed = |error: LaunchError| Failure { why: error.to_string(), died: false };
-        let living = self.ground.launcher.live(&command).await.map_err(failed)?;
-        let Living { stdin, stdout, stderr, mut leash } = living;
+        let command = command.map_err(Failure::lasting)?;
+        let living = self.ground.launcher.live(&command).await;
+        let living = living.map_err(|error| Failure::lasting(error.to_string()))?;
+        let Living { stdin, stdout, stderr, leash } = living;
         let tail = Arc::<Tail>::default();
         *lock(&self.tail) = tail.clone();
         tokio::spawn(async move { tail.fill(stderr).await });
         let breach = Breach::default();
-        let pid = leash.pid;
-        let speak = async {
-            let opened = Connection::open(stdout, stdin, breach.clone(), pid, legacy).await;
-            let (connection, running, listed) = opened?;
-            let (tools, _) = connection.list().await?;
-            Ok::<_, String>((connection, running, listed, tools))
-        };
+        let pipes = Pipes::new(stdout, stdin, breach.clone());
+        let mut tether = Tether::Process(leash);
+        let pid = tether.pid();
         let spoken = tokio::select! {
             biased;
-            spoken = speak => Some(spoken),
-            end = leash.ended() => return Err(self.ended_early(end).await),
+            spoken = self.speak(pipes, pid, legacy) => Some(spoken),
+            end = tether.ended() => return Err(self.ended_early(end).await),
             () = tokio::time::sleep_until(until) => None,
         };
         let why = match spoken {
-            Some(Ok((connection, running, listed, tools))) => {
-                let connection = Arc::new(connection);
-                match self.take_list(tools).await {
-                    Ok(()) => return Ok(Run { connection, running, leash, listed, breach }),
-                    Err(why) => why,
-                }
+            Some(Ok((connection, running, listed))) => {
+                return Ok(Run { connection, running, tether, listed, breach });
             }
             Some(Err(why)) => {
                 // What closes its end of the connection has mostly ended.
-                if let Ok(end) = tokio::time::timeout(REPORT_MAX, leash.ended()).await {
+                if let Ok(end) = tokio::time::timeout(REPORT_MAX, tether.ended()).await {
                     return Err(self.ended_early(end).await);
                 }
-                breach.get().cloned().unwrap_or(why)
+                breach.get().unwrap_or(why)
             }
-            None => {
-                let seconds = self.entry.startup_timeout.as_secs_f64();
-                format!("it was not ready within {seconds} s (startup_timeout)")
-            }
+            None => self.not_in_time(),
         };
-        let _ = leash.end().await;
-        Err(Failure { why: self.with_last_lines(why).await, died: false })
+        tether.end().await;
+        Err(Failure::lasting(self.with_last_lines(why).await))
+    }
+
+    /// Speaks with a server that somebody else runs.
+    async fn reach(self: &Arc<Self>, remote: &Remote, until: Instant) -> Result<Run, Failure> {
+        let breach = Breach::default();
+        let reach = async {
+            let unknown = self.unknown.clone();
+            let http = remote::transport(remote, &self.ground, breach.clone(), unknown).await?;
+            self.speak(http, None, false).await
+        };
+        let reached = tokio::time::timeout_at(until, reach).await;
+        match reached.unwrap_or_else(|_| Err(self.not_in_time())) {
+            Ok((connection, running, listed)) => {
+                Ok(Run { connection, running, tether: Tether::Remote, listed, breach })
+            }
+            Err(why) => Err(Failure::lasting(breach.get().unwrap_or(why))),
+        }
+    }
+
+    /// Finds out with whom one speaks, and what tools it has.
+    async fn speak(
+        self: &Arc<Self>,
+        transport: impl Transport<RoleClient> + 'static,
+        pid: Option<u32>,
+        legacy: bool,
+    ) -> Result<(Arc<Connection>, Running, Arc<Notify>), String> {
+        let (connection, running, listed) = Connection::open(transport, pid, legacy).await?;
+        let (tools, _) = connection.list().await?;
+        self.take_list(tools).await?;
+        Ok((Arc::new(connection), running, listed))
+    }
+
+    fn not_in_time(&self) -> String {
+        let seconds = self.entry.startup_timeout.as_secs_f64();
+        format!("it was not ready within {seconds} s (startup_timeout)")
     }
 
     async fn ended_early(&self, end: Result<End, LaunchError>) -> Failure {
@@ -241,39 +289,44 @@ impl Server {
 
     /// Watches over a server until it ends. How it did, and whether nobody asked for that.
     async fn attend(self: &Arc<Self>, run: Run) -> (String, bool) {
-        let Run { connection, running, mut leash, breach, .. } = run;
+        let Run { connection, running, mut tether, breach, .. } = run;
         let closed = running.waiting();
         tokio::pin!(closed);
         loop {
             let idle_at = lock(&self.state).last_used + self.entry.idle_timeout;
             tokio::select! {
                 biased;
-                end = leash.ended() => {
-                    let why = breach.get().cloned().unwrap_or_else(|| words(&end));
+                end = tether.ended() => {
+                    let why = breach.get().unwrap_or_else(|| words(&end));
+                    return (self.with_last_lines(why).await, true);
+                }
+                () = breach.happened() => {
+                    tether.end().await;
+                    let why = breach.get().unwrap_or_default();
                     return (self.with_last_lines(why).await, true);
                 }
                 _ = &mut closed => {
-                    let why = match tokio::time::timeout(REPORT_MAX, leash.ended()).await {
+                    let why = match tokio::time::timeout(REPORT_MAX, tether.ended()).await {
                         Ok(end) => words(&end),
                         Err(_) => {
-                            let _ = leash.end().await;
-                            "it closed its output and was ended".into()
+                            tether.end().await;
+                            "it closed its connection".into()
                         }
                     };
-                    let why = breach.get().cloned().unwrap_or(why);
+                    let why = breach.get().unwrap_or(why);
                     return (self.with_last_lines(why).await, true);
                 }
                 () = connection.end.cancelled() => {
-                    let _ = leash.end().await;
+                    tether.end().await;
                     return ("it was disconnected".into(), false);
                 }
                 () = self.stop.cancelled() => {
-                    let _ = leash.end().await;
+                    tether.end().await;
                     return ("the program is stopping".into(), false);
                 }
                 () = tokio::time::sleep_until(idle_at) => {
                     if self.is_idle() {
-                        let _ = leash.end().await;
+                        tether.end().await;
                         return ("nobody used it (idle_timeout)".into(), false);
                     }
                 }

@@ -1,5 +1,6 @@
 //! What tools a server has, as it said itself and as they are used here.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
@@ -126,14 +127,14 @@ impl Listed {
         }
     }
 
-    /// What is wrong with the arguments of a call.
-    pub fn check(&self, arguments: &Value) -> Result<(), String> {
-        self.input.check(arguments)
+    /// The arguments of a call as they are sent, or what is wrong with them.
+    pub fn fitting<'a>(&self, arguments: &'a Value) -> Result<Cow<'a, Value>, String> {
+        schema::fitting(self.input.validator()?, arguments)
     }
 
     /// What is wrong with a structured result.
     pub fn check_output(&self, structured: &Value) -> Result<(), String> {
-        self.output.as_ref().map_or(Ok(()), |schema| schema.check(structured))
+        self.output.as_ref().map_or(Ok(()), |schema| schema::check(schema.validator()?, structured))
     }
 }
 
@@ -142,11 +143,8 @@ impl Schema {
         Self { value, validator: OnceLock::new() }
     }
 
-    fn check(&self, value: &Value) -> Result<(), String> {
-        match self.validator.get_or_init(|| schema::compile(&self.value)) {
-            Ok(validator) => schema::check(validator, value),
-            Err(why) => Err(why.clone()),
-        }
+    fn validator(&self) -> Result<&Validator, String> {
+        self.validator.get_or_init(|| schema::compile(&self.value)).as_ref().map_err(String::clone)
     }
 }
 
@@ -213,8 +211,8 @@ mod tests {
         assert_eq!(listing.tools.len(), 2);
         let parameters: Value = serde_json::from_str(&listing.tools[0].spec.parameters).unwrap();
         assert_eq!(parameters, json!({"required": ["a"], "type": "object"}));
-        assert!(listing.tools[0].check(&json!({})).is_err());
-        assert!(listing.tools[0].check(&json!({"a": 1})).is_ok());
+        assert!(listing.tools[0].fitting(&json!({})).is_err());
+        assert!(listing.tools[0].fitting(&json!({"a": 1})).is_ok());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The arguments of a call, held against the schema that a server gave. Its schema is a stranger's: no reference leaves it,
 //! and nothing in it takes long.
 
+use std::borrow::Cow;
+
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
@@ -39,6 +41,19 @@ pub fn check(validator: &Validator, value: &Value) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
+/// Arguments as they are sent. Models say null where they leave something out, which few schemas take for that.
+pub fn fitting<'a>(validator: &Validator, arguments: &'a Value) -> Result<Cow<'a, Value>, String> {
+    let Err(fault) = check(validator, arguments) else { return Ok(Cow::Borrowed(arguments)) };
+    let mut said = arguments.clone();
+    if let Some(members) = said.as_object_mut() {
+        members.retain(|_, value| !value.is_null());
+    }
+    match check(validator, &said) {
+        Ok(()) => Ok(Cow::Owned(said)),
+        Err(_) => Err(fault),
+    }
+}
+
 fn depth(value: &Value, above: usize) -> usize {
     if above > SCHEMA_DEPTH_MAX {
         return above;
@@ -67,6 +82,13 @@ mod tests {
         assert!(missing.contains("path"), "{missing}");
         let wrong = check(&validator, &json!({"path": "x", "depth": 0})).unwrap_err();
         assert!(wrong.starts_with("/depth: "), "{wrong}");
+        let sent = |said: Value| fitting(&validator, &said).map(Cow::into_owned);
+        assert_eq!(sent(json!({"path": "x", "depth": null})), Ok(json!({"path": "x"})));
+        assert_eq!(
+            sent(json!({"path": "x", "other": null})),
+            Ok(json!({"path": "x", "other": null}))
+        );
+        assert!(sent(json!({"path": null})).unwrap_err().starts_with("/path: "));
     }
 
     #[test]

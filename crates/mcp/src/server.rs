@@ -1,11 +1,12 @@
 //! One server: started when it is needed, watched over, and ended with all that it started.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use nexus_core::AgentId;
-use nexus_core::mcp::{ServerEntry, ServerError, ServerState, ServerStatus, Standing};
+use nexus_core::mcp::{ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -17,12 +18,13 @@ use crate::ground::Ground;
 use crate::kept;
 use crate::listing::Listing;
 use crate::lock;
+use crate::remote::Unknown;
 use crate::start;
 use crate::state::{Phase, State};
 use crate::tail::Tail;
 
 /// Calls under way at once. More would only wait in the server.
-const CALLS_MAX: usize = 32;
+pub const CALLS_MAX: usize = 32;
 
 pub struct Server {
     pub entry: ServerEntry,
@@ -30,6 +32,7 @@ pub struct Server {
     pub(crate) state: Mutex<State>,
     pub(crate) listing: ArcSwapOption<Listing>,
     pub(crate) tail: Mutex<Arc<Tail>>,
+    pub(crate) unknown: Unknown,
     places: Semaphore,
     /// Told that the list is another.
     pub(crate) changed: Box<dyn Fn() + Send + Sync>,
@@ -50,6 +53,7 @@ impl Server {
             listing: ArcSwapOption::from(listing.map(Arc::new)),
             state: Mutex::default(),
             tail: Mutex::default(),
+            unknown: Unknown::default(),
             places: Semaphore::new(CALLS_MAX),
             entry,
             ground,
@@ -140,6 +144,7 @@ impl Server {
             let status = ServerStatus {
                 name: self.entry.name.clone(),
                 source: self.entry.source,
+                transport: self.entry.way.name(),
                 state: self.state_of(&state),
                 protocol_version: None,
                 server_info: None,
@@ -166,7 +171,10 @@ impl Server {
             status.started_at = Some(connection.started_at);
         }
         status.stderr_tail = self.tail().text();
-        status.sandbox = start::sandbox(&self.entry, &self.ground);
+        status.sandbox = match &self.entry.way {
+            Way::Program(program) => start::sandbox(program, &self.ground),
+            Way::Remote(_) => "none: it runs elsewhere".into(),
+        };
         if let Some(listing) = self.listing() {
             status.tools = listing.standing();
             status.changed = listing.changes();
@@ -181,6 +189,9 @@ impl Server {
             (Standing::Wrong(_), _) => ServerState::Failed,
             (Standing::Usable, Phase::Ready(_)) => ServerState::Ready,
             (Standing::Usable, Phase::Starting(_)) => ServerState::Starting,
+            (Standing::Usable, Phase::Off) if self.unknown.load(Ordering::Relaxed) => {
+                ServerState::NeedsAuth
+            }
             (Standing::Usable, Phase::Off) if state.is_given_up() => ServerState::Failed,
             (Standing::Usable, Phase::Off) if state.starts == 0 => ServerState::Configured,
             (Standing::Usable, Phase::Off) => ServerState::Idle,
@@ -244,7 +255,7 @@ impl Drop for Counted<'_> {
 pub mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use nexus_core::mcp::{Asks, Defer, Pins, Sandbox, ServerSource};
+    use nexus_core::mcp::{Asks, Defer, Pins, Program, Sandbox, ServerSource, Way};
 
     use super::*;
 
@@ -254,10 +265,18 @@ pub mod tests {
             name: name.into(),
             source: ServerSource::User,
             standing: Standing::Usable,
-            argv: vec!["/bin/false".into()],
-            cwd: None,
-            env: BTreeMap::new(),
-            env_passthrough: Vec::new(),
+            way: Way::Program(Program {
+                argv: vec!["/bin/false".into()],
+                cwd: None,
+                env: BTreeMap::new(),
+                env_passthrough: Vec::new(),
+                sandbox: Sandbox {
+                    read: BTreeSet::new(),
+                    write: BTreeSet::new(),
+                    network: true,
+                    required: true,
+                },
+            }),
             startup_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(600),
@@ -267,12 +286,6 @@ pub mod tests {
             allow: Vec::new(),
             deny: Vec::new(),
             fail_if_no_tools: false,
-            sandbox: Sandbox {
-                read: BTreeSet::new(),
-                write: BTreeSet::new(),
-                network: true,
-                required: true,
-            },
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nexus_core::mcp::ServerEntry;
+use nexus_core::mcp::Program;
 use nexus_tools::environment;
 use nexus_tools::sandbox::{Command, Limits, Policy, Stdin};
 
@@ -17,19 +17,19 @@ use crate::{program, variables};
 const PROCESSOR_TIME: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The order, or what is missing. Touches the disk.
-pub fn command(entry: &ServerEntry, ground: &Ground) -> Result<Command, String> {
-    let own = own_directory(entry, ground)?;
+pub fn command(name: &str, entry: &Program, ground: &Ground) -> Result<Command, String> {
+    let own = own_directory(name, ground)?;
     let cwd = match &entry.cwd {
         Some(cwd) => real("cwd", cwd)?,
         None => own.clone(),
     };
     let env = env(entry, ground, &own)?;
     let argv = argv(entry, ground)?;
-    let [name, arguments @ ..] = argv.as_slice() else {
+    let [first, arguments @ ..] = argv.as_slice() else {
         return Err("no program is named".into());
     };
     let path = env.get("PATH").map_or("", String::as_str);
-    let program = program::find(name, &cwd, path)?;
+    let program = program::find(first, &cwd, path)?;
     let read = real_all("sandbox.read", &entry.sandbox.read)?;
     let trees = program::trees(&program, &homes(ground));
     let policy = Policy {
@@ -56,7 +56,7 @@ pub fn command(entry: &ServerEntry, ground: &Ground) -> Result<Command, String> 
 }
 
 /// What holds a server, in words.
-pub fn sandbox(entry: &ServerEntry, ground: &Ground) -> String {
+pub fn sandbox(entry: &Program, ground: &Ground) -> String {
     let list = |paths: &BTreeSet<PathBuf>| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
         if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
@@ -71,8 +71,8 @@ pub fn sandbox(entry: &ServerEntry, ground: &Ground) -> String {
 }
 
 /// The directory that is the server's own: its `HOME` and its `TMPDIR`.
-fn own_directory(entry: &ServerEntry, ground: &Ground) -> Result<PathBuf, String> {
-    let own = ground.home.join("mcp").join("state").join(&entry.name);
+fn own_directory(name: &str, ground: &Ground) -> Result<PathBuf, String> {
+    let own = ground.home.join("mcp").join("state").join(name);
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own);
     made.and_then(|()| own.canonicalize()).map_err(|error| format!("{}: {error}", own.display()))
 }
@@ -83,11 +83,7 @@ fn homes(ground: &Ground) -> Vec<PathBuf> {
     [ground.home.clone()].into_iter().chain(user).collect()
 }
 
-fn env(
-    entry: &ServerEntry,
-    ground: &Ground,
-    own: &Path,
-) -> Result<BTreeMap<String, String>, String> {
+fn env(entry: &Program, ground: &Ground, own: &Path) -> Result<BTreeMap<String, String>, String> {
     let own = own.to_str().ok_or("the path of its directory is no text")?;
     let mut env = environment::cleaned(ground.variables.clone());
     for name in ["HOME", "TMPDIR"] {
@@ -106,7 +102,7 @@ fn env(
     Ok(env)
 }
 
-fn argv(entry: &ServerEntry, ground: &Ground) -> Result<Vec<String>, String> {
+fn argv(entry: &Program, ground: &Ground) -> Result<Vec<String>, String> {
     let fill = |word: &String| variables::fill(word, &ground.variables);
     let filled: Result<_, _> = entry.argv.iter().map(fill).collect();
     filled.map_err(|why| format!("args: {why}"))

@@ -51,12 +51,12 @@ impl Tool for McpTool {
     }
 
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
-        self.listed.check(arguments)?;
+        self.listed.fitting(arguments)?;
         Ok(vec![Need::Server(self.origin.clone())])
     }
 
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
-        let arguments = match call.arguments {
+        let arguments = match self.listed.fitting(&call.arguments)?.into_owned() {
             Value::Object(arguments) => arguments,
             _ => Map::new(),
         };

@@ -10,12 +10,14 @@ use std::time::Duration;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ServerResult,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Of one message. Who sends more sends without end.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -23,8 +25,30 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// For the answer to `server/discover`. A server of the older era may say nothing to what it does not know.
 const DISCOVER_MAX: Duration = Duration::from_secs(3);
 
-/// Why a server was not read any further.
-pub type Breach = Arc<OnceLock<String>>;
+/// Why a server was not read any further, once that is so.
+#[derive(Clone, Default)]
+pub struct Breach(Arc<(OnceLock<String>, CancellationToken)>);
+
+impl Breach {
+    pub fn set(&self, why: String) {
+        let (known, told) = &*self.0;
+        let _ = known.set(why);
+        told.cancel();
+    }
+
+    pub fn get(&self) -> Option<String> {
+        self.0.0.get().cloned()
+    }
+
+    pub async fn happened(&self) {
+        self.0.1.cancelled().await;
+    }
+}
+
+/// What is said of a server whose message is longer than is read.
+pub fn too_long() -> String {
+    format!("it sent a message of more than {} MiB", MESSAGE_BYTES_MAX >> 20)
+}
 
 pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> {
     inner: AsyncRwTransport<RoleClient, Bounded<R>, W>,
@@ -89,8 +113,12 @@ where
             if id.is_some() && id == self.answered.as_ref() {
                 continue;
             }
-            if id.is_some() && self.asked.as_ref().is_some_and(|(asked, _)| id == Some(asked)) {
+            if let Some((asked, _)) = &self.asked
+                && id == Some(asked)
+            {
+                let asked = asked.clone();
                 self.asked = None;
+                return Some(of_era(message, &asked));
             }
             return Some(message);
         }
@@ -98,6 +126,18 @@ where
 
     async fn close(&mut self) -> Result<(), io::Error> {
         self.inner.close().await
+    }
+}
+
+/// The answer to the question for the era. Who answers something else has not understood it, and is of the older one.
+pub fn of_era(answer: ServerJsonRpcMessage, asked: &RequestId) -> ServerJsonRpcMessage {
+    match &answer {
+        JsonRpcMessage::Response(response)
+            if !matches!(response.result, ServerResult::DiscoverResult(_)) =>
+        {
+            unknown_method(asked.clone())
+        }
+        _ => answer,
     }
 }
 
@@ -128,8 +168,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
             None => self.line + new.len(),
         };
         if self.line > MESSAGE_BYTES_MAX {
-            let why = format!("it sent a message of more than {} MiB", MESSAGE_BYTES_MAX >> 20);
-            let _ = self.breach.set(why);
+            self.breach.set(too_long());
             buffer.set_filled(before);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
@@ -148,7 +187,7 @@ mod tests {
         let mut bounded = Bounded { inner: &bytes[..], line: 0, breach: breach.clone() };
         let mut into = Vec::new();
         let read = bounded.read_to_end(&mut into).await;
-        (read, breach.get().cloned())
+        (read, breach.get())
     }
 
     #[tokio::test]

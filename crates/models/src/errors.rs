@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nexus_core::provider::ProviderError;
 use nexus_core::visible;
+use nexus_outward::cause;
 use reqwest::header::{HeaderMap, HeaderName, LOCATION};
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
@@ -330,19 +331,6 @@ fn origin(url: &Url) -> String {
 fn request_id(headers: &HeaderMap) -> Option<String> {
     let value = REQUEST_IDS.iter().find_map(|name| wait::value(headers, name))?;
     Some(visible::line(value).into_owned())
-}
-
-/// The innermost reason, which is the one that tells something ("Connection refused"); the outer ones repeat the URL.
-pub(super) fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    match cause.downcast_ref::<reqwest::Error>() {
-        // It has no inner error, so its own text must do, which without the URL it cannot be borrowed for.
-        Some(outermost) if outermost.is_request() => "the request could not be sent".to_owned(),
-        _ => cause.to_string(),
-    }
 }
 
 /// Why the other side's certificate was not taken, if that is what failed.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use nexus_core::logs::RAW_TARGET;
 use nexus_core::provider::{EventStream, ModelCall, ProviderError, ToolSpec};
+use nexus_outward::{cause, is_loopback};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
-use reqwest::{Certificate, Client, ClientBuilder, Proxy, Response, StatusCode, Url, tls};
+use reqwest::{Certificate, Client, ClientBuilder, Proxy, Response, StatusCode, Url};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
@@ -50,8 +51,7 @@ pub(super) struct Http {
 
 /// How the provider is reached.
 struct Way {
-    secure: bool,
-    loopback: bool,
+    base: Url,
     connect_timeout: Duration,
     ca_file: Option<PathBuf>,
     proxy: Option<Url>,
@@ -83,7 +83,8 @@ impl Http {
         }
         let way = Way::new(settings, base)?;
         let tells_key = has_key || settings.extra_headers.iter().any(|(name, _)| is_of_keys(name));
-        if tells_key && !way.secure && !way.loopback && !settings.insecure_http {
+        let is_safe = base.scheme() == "https" || is_loopback(base);
+        if tells_key && !is_safe && !settings.insecure_http {
             return Err(BuildError::PlainHttp);
         }
         Ok(Self {
@@ -189,7 +190,7 @@ impl Http {
             match response.chunk().await {
                 Ok(Some(bytes)) => answer.extend_from_slice(&bytes),
                 Ok(None) => return Ok(answer),
-                Err(error) => return Err(ProviderError::Broken(errors::cause(&error))),
+                Err(error) => return Err(ProviderError::Broken(cause(&error))),
             }
             if answer.len() > ASKED_BYTES_MAX {
                 return Err(ProviderError::Broken("the answer is too long".into()));
@@ -242,8 +243,7 @@ impl Way {
     fn new(settings: &ProviderSettings, base: &Url) -> Result<Self, BuildError> {
         let proxy = settings.proxy.as_deref().map(proxy_url).transpose()?;
         Ok(Self {
-            secure: base.scheme() == "https",
-            loopback: is_loopback(base),
+            base: base.clone(),
             connect_timeout: settings.connect_timeout.min(settings.first_event_timeout),
             ca_file: settings.ca_file.clone(),
             proxy,
@@ -251,58 +251,29 @@ impl Way {
     }
 
     async fn connect(&self) -> Result<Client, ProviderError> {
-        let builder = Client::builder()
-            .user_agent(concat!("nexus3/", env!("CARGO_PKG_VERSION")))
-            .tcp_nodelay(true)
-            .connect_timeout(self.connect_timeout)
-            .tls_version_min(tls::Version::TLS_1_2)
-            // A redirect would carry the key to wherever it points.
-            .redirect(reqwest::redirect::Policy::none());
-        let builder = self.proxied(builder)?;
-        if !self.secure {
-            // Without this the certificates of the system are read though none is ever looked at.
-            return build(builder.tls_certs_only([]));
-        }
-        let ca_file = self.ca_file.clone();
-        // Reading the certificates takes milliseconds of file work.
-        tokio::task::spawn_blocking(move || {
-            let own = ca_file.map_or_else(|| Ok(Vec::new()), certificates)?;
-            build(builder.tls_certs_merge(own))
-        })
-        .await
-        .map_err(|error| ProviderError::Unavailable(error.to_string()))?
-    }
-
-    /// The settings' proxy, or that of the usual variables; neither for this machine.
-    fn proxied(&self, builder: ClientBuilder) -> Result<ClientBuilder, ProviderError> {
-        if self.loopback {
-            return Ok(builder.no_proxy());
-        }
-        match &self.proxy {
-            Some(url) => {
-                let proxy = Proxy::all(url.clone()).map_err(|error| no_client(&error))?;
-                Ok(builder.proxy(proxy))
+        let Self { connect_timeout, ca_file, proxy, base } = self;
+        let connect_timeout = *connect_timeout;
+        let ca_file = ca_file.clone().filter(|_| base.scheme() == "https");
+        // Not even one that is configured stands between this machine and itself.
+        let proxy = proxy.clone().filter(|_| !is_loopback(base));
+        let own = move |builder: ClientBuilder| {
+            let builder = builder.tcp_nodelay(true).connect_timeout(connect_timeout);
+            let builder = match proxy {
+                Some(url) => builder.proxy(Proxy::all(url).map_err(|error| cause(&error))?),
+                None => builder,
+            };
+            match ca_file {
+                Some(file) => Ok(builder.tls_certs_merge(certificates(file)?)),
+                None => Ok(builder),
             }
-            None => Ok(builder),
-        }
+        };
+        nexus_outward::client(base, own).await.map_err(ProviderError::Unavailable)
     }
-}
-
-fn build(builder: ClientBuilder) -> Result<Client, ProviderError> {
-    // Fails when one is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    builder.build().map_err(|error| no_client(&error))
-}
-
-fn no_client(error: &reqwest::Error) -> ProviderError {
-    ProviderError::Unavailable(format!("no HTTP client: {}", errors::cause(error)))
 }
 
 /// The certificates in a file, each in PEM.
-fn certificates(path: PathBuf) -> Result<Vec<Certificate>, ProviderError> {
-    let refuse = |why: String| {
-        ProviderError::Unavailable(format!("the ca_file {} cannot be used: {why}", path.display()))
-    };
+fn certificates(path: PathBuf) -> Result<Vec<Certificate>, String> {
+    let refuse = |why: String| format!("the ca_file {} cannot be used: {why}", path.display());
     let read = || {
         use std::io::Read as _;
         let mut pem = Vec::new();
@@ -313,8 +284,7 @@ fn certificates(path: PathBuf) -> Result<Vec<Certificate>, ProviderError> {
     if bytes > CA_FILE_BYTES_MAX {
         return Err(refuse(format!("it is larger than {CA_FILE_BYTES_MAX} bytes")));
     }
-    let found =
-        Certificate::from_pem_bundle(&pem).map_err(|error| refuse(errors::cause(&error)))?;
+    let found = Certificate::from_pem_bundle(&pem).map_err(|error| refuse(cause(&error)))?;
     if found.is_empty() { Err(refuse("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
@@ -356,12 +326,6 @@ fn is_of_keys(header: &str) -> bool {
     OF_KEYS.iter().any(|word| header.contains(word))
 }
 
-fn is_loopback(url: &Url) -> bool {
-    // An IPv6 address stands in brackets.
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-}
-
 /// About how many tokens a call reads. Four bytes make one; providers that limit tokens count for themselves.
 fn tokens(call: &ModelCall) -> u64 {
     let tools: usize = call.tools.iter().map(ToolSpec::text_bytes).sum();
@@ -382,22 +346,4 @@ fn is_page(response: &Response) -> bool {
 fn raw_response(response: &Response, body: &str) {
     let (endpoint, status) = (response.url().as_str(), response.status().as_u16());
     tracing::debug!(target: RAW_TARGET, kind = "response", endpoint, status, body);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_is_recognised() {
-        for (url, expected) in [
-            ("http://127.0.0.1:1/v1", true),
-            ("http://localhost/v1", true),
-            ("http://[::1]:1/v1", true),
-            ("http://10.0.0.1/v1", false),
-            ("https://example.com/v1", false),
-        ] {
-            assert_eq!(is_loopback(&Url::parse(url).unwrap()), expected, "{url}");
-        }
-    }
 }

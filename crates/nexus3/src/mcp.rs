@@ -4,13 +4,15 @@
 mod edit;
 mod serve;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
-use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState};
+use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::tool::ToolSource as _;
 use nexus_protocol::Api as _;
@@ -54,9 +56,9 @@ enum McpCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Write a server into mcp.json of the home, start it once, and pin its tools as they are
+    /// Write a server into mcp.json of the home, use it once, and pin its tools as they are
     ///
-    /// A server of nexus3 that runs takes it with its next start. Exit code 1 when it could not be started; the entry stays.
+    /// A server of nexus3 that runs takes it with its next start. Exit code 1 when it could not be had; the entry stays.
     Add(AddArgs),
     /// Take a server out of mcp.json of the home
     Remove {
@@ -126,11 +128,22 @@ fn list(as_json: bool) -> anyhow::Result<ExitCode> {
     let config = wiring::load_config(&wiring::home()?, None)?;
     if as_json {
         let entry = |entry: &ServerEntry| {
-            json!({
-                "name": entry.name, "source": entry.source.name(), "transport": "stdio",
-                "state": state(entry).0, "command": entry.argv, "cwd": entry.cwd,
-                "env": entry.env.keys().collect::<Vec<_>>(),
-            })
+            let mut listed = json!({
+                "name": entry.name, "source": entry.source.name(), "transport": entry.way.name(),
+                "state": state(entry).0,
+            });
+            match &entry.way {
+                Way::Program(program) => {
+                    listed["command"] = json!(program.argv);
+                    listed["cwd"] = json!(program.cwd);
+                    listed["env"] = json!(program.env.keys().collect::<Vec<_>>());
+                }
+                Way::Remote(remote) => {
+                    listed["url"] = json!(remote.url);
+                    listed["headers"] = json!(remote.headers.keys().collect::<Vec<_>>());
+                }
+            }
+            listed
         };
         let servers: Vec<_> = config.mcp_servers.iter().map(entry).collect();
         print_json(format!("{:#}\n", json!({"servers": servers})))?;
@@ -142,7 +155,7 @@ fn list(as_json: bool) -> anyhow::Result<ExitCode> {
     for entry in &config.mcp_servers {
         let (state, why) = state(entry);
         let (name, source) = (&entry.name, entry.source.name());
-        say(format!("{name:<24} {source:<8} {state:<11} {}{why}\n", entry.argv.join(" ")))?;
+        say(format!("{name:<24} {source:<8} {state:<11} {}{why}\n", entry.way.written()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -272,25 +285,41 @@ fn tested(status: &ServerStatus) -> String {
 pub fn shown_for_trust(servers: &[ServerEntry]) -> String {
     let mut text = String::new();
     for entry in servers {
-        let _ = writeln!(text, "MCP server {}: {}", entry.name, entry.argv.join(" "));
+        let _ = writeln!(text, "MCP server {}: {}", entry.name, entry.way.written());
         if let Standing::Wrong(why) = &entry.standing {
             let _ = writeln!(text, "  cannot be used: {why}");
         }
-        if let Some(cwd) = &entry.cwd {
-            let _ = writeln!(text, "  in {}", cwd.display());
+        let given = entry.way.given().join(", ");
+        match &entry.way {
+            Way::Program(program) => {
+                if let Some(cwd) = &program.cwd {
+                    let _ = writeln!(text, "  in {}", cwd.display());
+                }
+                if !given.is_empty() {
+                    let _ = writeln!(text, "  variables: {given}");
+                }
+                let network = if program.sandbox.network { "network" } else { "no network" };
+                let [read, write] = [&program.sandbox.read, &program.sandbox.write].map(paths);
+                let _ = writeln!(text, "  sandbox: reads {read}, writes {write}, {network}");
+            }
+            Way::Remote(remote) => {
+                if !given.is_empty() {
+                    let _ = writeln!(text, "  headers: {given}");
+                }
+                if remote.private {
+                    let _ = writeln!(text, "  may be in a network that is not the world's");
+                }
+            }
         }
-        let names: Vec<&str> =
-            entry.env.keys().chain(&entry.env_passthrough).map(String::as_str).collect();
-        if !names.is_empty() {
-            let _ = writeln!(text, "  variables: {}", names.join(", "));
+        let taken: Vec<_> = entry.way.taken().into_iter().collect();
+        if !taken.is_empty() {
+            let _ = writeln!(text, "  is told of your environment: {}", taken.join(", "));
         }
-        let paths = |paths: &std::collections::BTreeSet<std::path::PathBuf>| {
-            let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
-            if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
-        };
-        let network = if entry.sandbox.network { "network" } else { "no network" };
-        let (read, write) = (paths(&entry.sandbox.read), paths(&entry.sandbox.write));
-        let _ = writeln!(text, "  sandbox: reads {read}, writes {write}, {network}");
     }
     text
+}
+
+fn paths(paths: &BTreeSet<PathBuf>) -> String {
+    let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
+    if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
 }

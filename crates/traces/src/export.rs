@@ -1,20 +1,20 @@
 //! Sends spans in batches. Nobody waits for it: what does not go fast enough is dropped and counted.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
+use nexus_outward::cause;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, redirect, tls};
+use reqwest::{Client, Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::Dropped;
-use super::settings::{Settings, is_loopback};
+use super::settings::Settings;
 use super::span::Span;
 
 /// How long the program waits at its end for what is still to be sent.
@@ -160,7 +160,10 @@ impl Exporter {
     async fn post(&mut self, body: Vec<u8>, end: Instant) -> Result<u64, Failure> {
         let client = match &self.client {
             Some(client) => client,
-            None => self.client.insert(connect(&self.settings).await.map_err(Failure::lasting)?),
+            None => {
+                let made = nexus_outward::client(&self.settings.endpoint, Ok).await;
+                self.client.insert(made.map_err(Failure::lasting)?)
+            }
         };
         let Settings { endpoint, headers, protocol, timeout, .. } = &self.settings;
         let request = (client.post(endpoint.clone()).headers(headers.clone()))
@@ -221,24 +224,6 @@ impl Failure {
     }
 }
 
-async fn connect(settings: &Settings) -> Result<Client, String> {
-    // Fails when one is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder()
-        .user_agent(concat!("nexus3/", env!("CARGO_PKG_VERSION")))
-        .tls_version_min(tls::Version::TLS_1_2)
-        // A redirect would carry the headers to wherever it points.
-        .redirect(redirect::Policy::none());
-    let builder = if is_loopback(&settings.endpoint) { builder.no_proxy() } else { builder };
-    if settings.endpoint.scheme() == "http" {
-        // Without this the certificates of the system are read though none is ever looked at.
-        return builder.tls_certs_only([]).build().map_err(|error| cause(&error));
-    }
-    // Reading the certificates takes milliseconds of file work.
-    let built = tokio::task::spawn_blocking(move || builder.build()).await;
-    built.map_err(|error| error.to_string())?.map_err(|error| cause(&error))
-}
-
 async fn read(response: &mut Response, answer: &mut Vec<u8>) {
     while answer.len() < ANSWER_BYTES_MAX
         && let Ok(Some(bytes)) = response.chunk().await
@@ -264,18 +249,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         }
     };
     Some(asked.min(RETRY_AFTER_MAX))
-}
-
-/// The innermost reason, which has no URL in it.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    if cause.is::<reqwest::Error>() {
-        return "the request could not be sent".to_owned();
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use nexus_outward::is_loopback;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use reqwest::header::{
@@ -329,12 +330,6 @@ fn pairs(text: &str) -> impl Iterator<Item = Option<(String, String)>> {
         let (key, value) = (decode(key)?, decode(value)?);
         (!key.is_empty()).then_some((key, value))
     })
-}
-
-pub fn is_loopback(url: &Url) -> bool {
-    // An IPv6 address stands in brackets.
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Where MCP servers stand, which of two holds, and what is refused.
 
-use nexus_core::mcp::{Asks, Pins, ServerEntry, ServerSource, Standing};
+use nexus_core::mcp::{Asks, Pins, Program, Remote, ServerEntry, ServerSource, Standing, Way};
 
 use super::*;
 
@@ -25,6 +25,30 @@ fn server(entry: Value) -> ServerEntry {
 }
 
 #[track_caller]
+fn program(entry: &ServerEntry) -> &Program {
+    match &entry.way {
+        Way::Program(program) => program,
+        Way::Remote(remote) => panic!("{} is at {}", entry.name, remote.url),
+    }
+}
+
+#[test]
+fn a_server_elsewhere_has_an_address_and_is_told_headers() {
+    for kind in [None, Some("http"), Some("streamable-http"), Some("streamableHttp")] {
+        let mut entry =
+            json!({"url": "https://x.example/mcp", "headers": {"A": "${B}"}, "private": true});
+        if let Some(kind) = kind {
+            entry["type"] = json!(kind);
+        }
+        let headers = [("A".to_owned(), "${B}".to_owned())].into();
+        let remote = Remote { url: "https://x.example/mcp".into(), headers, private: true };
+        assert_eq!(server(entry).way, Way::Remote(remote));
+    }
+    let remote = Remote { url: "${WHERE}".into(), headers: Default::default(), private: false };
+    assert_eq!(server(json!({"url": "${WHERE}"})).way, Way::Remote(remote));
+}
+
+#[track_caller]
 fn refused(entry: Value, expected: &str) {
     let value = json!({"mcp_servers": {"s": entry}});
     let error = Tree::new().write("home", value.to_string()).error();
@@ -36,10 +60,11 @@ fn refused(entry: Value, expected: &str) {
 fn an_entry_has_its_defaults_and_its_keys() {
     let plain = server(json!({"command": "x"}));
     assert_eq!((plain.source, &plain.standing), (ServerSource::User, &Standing::Usable));
-    assert_eq!((plain.argv.as_slice(), plain.cwd.as_ref()), (&["x".to_string()][..], None));
+    let run = program(&plain);
+    assert_eq!((run.argv.as_slice(), run.cwd.as_ref()), (&["x".to_string()][..], None));
     let seconds = [plain.startup_timeout, plain.timeout, plain.idle_timeout].map(|it| it.as_secs());
     assert_eq!(seconds, [30, 120, 600]);
-    assert!(plain.sandbox.network && plain.sandbox.required && plain.asks == Asks::Once);
+    assert!(run.sandbox.network && run.sandbox.required && plain.asks == Asks::Once);
 
     let full = server(json!({
         "type": "stdio", "command": ["x", "-a"], "args": ["b"], "cwd": "~/w", "env": {"K": "${V}"},
@@ -49,19 +74,20 @@ fn an_entry_has_its_defaults_and_its_keys() {
         "sandbox": {"read": ["/r"], "write": ["~/o"], "network": false, "required": false},
         "alwaysAllow": ["x"], "autoApprove": [], "trust": true,
     }));
-    assert_eq!(full.argv, ["x", "-a", "b"]);
-    assert_eq!(server(json!({"command": "~/bin/x"})).argv, ["/users/me/bin/x"]);
-    assert_eq!(full.cwd, Some("/users/me/w".into()));
+    let run = program(&full);
+    assert_eq!(run.argv, ["x", "-a", "b"]);
+    assert_eq!(program(&server(json!({"command": "~/bin/x"}))).argv, ["/users/me/bin/x"]);
+    assert_eq!(run.cwd, Some("/users/me/w".into()));
     assert_eq!(
-        (full.env["K"].as_str(), full.env_passthrough.as_slice()),
+        (run.env["K"].as_str(), run.env_passthrough.as_slice()),
         ("${V}", &["P".to_string()][..])
     );
     assert_eq!((full.asks, full.fail_if_no_tools), (Asks::Never, true));
     assert_eq!((plain.pins, full.pins), (Pins::Strict, Pins::Off));
-    assert_eq!((full.allow, full.deny), (vec!["read_*".into()], vec!["x".into()]));
-    assert_eq!(full.sandbox.read, ["/r".into()].into());
-    assert_eq!(full.sandbox.write, ["/users/me/o".into()].into());
-    assert!(!full.sandbox.network && !full.sandbox.required);
+    assert_eq!((&full.allow, &full.deny), (&vec!["read_*".into()], &vec!["x".into()]));
+    assert_eq!(run.sandbox.read, ["/r".into()].into());
+    assert_eq!(run.sandbox.write, ["/users/me/o".into()].into());
+    assert!(!run.sandbox.network && !run.sandbox.required);
     assert_eq!(server(json!({"command": "x", "enabled": false})).standing, Standing::Disabled);
     assert_eq!(server(json!({"command": "x", "disabled": true})).standing, Standing::Disabled);
 }
@@ -90,7 +116,13 @@ fn what_is_not_understood_is_refused_by_name() {
         refused(entry, &format!(".{key}: is not built into this version yet"));
     }
     refused(json!({"type": "sse", "url": "http://x"}), ".type: the transport of 2024");
-    refused(json!({"type": "http", "url": "http://x"}), ".type: \"http\" is not spoken");
+    refused(json!({"type": "ws", "url": "http://x"}), ".type: \"ws\" is not spoken");
+    refused(json!({"type": "http"}), ".url: is missing");
+    refused(json!({"url": "ftp://x"}), ".url: must begin with https://");
+    refused(json!({"url": "https://x", "command": "y"}), ".command: is for programs");
+    refused(json!({"url": "https://x", "sandbox": {}}), ".sandbox: is for programs");
+    refused(json!({"command": "x", "headers": {}}), ".headers: is for servers with a url");
+    refused(json!({"command": "x", "private": true}), ".private: is for servers with a url");
 }
 
 #[test]
@@ -113,7 +145,8 @@ fn servers_are_found_in_every_form_and_the_nearer_entry_replaces_the_whole() {
         .trust("a/b")
         .trust("a/b/c");
     let found = tree.servers();
-    let found: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.argv[0].as_str())).collect();
+    let found: Vec<_> =
+        found.iter().map(|it| (it.name.as_str(), program(it).argv[0].as_str())).collect();
     assert_eq!(found, [("a", "7"), ("c", "4"), ("d", "6")]);
     assert_eq!(tree.servers()[0].timeout.as_secs(), 120, "nothing of the farther entry is left");
 }
@@ -173,11 +206,11 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
             (found[0].source, &found[0].standing),
             (ServerSource::Project, &Standing::Untrusted)
         );
-        assert_eq!(found[0].cwd, Some(dir.join("sub")), "{file}");
-        assert!(!found[0].sandbox.network && found[0].asks == Asks::Once, "{file}");
+        assert_eq!(program(&found[0]).cwd, Some(dir.join("sub")), "{file}");
+        assert!(!program(&found[0]).sandbox.network && found[0].asks == Asks::Once, "{file}");
         assert_eq!(found[0].pins, Pins::Strict, "{file}");
         let shown = servers_of_project(&dir, None).unwrap();
-        assert_eq!(shown[0].argv, ["run", "x"], "{file}");
+        assert_eq!(program(&shown[0]).argv, ["run", "x"], "{file}");
         let tree = tree.trust("a/b/c");
         assert_eq!(tree.servers()[0].standing, Standing::Usable, "{file}");
         let changed = tree.file_at(file, &json!({"mcpServers": {"t": {"command": "other"}}}));
@@ -195,8 +228,7 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
 
 #[test]
 fn what_a_project_wrote_wrongly_is_that_servers_affair() {
-    let wrong =
-        json!({"mcpServers": {"good": {"command": "x"}, "web": {"url": "https://x"}, "odd": 5}});
+    let wrong = json!({"mcpServers": {"good": {"command": "x"}, "web": {"url": "https://x", "args": []}, "odd": 5}});
     let tree = Tree::new().file_at("a/b/c/.mcp.json", &wrong);
     assert!(tree.servers().iter().all(|it| it.standing == Standing::Untrusted));
     let found = tree.trust("a/b/c").servers();
@@ -205,7 +237,7 @@ fn what_a_project_wrote_wrongly_is_that_servers_affair() {
         matches!(&found[1].standing, Standing::Wrong(why) if why.contains("an entry is an object"))
     );
     assert!(
-        matches!(&found[2].standing, Standing::Wrong(why) if why.contains("url: is not built"))
+        matches!(&found[2].standing, Standing::Wrong(why) if why.contains("args: is for programs"))
     );
 }
 
@@ -214,8 +246,8 @@ fn a_stranger_does_not_take_the_place_of_what_the_user_has() {
     let tree = Tree::new()
         .write("home", json!({"mcp_servers": {"s": {"command": "mine"}}}).to_string())
         .file_at("a/b/c/.mcp.json", &json!({"mcpServers": {"s": {"command": "theirs"}}}));
-    assert_eq!(tree.servers()[0].argv, ["mine"]);
-    assert_eq!(tree.trust("a/b/c").servers()[0].argv, ["theirs"]);
+    assert_eq!(program(&tree.servers()[0]).argv, ["mine"]);
+    assert_eq!(program(&tree.trust("a/b/c").servers()[0]).argv, ["theirs"]);
 }
 
 #[test]

@@ -14,13 +14,7 @@ pub struct ServerEntry {
     pub name: String,
     pub source: ServerSource,
     pub standing: Standing,
-    /// The program and its arguments.
-    pub argv: Vec<String>,
-    /// Where it runs; without one, in a directory of its own.
-    pub cwd: Option<PathBuf>,
-    pub env: BTreeMap<String, String>,
-    /// Variables of this process that it is given, beside those that commands see.
-    pub env_passthrough: Vec<String>,
+    pub way: Way,
     pub startup_timeout: Duration,
     /// How long a call may be silent.
     pub timeout: Duration,
@@ -35,7 +29,77 @@ pub struct ServerEntry {
     pub defer: Defer,
     /// A list without a tool is a failure.
     pub fail_if_no_tools: bool,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Program(Program),
+    Remote(Remote),
+}
+
+/// A program of this machine, spoken with through its standard input and output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where it runs; without one, in a directory of its own.
+    pub cwd: Option<PathBuf>,
+    pub env: BTreeMap<String, String>,
+    /// Variables of this process that it is given, beside those that commands see.
+    pub env_passthrough: Vec<String>,
     pub sandbox: Sandbox,
+}
+
+/// A server that somebody else runs, spoken with over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    pub url: String,
+    pub headers: BTreeMap<String, String>,
+    /// It may have an address of a network that is not the world's.
+    pub private: bool,
+}
+
+impl Way {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Program(_) => "stdio",
+            Self::Remote(_) => "http",
+        }
+    }
+
+    /// The command line or the address, as it is written.
+    pub fn written(&self) -> String {
+        match self {
+            Self::Program(program) => program.argv.join(" "),
+            Self::Remote(remote) => remote.url.clone(),
+        }
+    }
+
+    /// The variables of this process whose values it is told.
+    pub fn taken(&self) -> BTreeSet<&str> {
+        match self {
+            Self::Program(program) => {
+                let written = program.argv.iter().chain(program.env.values());
+                let passed = program.env_passthrough.iter().map(String::as_str);
+                written.flat_map(|text| variables(text)).chain(passed).collect()
+            }
+            Self::Remote(remote) => {
+                let written = remote.headers.values().chain([&remote.url]);
+                written.flat_map(|text| variables(text)).collect()
+            }
+        }
+    }
+
+    /// The names of what it is given beside that. The values are nobody's business.
+    pub fn given(&self) -> Vec<&str> {
+        match self {
+            Self::Program(program) => {
+                program.env.keys().chain(&program.env_passthrough).map(String::as_str).collect()
+            }
+            Self::Remote(remote) => remote.headers.keys().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// What is done with tools that say something else of themselves than when they were first listed.
@@ -79,6 +143,12 @@ pub struct Sandbox {
     pub required: bool,
 }
 
+/// The names in `${NAME}` and `${NAME:-text}`.
+fn variables(text: &str) -> impl Iterator<Item = &str> {
+    let named = text.split("${").skip(1).filter_map(|rest| rest.split_once('}'));
+    named.map(|(named, _)| named.split_once(":-").map_or(named, |(name, _)| name))
+}
+
 impl ServerEntry {
     /// Tells it from others of its name: what is known of its tools holds only for what was started then.
     pub fn digest(&self) -> String {
@@ -88,15 +158,35 @@ impl ServerEntry {
             hash.update(text.as_bytes());
         };
         field(&self.name);
-        self.argv.iter().for_each(|word| field(word));
-        field("");
-        if let Some(cwd) = &self.cwd {
-            field(&cwd.to_string_lossy());
-        }
-        for (name, value) in &self.env {
-            field(name);
-            field(value);
+        match &self.way {
+            Way::Program(program) => {
+                program.argv.iter().for_each(|word| field(word));
+                field("");
+                if let Some(cwd) = &program.cwd {
+                    field(&cwd.to_string_lossy());
+                }
+                for (name, value) in &program.env {
+                    field(name);
+                    field(value);
+                }
+            }
+            // No program has an empty name. What it is told in headers, a key mostly, makes it no other server.
+            Way::Remote(remote) => ["", remote.url.as_str()].into_iter().for_each(field),
         }
         hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_is_told_of_the_environment_is_known() {
+        let headers = [("A", "Bearer ${TOKEN}"), ("B", "plain"), ("C", "${ONE}-${TWO:-2}")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let remote = Remote { url: "https://${HOST}/x".into(), headers, private: false };
+        let taken: Vec<_> = Way::Remote(remote).taken().into_iter().map(str::to_owned).collect();
+        assert_eq!(taken, ["HOST", "ONE", "TOKEN", "TWO"]);
     }
 }

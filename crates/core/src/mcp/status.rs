@@ -42,6 +42,8 @@ pub enum ServerState {
     Ready,
     /// It ended, by itself or because nobody used it, and starts when it is needed.
     Idle,
+    /// It does not know who asks.
+    NeedsAuth,
     /// It cannot be had: it ended too often, or what is written of it is wrong.
     Failed,
 }
@@ -55,6 +57,7 @@ impl ServerState {
             Self::Starting => "starting",
             Self::Ready => "ready",
             Self::Idle => "idle",
+            Self::NeedsAuth => "needs_auth",
             Self::Failed => "failed",
         }
     }
@@ -81,6 +84,8 @@ impl ServerSource {
 pub struct ServerStatus {
     pub name: String,
     pub source: ServerSource,
+    /// How it is reached.
+    pub transport: &'static str,
     pub state: ServerState,
     pub protocol_version: Option<String>,
     /// What it says that it is, and which version.

@@ -14,6 +14,16 @@ use serde_json::{Map, Value, json};
 pub struct AddArgs {
     /// Name of the server: a-z, 0-9 and '-', at most 24
     pub name: String,
+    /// Address of a server that somebody else runs: https://, or http:// on this machine
+    #[arg(required_unless_present = "command", conflicts_with_all = ["command", "env", "read", "write", "no_network"])]
+    url: Option<String>,
+    /// A header that a server with an address is told, as NAME=VALUE; may be given several times. Let a value that is a
+    /// secret be '${VARIABLE}', which is looked up when the server is used
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    headers: Vec<String>,
+    /// Let a server with an address be in a network that is not the world's
+    #[arg(long, requires = "url")]
+    private: bool,
     /// A variable that it is given, as NAME=VALUE; may be given several times. Other users see a command line: let a value
     /// that is a secret be '${VARIABLE}', which is looked up when the server starts
     #[arg(long = "env", value_name = "NAME=VALUE")]
@@ -28,12 +38,20 @@ pub struct AddArgs {
     #[arg(long)]
     no_network: bool,
     /// The program and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 impl AddArgs {
     fn entry(&self) -> anyhow::Result<Value> {
+        if let Some(url) = &self.url {
+            let mut entry = json!({"url": url});
+            put_all(&mut entry, "headers", "--header", &self.headers)?;
+            if self.private {
+                entry["private"] = json!(true);
+            }
+            return Ok(entry);
+        }
         let [program, arguments @ ..] = self.command.as_slice() else {
             bail!("the program is missing");
         };
@@ -41,12 +59,7 @@ impl AddArgs {
         if !arguments.is_empty() {
             entry["args"] = json!(arguments);
         }
-        for variable in &self.env {
-            let (name, value) = variable
-                .split_once('=')
-                .with_context(|| format!("--env {variable}: a variable is given as NAME=VALUE"))?;
-            entry["env"][name] = json!(value);
-        }
+        put_all(&mut entry, "env", "--env", &self.env)?;
         let paths = |paths: &[PathBuf]| -> anyhow::Result<Vec<PathBuf>> {
             let real =
                 |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
@@ -64,6 +77,17 @@ impl AddArgs {
         }
         Ok(entry)
     }
+}
+
+/// Puts what was given as NAME=VALUE under a key of an entry.
+fn put_all(entry: &mut Value, key: &str, option: &str, given: &[String]) -> anyhow::Result<()> {
+    for pair in given {
+        // What stands behind it may be a secret.
+        let (name, value) =
+            pair.split_once('=').with_context(|| format!("{option} is given as NAME=VALUE"))?;
+        entry[key][name] = json!(value);
+    }
+    Ok(())
 }
 
 /// Writes a server down. The name that it has from now on.
@@ -158,6 +182,19 @@ mod tests {
         let again = add(path, &parsed(&["files", "--", "other"])).unwrap_err().to_string();
         assert!(again.contains("there is a server files"), "{again}");
         assert!(add(path, &parsed(&["x", "--env", "K", "--", "p"])).is_err());
+        let remote = ["r", "https://x/mcp", "--header", "Authorization=Bearer ${T}", "--private"];
+        add(path, &parsed(&remote)).unwrap();
+        let entry = json!({"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${T}"}, "private": true});
+        assert_eq!(shown()["servers"]["r"], entry);
+        remove(path, "r").unwrap();
+        for words in [
+            &["x"][..],
+            &["x", "https://x", "--", "p"],
+            &["x", "--private", "--", "p"],
+            &["x", "https://x", "--env", "A=B"],
+        ] {
+            assert!(Line::try_parse_from(["y"].iter().chain(words)).is_err(), "{words:?}");
+        }
         assert!(add(path, &parsed(&["___", "--", "p"])).is_err());
         assert!(remove(path, "nope").is_err());
         remove(path, "files").unwrap();

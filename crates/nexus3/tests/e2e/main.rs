@@ -53,6 +53,7 @@ mod sessions;
 mod settings;
 mod shared_context;
 mod signing;
+mod speakers;
 mod stdio;
 mod stream;
 mod support;

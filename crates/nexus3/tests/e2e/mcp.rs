@@ -1,11 +1,13 @@
 //! Tools of MCP servers in the hands of agents: whose they are, who is asked, and what becomes of servers that misbehave.
 
+mod conformance;
 mod faults;
 mod life;
 mod permissions;
 mod pins;
 mod project;
 mod reference;
+mod remote;
 mod search;
 mod server;
 

@@ -36,7 +36,7 @@ async fn list(cx: Cx, params: McpListServersParams) -> Result<McpListServersResu
     let entry = |ServerStanding { status, visible, offered }: ServerStanding| McpServerEntry {
         name: status.name,
         source: status.source.name().into(),
-        transport: "stdio".into(),
+        transport: status.transport.into(),
         state: status.state.name().into(),
         shared: true,
         visible,

@@ -1,7 +1,6 @@
 //! The door as others see it: MCP's conformance suite, and hosts made with its SDKs. `make mcp-servers` installs them;
 //! where they are not, this is passed over, unless `NEXUS3_MCP_SERVERS=required`.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use nexus_testkit::Reply;
@@ -9,25 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::harness::{Server, Setup, within};
-
-/// Where it is all installed.
-fn installed() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mcp-servers");
-    match target.join("python/bin/node").exists() && target.join("installed").exists() {
-        true => Some(target.canonicalize().unwrap()),
-        false => {
-            let required =
-                std::env::var_os("NEXUS3_MCP_SERVERS").is_some_and(|it| it == "required");
-            assert!(!required, "what speaks MCP is not installed: make mcp-servers");
-            eprintln!("what speaks MCP is not installed: passed over");
-            None
-        }
-    }
-}
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/mcp-servers").join(name)
-}
+use crate::speakers::{installed, script};
 
 /// Scenarios that use no tool which only the suite's own servers have.
 const OF_2025: [&str; 10] = [

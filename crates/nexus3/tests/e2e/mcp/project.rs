@@ -68,7 +68,7 @@ async fn a_stranger_neither_replaces_nor_breaks_what_the_user_has() {
     let world = setup.world().await;
     let text = json!({"mcpServers": {
         "s": {"command": "/bin/false"},
-        "web": {"type": "http", "url": "https://example.com/mcp"},
+        "web": {"type": "ws", "url": "https://example.com/mcp"},
     }});
     fs::write(world.work().join(".mcp.json"), text.to_string()).unwrap();
     let server = setup.start_in(&world).await;
@@ -84,5 +84,5 @@ async fn a_stranger_neither_replaces_nor_breaks_what_the_user_has() {
     let list = server.wire().ok("mcp_list_servers", json!({"agent_id": "a"})).await;
     let web = &list["servers"][1];
     assert_eq!(web["state"], "failed");
-    assert!(web["last_error"].as_str().unwrap().contains("is not spoken by this version"), "{web}");
+    assert!(web["last_error"].as_str().unwrap().contains("is not spoken here"), "{web}");
 }

@@ -1,0 +1,421 @@
+//! A server elsewhere, over HTTP: rmcp's transport, with a client of our own that reads within bounds, follows nobody
+//! away, and says in words what went wrong.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _};
+use nexus_core::mcp::Remote;
+use nexus_core::visible;
+use nexus_outward::cause;
+use reqwest::header::{
+    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    TRANSFER_ENCODING,
+};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, JsonRpcRequest,
+    ServerJsonRpcMessage,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+use thiserror::Error;
+
+use crate::address::Guard;
+use crate::ground::Ground;
+use crate::server::CALLS_MAX;
+use crate::transport::{Breach, MESSAGE_BYTES_MAX, of_era, too_long};
+use crate::variables;
+
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Of a page that says why something is refused, so much is read, and for so long.
+const PAGE_BYTES_MAX: usize = 64 << 10;
+const PAGE_MAX: Duration = Duration::from_secs(5);
+
+/// Of such a page, so much is said.
+const PAGE_SHOWN_MAX: usize = 300;
+
+/// Within one origin. More of them lead in a circle.
+const REDIRECTS_MAX: usize = 3;
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Headers that the protocol sets.
+const RESERVED: [HeaderName; 7] =
+    [ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, SESSION, LAST_EVENT];
+
+/// Names that begin so are the protocol's too.
+const RESERVED_PREFIX: &str = "mcp-";
+
+/// Whether a server does not know who asks, by what it said last.
+pub type Unknown = Arc<AtomicBool>;
+
+/// Why a server elsewhere was not reached, or not understood.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+pub type Failure = StreamableHttpError<Refusal>;
+
+/// What rmcp sends its messages with.
+#[derive(Clone)]
+pub struct Http {
+    client: Client,
+    breach: Breach,
+    unknown: Unknown,
+}
+
+/// The transport to a server, unless what is written of it cannot be used.
+pub async fn transport(
+    remote: &Remote,
+    ground: &Ground,
+    breach: Breach,
+    unknown: Unknown,
+) -> Result<StreamableHttpClientTransport<Http>, String> {
+    let url = variables::fill(&remote.url, &ground.variables);
+    let url = url.map_err(|why| format!("url: {why}"))?;
+    // Whatever is wrong with it, it may have a secret in it.
+    let url = Url::parse(&url).map_err(|error| format!("url: {error}"))?;
+    let guard = Guard::new(&url, remote.private)?;
+    let headers = headers(remote, ground)?;
+    let client = nexus_outward::client(&url, move |builder| {
+        let builder = builder.tcp_nodelay(true).connect_timeout(CONNECT_MAX);
+        Ok(builder.dns_resolver(guard).redirect(Policy::custom(within_origin)))
+    });
+    let http = Http { client: client.await?, breach, unknown };
+    let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+        .max_concurrent_requests(CALLS_MAX)
+        .max_sse_event_size(MESSAGE_BYTES_MAX)
+        .custom_headers(headers);
+    Ok(StreamableHttpClientTransport::with_client(http, config))
+}
+
+fn headers(remote: &Remote, ground: &Ground) -> Result<HashMap<HeaderName, HeaderValue>, String> {
+    let header = |(name, value): (&String, &String)| {
+        let wrong = |why: &str| format!("headers.{name}: {why}");
+        let header = HeaderName::try_from(name).map_err(|_| wrong("is no name of a header"))?;
+        if RESERVED.contains(&header) || header.as_str().starts_with(RESERVED_PREFIX) {
+            return Err(wrong("is set by the protocol"));
+        }
+        let value = variables::fill(value, &ground.variables).map_err(|why| wrong(&why))?;
+        let value = HeaderValue::try_from(value);
+        let mut value = value.map_err(|_| wrong("its value cannot stand in a header"))?;
+        value.set_sensitive(true);
+        Ok((header, value))
+    };
+    remote.headers.iter().map(header).collect()
+}
+
+/// Another origin is another server, and would be told what is for this one.
+fn within_origin(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let first = attempt.previous().first().map(Url::origin);
+    let same = first == Some(attempt.url().origin());
+    // The older ones turn a message into a question without one.
+    let keeps =
+        matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    match same && keeps && attempt.previous().len() <= REDIRECTS_MAX {
+        true => attempt.follow(),
+        false => attempt.stop(),
+    }
+}
+
+impl Http {
+    /// Sends a request, and reads as much of the answer as says whether it was taken.
+    async fn send(
+        &self,
+        request: RequestBuilder,
+        headers: HashMap<HeaderName, HeaderValue>,
+        session: Option<Arc<str>>,
+    ) -> Result<Response, Failure> {
+        let mut headers: HeaderMap = headers.into_iter().collect();
+        if let Some(session) = session {
+            let session = HeaderValue::try_from(&*session);
+            headers.insert(SESSION, session.map_err(|_| refused("its session has no name"))?);
+        }
+        let sent = request.headers(headers).send().await;
+        let response =
+            sent.map_err(|error| refused(format!("it cannot be reached: {}", cause(&error))))?;
+        let status = response.status();
+        let is_unknown = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        self.unknown.store(is_unknown, Ordering::Relaxed);
+        if is_unknown {
+            return Err(refused(format!(
+                "it does not let us in (HTTP {}): what it wants to be told belongs in headers, as \
+                 \"Authorization\": \"Bearer ${{VARIABLE}}\"",
+                status.as_u16()
+            )));
+        }
+        if status.is_redirection() {
+            let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+            let to = to.and_then(|to| response.url().join(to).ok());
+            let to = to.map_or("nowhere".into(), |to| to.origin().ascii_serialization());
+            return Err(refused(format!(
+                "it leads on to {to} (HTTP {}), which is not followed: its url has to be where it is",
+                status.as_u16()
+            )));
+        }
+        Ok(response)
+    }
+
+    /// A whole answer, which has an end.
+    async fn whole(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        loop {
+            let piece = response.chunk().await;
+            let piece = piece
+                .map_err(|error| refused(format!("its answer broke off: {}", cause(&error))))?;
+            match piece {
+                Some(piece) => body.extend_from_slice(&piece),
+                None => return Ok(body),
+            }
+            if body.len() > MESSAGE_BYTES_MAX {
+                return Err(refused(self.breached()));
+            }
+        }
+    }
+
+    fn breached(&self) -> String {
+        self.breach.set(too_long());
+        too_long()
+    }
+
+    /// The events of an answer, each within the bound.
+    fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        SseStream::from_bytes_stream(bounded(response.bytes_stream(), self.clone())).boxed()
+    }
+}
+
+impl StreamableHttpClient for Http {
+    type Error = Refusal;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let in_session = session.is_some();
+        let request = self
+            .client
+            .post(&*uri)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .body(serde_json::to_vec(&message)?);
+        let response = self.send(request, headers, session).await?;
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && in_session {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if !status.is_success() {
+            return refusal(&message, response).await;
+        }
+        let JsonRpcMessage::Request(request) = message else {
+            // Whatever it says to that, nobody waits for it.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        };
+        let session = response.headers().get(SESSION).and_then(|it| it.to_str().ok());
+        let session = session.map(str::to_owned);
+        match kind(&response) {
+            Kind::Events => Ok(StreamableHttpPostResponse::Sse(self.events(response), session)),
+            Kind::Json => {
+                let body = self.whole(response).await?;
+                let answer = serde_json::from_slice(&body);
+                let answer = answer
+                    .map_err(|error| refused(format!("its answer is no message: {error}")))?;
+                let answer = match asks_for_era(&request) {
+                    true => of_era(answer, &request.id),
+                    false => answer,
+                };
+                Ok(StreamableHttpPostResponse::Json(answer, session))
+            }
+            Kind::Other(kind) => Err(refused(format!("it answers with {kind}, and not with MCP"))),
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failure> {
+        // It ends by itself where it cannot be ended.
+        self.send(self.client.delete(&*uri), headers, Some(session)).await.map(drop)
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let mut request = self.client.get(&*uri).header(ACCEPT, "text/event-stream");
+        if let Some(last_event) = last_event {
+            request = request.header(LAST_EVENT, last_event);
+        }
+        let response = self.send(request, headers, session).await?;
+        match (response.status(), kind(&response)) {
+            (status, Kind::Events) if status.is_success() => Ok(self.events(response)),
+            // Most of those that have nothing to tell by themselves say so, with one number or another.
+            (status, _) if status.is_client_error() => {
+                Err(StreamableHttpError::ServerDoesNotSupportSse)
+            }
+            (status, _) => Err(refused(format!("it has no stream (HTTP {})", status.as_u16()))),
+        }
+    }
+}
+
+/// What an answer is.
+enum Kind {
+    Json,
+    Events,
+    Other(String),
+}
+
+fn kind(response: &Response) -> Kind {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or("something without a type").to_ascii_lowercase();
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "application/json" => Kind::Json,
+        "text/event-stream" => Kind::Events,
+        other => Kind::Other(other.chars().take(PAGE_SHOWN_MAX).collect()),
+    }
+}
+
+fn asks_for_era(request: &JsonRpcRequest<ClientRequest>) -> bool {
+    matches!(request.request, ClientRequest::DiscoverRequest(_))
+}
+
+/// What a server says that takes a message not: an error of the protocol where it is one.
+async fn refusal(
+    message: &ClientJsonRpcMessage,
+    response: Response,
+) -> Result<StreamableHttpPostResponse, Failure> {
+    let status = response.status();
+    let page = page(response).await;
+    let JsonRpcMessage::Request(request) = message else {
+        return Err(refused(format!("it refused a message (HTTP {})", status.as_u16())));
+    };
+    let said = match serde_json::from_slice(&page) {
+        Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
+        _ => None,
+    };
+    let error = match said {
+        Some(error) => error,
+        // A server of the older era knows nothing of the question, and may say so in any way.
+        None if asks_for_era(request) => {
+            ErrorData::invalid_request(format!("HTTP {}", status.as_u16()), None)
+        }
+        None => {
+            let page = String::from_utf8_lossy(&page);
+            let page: String = visible::line(&page).chars().take(PAGE_SHOWN_MAX).collect();
+            let colon = if page.is_empty() { "" } else { ": " };
+            return Err(refused(format!("it answered HTTP {}{colon}{page}", status.as_u16())));
+        }
+    };
+    // Who refuses before reading has no id to answer to.
+    let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+    Ok(StreamableHttpPostResponse::Json(error, None))
+}
+
+/// What went wrong, in words.
+pub fn words(error: &Failure) -> String {
+    match error {
+        StreamableHttpError::Client(Refusal(why)) => why.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// What came of a page in time.
+async fn page(mut response: Response) -> Vec<u8> {
+    let mut page = Vec::new();
+    let reading = async {
+        while page.len() < PAGE_BYTES_MAX
+            && let Ok(Some(piece)) = response.chunk().await
+        {
+            page.extend_from_slice(&piece);
+        }
+    };
+    let _ = tokio::time::timeout(PAGE_MAX, reading).await;
+    page.truncate(PAGE_BYTES_MAX);
+    page
+}
+
+fn refused(why: impl Into<String>) -> Failure {
+    StreamableHttpError::Client(Refusal(why.into()))
+}
+
+/// Ends a stream at an event that is too long.
+fn bounded(
+    pieces: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    http: Http,
+) -> impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static {
+    let mut event = Event::default();
+    pieces.map(move |piece| {
+        let piece = piece.map_err(|error| Refusal(cause(&error)))?;
+        match event.takes(&piece) {
+            true => Ok(piece),
+            false => Err(Refusal(http.breached())),
+        }
+    })
+}
+
+/// How long the event is that is being read.
+#[derive(Default)]
+struct Event {
+    bytes: usize,
+    line: usize,
+}
+
+impl Event {
+    /// Whether it is still within the bound with `piece`.
+    fn takes(&mut self, piece: &[u8]) -> bool {
+        piece.iter().all(|byte| {
+            match byte {
+                b'\r' => {}
+                // An empty line ends it.
+                b'\n' if self.line == 0 => self.bytes = 0,
+                b'\n' => self.line = 0,
+                _ => {
+                    self.line += 1;
+                    self.bytes += 1;
+                }
+            }
+            self.bytes <= EVENT_BYTES_MAX
+        })
+    }
+}
+
+/// A message, with what stands before it in an event.
+const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn just_the_longest_event_passes_and_one_byte_more_does_not() {
+        let longest = vec![b'a'; EVENT_BYTES_MAX];
+        let mut event = Event::default();
+        for end in ["\n\n", "\r\n\r\n"] {
+            assert!(event.takes(&longest) && event.takes(end.as_bytes()));
+        }
+        assert!(event.takes(&longest) && event.takes(b"\n"), "the event goes on");
+        assert!(!event.takes(b"a"));
+    }
+}
