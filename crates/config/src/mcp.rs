@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use globset::Glob;
 use nexus_core::mcp::{
-    Asks, Defer, Pins, Program, Remote, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry,
+    Asks, Auth, Defer, Pins, Program, Remote, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry,
     ServerSource, Standing, Way, server_name,
 };
 use serde::Deserialize;
@@ -39,8 +39,8 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 7] =
-    ["eager", "share", "elicitation", "sampling", "roots", "auth", "oauth"];
+pub(super) const NOT_YET: [&str; 6] =
+    ["eager", "share", "elicitation", "sampling", "roots", "oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -58,6 +58,7 @@ struct Written {
     url: Option<Text>,
     headers: Option<BTreeMap<String, String>>,
     private: Option<bool>,
+    auth: Option<Object<WrittenAuth>>,
     enabled: Option<bool>,
     disabled: Option<bool>,
     fail_if_no_tools: Option<bool>,
@@ -91,6 +92,14 @@ struct WrittenSandbox {
     write: Option<Vec<Text>>,
     network: Option<bool>,
     required: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenAuth {
+    scopes: Option<Vec<Text>>,
+    client_id: Option<Text>,
+    client_secret_env: Option<Text>,
 }
 
 /// When calls need a person's leave.
@@ -271,8 +280,11 @@ fn program(
     written: &mut Written,
     user_home: Option<&Path>,
 ) -> Result<Program, (String, String)> {
-    let of_remotes =
-        [("headers", written.headers.is_some()), ("private", written.private.is_some())];
+    let of_remotes = [
+        ("headers", written.headers.is_some()),
+        ("private", written.private.is_some()),
+        ("auth", written.auth.is_some()),
+    ];
     check_absent(of_remotes, "is for servers with a url")?;
     let mut argv = argv(written.command.take(), written.args.take())?;
     if argv[0].starts_with("~/") {
@@ -325,7 +337,21 @@ fn remote(written: &mut Written) -> Result<Remote, (String, String)> {
         ));
     }
     let headers = written.headers.take().unwrap_or_default();
-    Ok(Remote { url, headers, private: written.private.unwrap_or(false) })
+    let auth = written.auth.take().map(|Object(auth)| auth).unwrap_or_default();
+    let text = |text: Option<Text>| text.map(|Text(text)| text);
+    if auth.client_secret_env.is_some() && auth.client_id.is_none() {
+        return Err(("auth.client_secret_env".into(), "is of use only with client_id".into()));
+    }
+    Ok(Remote {
+        url,
+        headers,
+        private: written.private.unwrap_or(false),
+        auth: Auth {
+            scopes: texts(auth.scopes),
+            client_id: text(auth.client_id),
+            client_secret_env: text(auth.client_secret_env),
+        },
+    })
 }
 
 /// Keys that mean nothing beside others are not passed over: something else was meant.

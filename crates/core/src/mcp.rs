@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use entry::{Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
+pub use entry::{Auth, Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
 pub use grants::McpGrants;
 pub use status::{
     Accept, Asks, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool,

@@ -60,7 +60,7 @@ impl Servers {
     ) -> Result<ServerStanding, ServersError> {
         let mut servers = self.list(requester, agent).await?.into_iter();
         let found = servers.find(|it| it.status.name == name);
-        Ok(found.ok_or_else(|| ServerError::Unknown(name.into()))?)
+        Ok(found.ok_or_else(|| ServerError::NotThere(name.into()))?)
     }
 
     /// Starts a server that the agent can use, and waits for it. Ancestors and the administrator may: it runs a program.
@@ -75,7 +75,7 @@ impl Servers {
         let now = agent.snapshot();
         let permissions = self.kin.rights(&now).await?.effective;
         if !permissions.mcp.reaches(name) {
-            return Err(ServerError::Unknown(name.into()).into());
+            return Err(ServerError::NotThere(name.into()).into());
         }
         let status = self.toolbox.source().connect(name, &now.id, wait).await?;
         Ok(standing(status, &permissions))

@@ -225,7 +225,7 @@ impl ToolSource for () {
         _: &AgentId,
         _: Duration,
     ) -> Result<ServerStatus, ServerError> {
-        Err(ServerError::Unknown(server.into()))
+        Err(ServerError::NotThere(server.into()))
     }
 
     async fn disconnect(&self, _: &str, _: &AgentId) -> bool {
@@ -233,7 +233,7 @@ impl ToolSource for () {
     }
 
     async fn review(&self, server: &str, _: Accept) -> Result<Vec<String>, ServerError> {
-        Err(ServerError::Unknown(server.into()))
+        Err(ServerError::NotThere(server.into()))
     }
 }
 

@@ -16,6 +16,7 @@ use rmcp::service::{
     PeerRequestOptions, RunningService, ServiceError,
 };
 use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc, watch};
@@ -63,6 +64,11 @@ pub enum CallError {
     Cancelled,
     /// The server refused it, or answered what makes no sense.
     Refused(String),
+    /// The server does not know who asks, or wants more of them; then what it wants.
+    Unknown {
+        why: String,
+        challenge: Option<String>,
+    },
 }
 
 impl Connection {
@@ -112,7 +118,14 @@ impl Connection {
         for _ in 0..PAGES_MAX {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let page = self.peer.list_tools(Some(params)).await;
-            let page = page.map_err(|error| format!("its tools cannot be listed: {error}"))?;
+            let page = page.map_err(|error| {
+                let why = match &error {
+                    ServiceError::TransportSend(sent) => sent.error.downcast_ref(),
+                    _ => None,
+                };
+                let why = why.map_or_else(|| error.to_string(), remote::words);
+                format!("its tools cannot be listed: {why}")
+            })?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if tools.len() > SERVER_TOOLS_MAX {
@@ -195,7 +208,7 @@ impl Connection {
                 CallError::Refused(format!("the server refused it: {}", error.message))
             }
             ServiceError::TransportSend(error) => match error.error.downcast_ref() {
-                Some(error) => CallError::Refused(remote::words(error)),
+                Some(error) => remote_failed(error),
                 None => CallError::Ended(self.how_it_ended().await),
             },
             ServiceError::TransportClosed => CallError::Ended(self.how_it_ended().await),
@@ -209,6 +222,18 @@ impl Connection {
         let known = tokio::time::timeout(OBITUARY_MAX, obituary.wait_for(Option::is_some)).await;
         let known = known.ok().and_then(Result::ok).and_then(|text| (*text).clone());
         known.unwrap_or_else(|| "its connection was closed".into())
+    }
+}
+
+fn remote_failed(error: &remote::Failure) -> CallError {
+    let why = remote::words(error);
+    match error {
+        StreamableHttpError::AuthRequired(_) => CallError::Unknown { why, challenge: None },
+        StreamableHttpError::InsufficientScope(error) => {
+            let challenge = Some(error.www_authenticate_header.clone());
+            CallError::Unknown { why, challenge }
+        }
+        _ => CallError::Refused(why),
     }
 }
 

@@ -38,16 +38,22 @@ pub fn read(home: &Path, entry: &ServerEntry) -> Option<Listing> {
 
 /// Keeps them. Touches the disk.
 pub fn write(home: &Path, entry: &ServerEntry, listing: &Listing) -> io::Result<()> {
-    let file = place(home, entry);
+    let tools: Vec<&Said> = listing.said.iter().collect();
+    let kept = Kept { digest: entry.digest(), tools, pinned: listing.pinned.tools() };
+    replace(&place(home, entry), &serde_json::to_vec(&kept)?)
+}
+
+/// Puts a file that only we read in the place of what was there, as a whole. Touches the disk.
+pub fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     if let Some(dir) = file.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
-    let tools: Vec<&Said> = listing.said.iter().collect();
-    let kept = Kept { digest: entry.digest(), tools, pinned: listing.pinned.tools() };
     // Another process of this home may write the same.
     let new = file.with_extension(format!("{}.new", std::process::id()));
-    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
-    options?.write_all(&serde_json::to_vec(&kept)?)?;
+    let mut options = OpenOptions::new();
+    let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    written.write_all(contents)?;
+    written.sync_all()?;
     fs::rename(new, file)
 }
 
@@ -83,6 +89,7 @@ mod tests {
             url: "https://example.com/mcp".into(),
             headers: Default::default(),
             private: false,
+            auth: Default::default(),
         });
         assert!(read(home.path(), &other).is_none());
         fs::write(place(home.path(), &entry), "{").unwrap();

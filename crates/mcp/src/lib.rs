@@ -8,10 +8,12 @@
 mod address;
 mod clean;
 mod connection;
+mod credentials;
 mod ground;
 mod kept;
 mod life;
 mod listing;
+mod login;
 mod names;
 mod pins;
 mod program;
@@ -30,6 +32,7 @@ mod transport;
 mod variables;
 
 pub use ground::Ground;
+pub use login::Login;
 pub use servers::{Servers, Tried};
 
 /// Locks a mutex whose data stays whole even if a holder panicked: every holder in this crate only swaps or counts.

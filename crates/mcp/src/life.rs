@@ -1,6 +1,7 @@
 //! The life of a server's process: how it is started, what is done while it runs, and how it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nexus_core::mcp::{Accept, Program, Remote, Standing, Way};
@@ -14,7 +15,8 @@ use crate::connection::{Connection, Running};
 use crate::kept;
 use crate::listing::{Listing, Said};
 use crate::lock;
-use crate::remote;
+use crate::login;
+use crate::remote::{self, Address, Http};
 use crate::server::Server;
 use crate::start;
 use crate::state::{ENDS_MAX, ENDS_WITHIN, Phase, Started, State};
@@ -125,7 +127,10 @@ impl Server {
             state.phase = Phase::Off;
         }
         if failed.is_some() {
-            state.ends.push_back(Instant::now());
+            // To be asked who one is, is no failure: after the login it is tried at once.
+            if !self.unknown.load(Ordering::Relaxed) {
+                state.ends.push_back(Instant::now());
+            }
             state.last_error = failed;
         }
     }
@@ -203,9 +208,11 @@ impl Server {
     async fn reach(self: &Arc<Self>, remote: &Remote, until: Instant) -> Result<Run, Failure> {
         let breach = Breach::default();
         let reach = async {
-            let unknown = self.unknown.clone();
-            let http = remote::transport(remote, &self.ground, breach.clone(), unknown).await?;
-            self.speak(http, None, false).await
+            let address = Address::new(remote, &self.ground)?;
+            let http = Http::new(&address, breach.clone(), self.unknown.clone()).await?;
+            let manager =
+                login::manager(&address, remote, &self.ground, &self.credentials()).await?;
+            self.speak(remote::transport(address, manager, http), None, false).await
         };
         let reached = tokio::time::timeout_at(until, reach).await;
         match reached.unwrap_or_else(|_| Err(self.not_in_time())) {

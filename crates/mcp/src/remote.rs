@@ -13,8 +13,8 @@ use nexus_core::mcp::Remote;
 use nexus_core::visible;
 use nexus_outward::cause;
 use reqwest::header::{
-    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
-    TRANSFER_ENCODING,
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, TRANSFER_ENCODING, WWW_AUTHENTICATE,
 };
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
@@ -22,11 +22,13 @@ use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, JsonRpcRequest,
     ServerJsonRpcMessage,
 };
-use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
-    StreamableHttpPostResponse,
+    AuthRequiredError, InsufficientScopeError, SseError, StreamableHttpClient,
+    StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
 };
+use rmcp::transport::{AuthorizationManager, StreamableHttpClientTransport};
+use serde_json::json;
 use sse_stream::{Sse, SseStream};
 use thiserror::Error;
 
@@ -74,31 +76,45 @@ pub struct Http {
     client: Client,
     breach: Breach,
     unknown: Unknown,
+    /// The user says who asks: nobody logs in.
+    has_authorization: bool,
 }
 
-/// The transport to a server, unless what is written of it cannot be used.
-pub async fn transport(
-    remote: &Remote,
-    ground: &Ground,
-    breach: Breach,
-    unknown: Unknown,
-) -> Result<StreamableHttpClientTransport<Http>, String> {
-    let url = variables::fill(&remote.url, &ground.variables);
-    let url = url.map_err(|why| format!("url: {why}"))?;
-    // Whatever is wrong with it, it may have a secret in it.
-    let url = Url::parse(&url).map_err(|error| format!("url: {error}"))?;
-    let guard = Guard::new(&url, remote.private)?;
-    let headers = headers(remote, ground)?;
-    let client = nexus_outward::client(&url, move |builder| {
-        let builder = builder.tcp_nodelay(true).connect_timeout(CONNECT_MAX);
-        Ok(builder.dns_resolver(guard).redirect(Policy::custom(within_origin)))
-    });
-    let http = Http { client: client.await?, breach, unknown };
-    let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+/// Where a server is, and what it is told with each request.
+pub struct Address {
+    pub url: Url,
+    pub headers: HashMap<HeaderName, HeaderValue>,
+    guard: Arc<Guard>,
+}
+
+impl Address {
+    /// With its variables filled in, unless what is written cannot be used.
+    pub fn new(remote: &Remote, ground: &Ground) -> Result<Self, String> {
+        let url = variables::fill(&remote.url, &ground.variables);
+        let url = url.map_err(|why| format!("url: {why}"))?;
+        // Whatever is wrong with it, it may have a secret in it.
+        let url = Url::parse(&url).map_err(|error| format!("url: {error}"))?;
+        let guard = Guard::new(&url, remote.private)?;
+        Ok(Self { headers: headers(remote, ground)?, url, guard })
+    }
+
+    /// Whether the user says who asks.
+    pub fn has_authorization(&self) -> bool {
+        self.headers.contains_key(&AUTHORIZATION)
+    }
+}
+
+/// The transport to a server.
+pub fn transport(
+    address: Address,
+    manager: AuthorizationManager,
+    http: Http,
+) -> StreamableHttpClientTransport<AuthClient<Http>> {
+    let config = StreamableHttpClientTransportConfig::with_uri(address.url.as_str())
         .max_concurrent_requests(CALLS_MAX)
         .max_sse_event_size(MESSAGE_BYTES_MAX)
-        .custom_headers(headers);
-    Ok(StreamableHttpClientTransport::with_client(http, config))
+        .custom_headers(address.headers);
+    StreamableHttpClientTransport::with_client(AuthClient::new(http, manager), config)
 }
 
 fn headers(remote: &Remote, ground: &Ground) -> Result<HashMap<HeaderName, HeaderValue>, String> {
@@ -131,14 +147,51 @@ fn within_origin(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 }
 
 impl Http {
+    pub async fn new(address: &Address, breach: Breach, unknown: Unknown) -> Result<Self, String> {
+        let guard = address.guard.clone();
+        let client = nexus_outward::client(&address.url, move |builder| {
+            let builder = builder.tcp_nodelay(true).connect_timeout(CONNECT_MAX);
+            Ok(builder.dns_resolver(guard).redirect(Policy::custom(within_origin)))
+        });
+        let has_authorization = address.has_authorization();
+        Ok(Self { client: client.await?, breach, unknown, has_authorization })
+    }
+
+    /// What a server says that does not know who asks; `None` where it does not care.
+    pub async fn challenge(&self, address: &Address) -> Result<Option<String>, String> {
+        let asked = json!({"jsonrpc": "2.0", "id": 0, "method": "ping"});
+        let request = self.post(address.url.as_str()).body(asked.to_string());
+        match self.send(request, address.headers.clone(), None, None).await {
+            Err(StreamableHttpError::AuthRequired(challenge)) => {
+                Ok(Some(challenge.www_authenticate_header))
+            }
+            Err(error) => Err(words(&error)),
+            Ok(_) => Ok(None),
+        }
+    }
+
+    fn post(&self, url: &str) -> RequestBuilder {
+        self.client
+            .post(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+    }
+
     /// Sends a request, and reads as much of the answer as says whether it was taken.
     async fn send(
         &self,
         request: RequestBuilder,
         headers: HashMap<HeaderName, HeaderValue>,
         session: Option<Arc<str>>,
+        token: Option<String>,
     ) -> Result<Response, Failure> {
         let mut headers: HeaderMap = headers.into_iter().collect();
+        if let Some(token) = token.filter(|_| !self.has_authorization) {
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut bearer = bearer.map_err(|_| refused("its token cannot stand in a header"))?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
         if let Some(session) = session {
             let session = HeaderValue::try_from(&*session);
             headers.insert(SESSION, session.map_err(|_| refused("its session has no name"))?);
@@ -147,14 +200,28 @@ impl Http {
         let response =
             sent.map_err(|error| refused(format!("it cannot be reached: {}", cause(&error))))?;
         let status = response.status();
-        let is_unknown = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok());
+        let challenge = challenge.unwrap_or_default();
+        let wants_more =
+            status == StatusCode::FORBIDDEN && challenge.contains("insufficient_scope");
+        let is_unknown = status == StatusCode::UNAUTHORIZED || wants_more;
         self.unknown.store(is_unknown, Ordering::Relaxed);
-        if is_unknown {
-            return Err(refused(format!(
-                "it does not let us in (HTTP {}): what it wants to be told belongs in headers, as \
-                 \"Authorization\": \"Bearer ${{VARIABLE}}\"",
-                status.as_u16()
-            )));
+        match is_unknown {
+            true if self.has_authorization => {
+                return Err(refused(format!(
+                    "it does not take what headers.Authorization says (HTTP {})",
+                    status.as_u16()
+                )));
+            }
+            true if wants_more => {
+                let error = InsufficientScopeError::new(challenge.into(), None);
+                return Err(StreamableHttpError::InsufficientScope(error));
+            }
+            true => {
+                let error = AuthRequiredError::new(challenge.into());
+                return Err(StreamableHttpError::AuthRequired(error));
+            }
+            false => {}
         }
         if status.is_redirection() {
             let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
@@ -204,17 +271,12 @@ impl StreamableHttpClient for Http {
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        _: Option<String>,
+        token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let in_session = session.is_some();
-        let request = self
-            .client
-            .post(&*uri)
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .body(serde_json::to_vec(&message)?);
-        let response = self.send(request, headers, session).await?;
+        let request = self.post(&uri).body(serde_json::to_vec(&message)?);
+        let response = self.send(request, headers, session, token).await?;
         let status = response.status();
         if status == StatusCode::NOT_FOUND && in_session {
             return Err(StreamableHttpError::SessionExpired);
@@ -249,11 +311,11 @@ impl StreamableHttpClient for Http {
         &self,
         uri: Arc<str>,
         session: Arc<str>,
-        _: Option<String>,
+        token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
         // It ends by itself where it cannot be ended.
-        self.send(self.client.delete(&*uri), headers, Some(session)).await.map(drop)
+        self.send(self.client.delete(&*uri), headers, Some(session), token).await.map(drop)
     }
 
     async fn get_stream(
@@ -261,14 +323,14 @@ impl StreamableHttpClient for Http {
         uri: Arc<str>,
         session: Option<Arc<str>>,
         last_event: Option<String>,
-        _: Option<String>,
+        token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
         let mut request = self.client.get(&*uri).header(ACCEPT, "text/event-stream");
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT, last_event);
         }
-        let response = self.send(request, headers, session).await?;
+        let response = self.send(request, headers, session, token).await?;
         match (response.status(), kind(&response)) {
             (status, Kind::Events) if status.is_success() => Ok(self.events(response)),
             // Most of those that have nothing to tell by themselves say so, with one number or another.
@@ -337,6 +399,11 @@ async fn refusal(
 pub fn words(error: &Failure) -> String {
     match error {
         StreamableHttpError::Client(Refusal(why)) => why.clone(),
+        StreamableHttpError::AuthRequired(_) => "it wants to know who asks (HTTP 401)".into(),
+        StreamableHttpError::InsufficientScope(_) => {
+            "it wants more than the login gave (HTTP 403)".into()
+        }
+        StreamableHttpError::Auth(error) => format!("its login cannot be used: {error}"),
         error => error.to_string(),
     }
 }

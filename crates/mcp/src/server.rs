@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{CallError, Connection};
+use crate::credentials::Credentials;
 use crate::ground::Ground;
 use crate::kept;
 use crate::listing::Listing;
@@ -84,7 +85,13 @@ impl Server {
             state.users.insert(user.clone());
         }
         match tokio::time::timeout(wait, self.ready()).await {
-            Ok(Err(why)) => Err(ServerError::Unavailable { server: self.entry.name.clone(), why }),
+            Ok(Err(why)) => {
+                let server = self.entry.name.clone();
+                Err(match self.unknown.load(Ordering::Relaxed) {
+                    true => ServerError::Unknown { server, why },
+                    false => ServerError::Unavailable { server, why },
+                })
+            }
             // What is not ready in time goes on.
             Ok(Ok(_)) | Err(_) => Ok(self.status()),
         }
@@ -131,7 +138,30 @@ impl Server {
         let (_place, connection) =
             cancel.run_until_cancelled(begin).await.unwrap_or(Err(CallError::Cancelled))?;
         let _counted = Counted::new(self, user);
-        connection.call(tool, arguments, self.entry.timeout, cancel, show).await
+        let called = connection.call(tool, arguments, self.entry.timeout, cancel, show).await;
+        match called {
+            Err(CallError::Unknown { why, challenge }) => {
+                match challenge {
+                    // For the next login.
+                    Some(challenge) => {
+                        let kept = self.credentials();
+                        if let Err(error) = kept.change(|it| it.challenge = Some(challenge)).await {
+                            tracing::warn!(error, "what a server wants to know was not kept");
+                        }
+                    }
+                    // Whoever logs in is known to the next connection.
+                    None => connection.end.cancel(),
+                }
+                let why = format!("{why}: nexus3 mcp login {}", self.entry.name);
+                Err(CallError::Refused(why))
+            }
+            called => called,
+        }
+    }
+
+    /// The login at the server.
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials::of(&self.entry, &self.ground.home)
     }
 
     pub fn status(&self) -> ServerStatus {
@@ -187,11 +217,13 @@ impl Server {
             (Standing::Untrusted, _) => ServerState::Untrusted,
             (Standing::Disabled, _) => ServerState::Disabled,
             (Standing::Wrong(_), _) => ServerState::Failed,
-            (Standing::Usable, Phase::Ready(_)) => ServerState::Ready,
-            (Standing::Usable, Phase::Starting(_)) => ServerState::Starting,
-            (Standing::Usable, Phase::Off) if self.unknown.load(Ordering::Relaxed) => {
+            (Standing::Usable, Phase::Off | Phase::Ready(_))
+                if self.unknown.load(Ordering::Relaxed) =>
+            {
                 ServerState::NeedsAuth
             }
+            (Standing::Usable, Phase::Ready(_)) => ServerState::Ready,
+            (Standing::Usable, Phase::Starting(_)) => ServerState::Starting,
             (Standing::Usable, Phase::Off) if state.is_given_up() => ServerState::Failed,
             (Standing::Usable, Phase::Off) if state.starts == 0 => ServerState::Configured,
             (Standing::Usable, Phase::Off) => ServerState::Idle,

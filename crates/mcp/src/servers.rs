@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::connection::CallError;
 use crate::ground::Ground;
+use crate::login::Login;
 use crate::result;
 use crate::search::Finder;
 use crate::server::Server;
@@ -109,7 +110,11 @@ impl Servers {
                 Some(match called {
                     Ok(result) if result.is_error == Some(true) => Err(result::text(&result)),
                     Ok(result) => Ok(result::text(&result)),
-                    Err(CallError::Ended(why) | CallError::Refused(why)) => Err(why),
+                    Err(
+                        CallError::Ended(why)
+                        | CallError::Refused(why)
+                        | CallError::Unknown { why, .. },
+                    ) => Err(why),
                     Err(CallError::Silent(_)) => Err("it said nothing in time".into()),
                     Err(CallError::Cancelled) => Err("cancelled".into()),
                 })
@@ -118,8 +123,20 @@ impl Servers {
         Ok(Tried { status: server.status(), answer })
     }
 
+    /// Begins a login at a server elsewhere, for a person who goes to where it leads.
+    pub async fn login(&self, name: &str) -> Result<Login, String> {
+        let server = self.server(name).map_err(|error| error.to_string())?;
+        Login::begin(&server.entry, &server.ground).await
+    }
+
+    /// Forgets a login; whether there was one.
+    pub async fn logout(&self, name: &str) -> Result<bool, String> {
+        let server = self.server(name).map_err(|error| error.to_string())?;
+        server.credentials().forget().await
+    }
+
     fn server(&self, name: &str) -> Result<&Arc<Server>, ServerError> {
-        self.by_name.get(name).ok_or_else(|| ServerError::Unknown(name.into()))
+        self.by_name.get(name).ok_or_else(|| ServerError::NotThere(name.into()))
     }
 }
 

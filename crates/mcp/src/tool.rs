@@ -92,7 +92,7 @@ impl McpTool {
                 so_long.as_secs_f64()
             ),
             CallError::Cancelled => "cancelled".into(),
-            CallError::Refused(why) => why,
+            CallError::Refused(why) | CallError::Unknown { why, .. } => why,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -15,6 +16,7 @@ use nexus_client::Target;
 use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_core::tool::ToolSource as _;
+use nexus_mcp::Servers;
 use nexus_protocol::Api as _;
 use nexus_protocol::mcp::{
     All, McpAccept, McpChange, McpReview, McpReviewParams, McpServerStatus, McpStatus,
@@ -62,6 +64,22 @@ enum McpCommand {
     Add(AddArgs),
     /// Take a server out of mcp.json of the home
     Remove {
+        /// Name of the server
+        name: String,
+    },
+    /// Log in at a server elsewhere that wants to know who asks
+    ///
+    /// Prints an address to open in a browser of this machine, and waits for the answer. What the server gives is kept in the
+    /// home, closed to others, and renewed when it ends.
+    Login {
+        /// Name of the server
+        name: String,
+        /// Wait for the address that the browser was brought to, on standard input: for machines without a browser
+        #[arg(long)]
+        paste: bool,
+    },
+    /// Forget the login at a server elsewhere
+    Logout {
         /// Name of the server
         name: String,
     },
@@ -118,6 +136,12 @@ pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
         McpCommand::Review { name, accept, all, server } => {
             let done = review(name, accept, all, &server).await.map(|()| ExitCode::SUCCESS);
             Ok(rpc::concluded(done, &server))
+        }
+        McpCommand::Login { name, paste } => login(&name, paste).await,
+        McpCommand::Logout { name } => {
+            let was = servers()?.logout(&name).await.map_err(anyhow::Error::msg)?;
+            let done = if was { "logged out" } else { "there was no login" };
+            say(format!("{done}: {name}\n")).map(|()| ExitCode::SUCCESS)
         }
         McpCommand::Test { name, tool, arguments } => test(&name, tool, arguments).await,
         McpCommand::Serve(args) => serve::run(args).await,
@@ -235,20 +259,43 @@ fn lines(server: &McpServerStatus) -> String {
     text
 }
 
+/// The servers as an agent of this home would have them.
+fn servers() -> anyhow::Result<Arc<Servers>> {
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, None)?;
+    Ok(wiring::mcp_servers(&home, &config, Launcher::own()))
+}
+
+async fn login(name: &str, paste: bool) -> anyhow::Result<ExitCode> {
+    let login = servers()?.login(name).await.map_err(anyhow::Error::msg)?;
+    let done = if paste {
+        say(format!(
+            "Open this address in a browser, and paste here the one that it ends at:\n{}\n",
+            login.url
+        ))?;
+        let mut address = String::new();
+        std::io::stdin().read_line(&mut address)?;
+        login.conclude(&address).await
+    } else {
+        say(format!("Open this address in a browser of this machine:\n{}\n", login.url))?;
+        login.wait().await
+    };
+    done.map_err(anyhow::Error::msg)?;
+    say(format!("logged in: {name}\n")).map(|()| ExitCode::SUCCESS)
+}
+
 async fn test(
     name: &str,
     tool: Option<String>,
     arguments: Option<String>,
 ) -> anyhow::Result<ExitCode> {
-    let home = wiring::home()?;
-    let config = wiring::load_config(&home, None)?;
     let arguments = match arguments.as_deref().map(serde_json::from_str::<Value>).transpose() {
         Ok(None) => Map::new(),
         Ok(Some(Value::Object(arguments))) => arguments,
         Ok(Some(_)) => bail!("the arguments of a tool are a JSON object"),
         Err(error) => return Err(error).context("the arguments are no JSON"),
     };
-    let servers = wiring::mcp_servers(&home, &config, Launcher::own());
+    let servers = servers()?;
     let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
     let ended = servers.disconnect(name, &nexus_core::AgentId::default_agent()).await;
     tracing::debug!(ended, "a server was tried");

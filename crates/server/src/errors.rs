@@ -88,7 +88,13 @@ impl WireError for ServersError {
 impl WireError for ServerError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Unknown(_) => RpcError::invalid_param("/server", sentence(self)),
+            Self::NotThere(_) => RpcError::invalid_param("/server", sentence(self)),
+            Self::Unknown { server, .. } => {
+                let login = format!(
+                    "Log in (nexus3 mcp login {server}), or mend headers.Authorization of its entry."
+                );
+                RpcError::unavailable("The MCP server wants a login", sentence(self), &[&login])
+            }
             Self::Unavailable { .. } => RpcError::failed(
                 "EXECUTION_ERROR",
                 sentence(self),

@@ -1,6 +1,8 @@
 //! Where MCP servers stand, which of two holds, and what is refused.
 
-use nexus_core::mcp::{Asks, Pins, Program, Remote, ServerEntry, ServerSource, Standing, Way};
+use nexus_core::mcp::{
+    Asks, Auth, Pins, Program, Remote, ServerEntry, ServerSource, Standing, Way,
+};
 
 use super::*;
 
@@ -41,10 +43,30 @@ fn a_server_elsewhere_has_an_address_and_is_told_headers() {
             entry["type"] = json!(kind);
         }
         let headers = [("A".to_owned(), "${B}".to_owned())].into();
-        let remote = Remote { url: "https://x.example/mcp".into(), headers, private: true };
+        let remote = Remote {
+            url: "https://x.example/mcp".into(),
+            headers,
+            private: true,
+            auth: Auth::default(),
+        };
         assert_eq!(server(entry).way, Way::Remote(remote));
     }
-    let remote = Remote { url: "${WHERE}".into(), headers: Default::default(), private: false };
+    let auth = json!({"scopes": ["a"], "client_id": "me", "client_secret_env": "V"});
+    let Way::Remote(remote) = server(json!({"url": "https://x", "auth": auth})).way else {
+        panic!()
+    };
+    let auth = Auth {
+        scopes: vec!["a".into()],
+        client_id: Some("me".into()),
+        client_secret_env: Some("V".into()),
+    };
+    assert_eq!(remote.auth, auth);
+    let remote = Remote {
+        url: "${WHERE}".into(),
+        headers: Default::default(),
+        private: false,
+        auth: Auth::default(),
+    };
     assert_eq!(server(json!({"url": "${WHERE}"})).way, Way::Remote(remote));
 }
 
@@ -123,6 +145,12 @@ fn what_is_not_understood_is_refused_by_name() {
     refused(json!({"url": "https://x", "sandbox": {}}), ".sandbox: is for programs");
     refused(json!({"command": "x", "headers": {}}), ".headers: is for servers with a url");
     refused(json!({"command": "x", "private": true}), ".private: is for servers with a url");
+    refused(json!({"command": "x", "auth": {}}), ".auth: is for servers with a url");
+    refused(json!({"url": "https://x", "auth": {"client": 1}}), ".auth.client: unknown field");
+    refused(
+        json!({"url": "https://x", "auth": {"client_secret_env": "X"}}),
+        ".auth.client_secret_env: is of use only with client_id",
+    );
 }
 
 #[test]

@@ -58,6 +58,18 @@ pub struct Remote {
     pub headers: BTreeMap<String, String>,
     /// It may have an address of a network that is not the world's.
     pub private: bool,
+    pub auth: Auth,
+}
+
+/// How a person logs in at a server elsewhere, as far as that is not found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// What is asked for; without any, what the server says.
+    pub scopes: Vec<String>,
+    /// As what we are known there; without it, we make ourselves known.
+    pub client_id: Option<String>,
+    /// The variable of this process that has the secret to it.
+    pub client_secret_env: Option<String>,
 }
 
 impl Way {
@@ -185,7 +197,12 @@ mod tests {
     fn what_a_server_is_told_of_the_environment_is_known() {
         let headers = [("A", "Bearer ${TOKEN}"), ("B", "plain"), ("C", "${ONE}-${TWO:-2}")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let remote = Remote { url: "https://${HOST}/x".into(), headers, private: false };
+        let remote = Remote {
+            url: "https://${HOST}/x".into(),
+            headers,
+            private: false,
+            auth: Auth::default(),
+        };
         let taken: Vec<_> = Way::Remote(remote).taken().into_iter().map(str::to_owned).collect();
         assert_eq!(taken, ["HOST", "ONE", "TOKEN", "TWO"]);
     }

@@ -149,7 +149,9 @@ pub enum Accept {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ServerError {
     #[error("there is no MCP server {0}")]
-    Unknown(String),
+    NotThere(String),
+    #[error("the MCP server {server} does not let us in: {why}")]
+    Unknown { server: String, why: String },
     #[error("the MCP server {server} cannot be had: {why}")]
     Unavailable { server: String, why: String },
 }

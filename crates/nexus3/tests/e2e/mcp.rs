@@ -3,6 +3,7 @@
 mod conformance;
 mod faults;
 mod life;
+mod logins;
 mod permissions;
 mod pins;
 mod project;

@@ -4,47 +4,100 @@
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use super::remote::using;
-use super::tool;
-use crate::harness::within;
+use super::{tool, user, with_entry};
+use crate::harness::{Server, within};
 use crate::speakers::installed;
 
-const SCENARIOS: [(&str, &str); 11] = [
-    ("2025-11-25", "initialize"),
-    ("2025-11-25", "tools_call"),
-    ("2025-11-25", "sse-retry"),
-    ("2025-11-25", "json-schema-2020-12-preservation"),
-    ("2026-07-28", "tools_call"),
-    ("2026-07-28", "request-metadata"),
-    ("2026-07-28", "http-standard-headers"),
-    ("2026-07-28", "http-custom-headers"),
-    ("2026-07-28", "http-invalid-tool-headers"),
-    ("2026-07-28", "json-schema-ref-no-deref"),
-    ("2026-07-28", "json-schema-2020-12-preservation"),
+const OF_2025: [&str; 4] =
+    ["initialize", "tools_call", "sse-retry", "json-schema-2020-12-preservation"];
+
+const OF_2026: [&str; 7] = [
+    "tools_call",
+    "request-metadata",
+    "http-standard-headers",
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "json-schema-ref-no-deref",
+    "json-schema-2020-12-preservation",
+];
+
+/// Of both.
+const LOGINS: [&str; 14] = [
+    "auth/metadata-default",
+    "auth/metadata-var1",
+    "auth/metadata-var2",
+    "auth/metadata-var3",
+    "auth/basic-cimd",
+    "auth/scope-from-www-authenticate",
+    "auth/scope-from-scopes-supported",
+    "auth/scope-omitted-when-undefined",
+    "auth/scope-step-up",
+    "auth/scope-retry-limit",
+    "auth/token-endpoint-auth-basic",
+    "auth/token-endpoint-auth-post",
+    "auth/token-endpoint-auth-none",
+    "auth/pre-registration",
+];
+
+const LOGINS_OF_2026: [&str; 11] = [
+    "auth/resource-mismatch",
+    "auth/offline-access-scope",
+    "auth/offline-access-not-supported",
+    "auth/authorization-server-migration",
+    "auth/iss-supported",
+    "auth/iss-not-advertised",
+    "auth/iss-supported-missing",
+    "auth/iss-wrong-issuer",
+    "auth/iss-unexpected",
+    "auth/iss-normalized",
+    "auth/metadata-issuer-mismatch",
 ];
 
 /// Which scenario this is the client of, as the suite says.
 const SCENARIO: &str = "MCP_CONFORMANCE_SCENARIO";
 
 #[tokio::test]
-async fn the_conformance_suite_is_satisfied_with_the_client() {
+async fn the_suite_is_satisfied_with_the_client_in_2025() {
+    satisfies("2025-11-25", &OF_2025).await;
+}
+
+#[tokio::test]
+async fn the_suite_is_satisfied_with_the_client_in_2026() {
+    satisfies("2026-07-28", &OF_2026).await;
+}
+
+#[tokio::test]
+async fn the_suite_is_satisfied_with_logins_in_2025() {
+    satisfies("2025-11-25", &LOGINS).await;
+}
+
+#[tokio::test]
+async fn the_suite_is_satisfied_with_logins_in_2026() {
+    satisfies("2026-07-28", &[&LOGINS[..], &LOGINS_OF_2026].concat()).await;
+}
+
+async fn satisfies(version: &str, scenarios: &[&str]) {
     let Some(installed) = installed() else { return };
     let suite = installed.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
     let work = tempfile::tempdir().unwrap();
     let client = std::env::current_exe().unwrap();
     let client = format!("{} --exact mcp::conformance::as_client --nocapture", client.display());
-    for (version, scenario) in SCENARIOS {
+    let mut unsatisfied = String::new();
+    for scenario in scenarios {
         let mut command = Command::new(installed.join("python/bin/node"));
         command.arg(&suite).args(["client", "--command", &client, "--scenario", scenario]);
         command.args(["--spec-version", version, "--timeout", "60000"]);
         command.stdin(Stdio::null()).kill_on_drop(true).current_dir(work.path());
         let output = within(scenario, command.output()).await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{version} {scenario}: {said}{errors}");
+        if !output.status.success() {
+            let said = [output.stdout, output.stderr].concat();
+            unsatisfied.push_str(&format!("{scenario}: {}\n", String::from_utf8_lossy(&said)));
+        }
     }
+    assert!(unsatisfied.is_empty(), "{version}: {unsatisfied}");
 }
 
 /// The client, when the suite started it.
@@ -54,10 +107,32 @@ async fn as_client() {
     let url = std::env::args().next_back().unwrap();
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or("{}".into());
     let context: Value = serde_json::from_str(&context).unwrap();
-    let server = using(json!({"url": url})).await;
+    let mut entry = json!({"url": url});
+    if let Some(id) = context["client_id"].as_str() {
+        entry["auth"] = json!({"client_id": id, "client_secret_env": "CLIENT_SECRET"});
+    }
+    if scenario == "auth/basic-cimd" {
+        entry["auth"] = json!({"client_id": "https://conformance-test.local/client-metadata.json"});
+    }
+    let secret = context["client_secret"].as_str().unwrap_or_default();
+    let server = with_entry(entry).env("CLIENT_SECRET", secret).start().await;
     let wire = server.wire();
-    wire.ok("mcp_connect", json!({"agent_id": "a", "server": "s"})).await;
+    user(&wire, "a").await;
     let call = async |name: &str, arguments: Value| tool(&wire, "a", name, arguments).await;
+    let connect = async || wire.call("mcp_connect", json!({"agent_id": "a", "server": "s"})).await;
+    if scenario.starts_with("auth/") {
+        for _ in 0..3 {
+            let wants_login = match connect().await {
+                Err(fault) => fault.code == -32001,
+                Ok(_) => call("test-tool", json!({})).await.contains("nexus3 mcp login s"),
+            };
+            if !wants_login || !log_in(&server, secret).await {
+                return;
+            }
+        }
+        return;
+    }
+    connect().await.unwrap();
     match scenario.as_str() {
         "tools_call" => drop(call("add_numbers", json!({"a": 2, "b": 3})).await),
         "sse-retry" => drop(call("test_reconnection", json!({})).await),
@@ -83,4 +158,25 @@ async fn as_client() {
         }
         _ => {}
     }
+}
+
+/// Logs in as a person does, with a browser that says yes to everything. Whether that came to something.
+async fn log_in(server: &Server, secret: &str) -> bool {
+    let mut login = server.world.command(["mcp", "login", "s"]);
+    login.env("CLIENT_SECRET", secret).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut login = login.spawn().unwrap();
+    let mut lines = BufReader::new(login.stdout.take().unwrap()).lines();
+    let mut address = None;
+    while let Some(line) = within("the address", lines.next_line()).await.unwrap() {
+        if line.starts_with("http") {
+            address = Some(line);
+            break;
+        }
+    }
+    if let Some(address) = address {
+        let mut browser = Command::new(installed().unwrap().join("python/bin/python"));
+        browser.args(["-c", "import sys, urllib.request as u; u.urlopen(sys.argv[1]).read()"]);
+        let _ = within("the browser", browser.arg(address).output()).await;
+    }
+    within("the login", login.wait()).await.unwrap().success()
 }

@@ -1,6 +1,6 @@
 //! Servers that somebody else runs, over HTTP: both eras, what they are told, and what becomes of those that misbehave.
 
-mod elsewhere;
+pub mod elsewhere;
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::speakers::{installed, script};
 const ERAS: [&str; 2] = ["modern", "older"];
 
 /// A server of nexus3 with the one elsewhere as `s`, and an agent that may use it.
-pub async fn using(entry: Value) -> Server {
+async fn using(entry: Value) -> Server {
     let server = with_entry(entry).start().await;
     user(&server.wire(), "a").await;
     server
@@ -130,8 +130,13 @@ async fn a_server_that_cannot_be_had_says_why() {
         (json!({"url": closed}), "idle", "it cannot be reached"),
         (json!({"url": at("/away")}), "idle", "it leads on to http://169.254.169.254"),
         (json!({"url": at("/page")}), "idle", "it answers with text/html"),
-        (json!({"url": at("/unknown")}), "needs_auth", "it does not let us in (HTTP 401)"),
-        (json!({"url": at("/forbidden")}), "needs_auth", "it does not let us in (HTTP 403)"),
+        (json!({"url": at("/unknown")}), "needs_auth", "it wants to know who asks (HTTP 401)"),
+        (json!({"url": at("/forbidden")}), "idle", "it answered HTTP 403"),
+        (
+            json!({"url": at("/unknown"), "headers": {"Authorization": "Bearer x"}}),
+            "needs_auth",
+            "it does not take what headers.Authorization says (HTTP 401)",
+        ),
         (json!({"url": at("/mute"), "startup_timeout": 1}), "idle", "not ready within 1 s"),
         (json!({"url": "http://example.com/"}), "idle", "http is for this machine alone"),
         (json!({"url": "https://10.0.0.1/"}), "idle", "10.0.0.1, which is no address of the world"),
@@ -177,7 +182,7 @@ async fn a_server_that_forgets_who_asks_says_so() {
     let wire = server.wire();
     assert_eq!(tool(&wire, "a", "echo", echo()).await, "echo: hi");
     let told = tool(&wire, "a", "unknown", json!({})).await;
-    assert!(told.contains("it does not let us in (HTTP 401)"), "{told}");
+    assert_eq!(told, "Failed: it wants to know who asks (HTTP 401): nexus3 mcp login s");
     assert_eq!(tool(&wire, "a", "echo", echo()).await, "echo: hi");
 }
 

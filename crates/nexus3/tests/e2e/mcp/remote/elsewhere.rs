@@ -22,6 +22,16 @@ struct State {
     /// How many sessions there were; the last is the one that is known.
     sessions: AtomicUsize,
     forgotten: AtomicUsize,
+    /// Tokens and what they are renewed with are numbers that only grow: those up to this one are not known any more.
+    logins: Mutex<Logins>,
+}
+
+#[derive(Default)]
+struct Logins {
+    given: usize,
+    tokens_forgotten: usize,
+    renewed: usize,
+    renewals_forgotten: usize,
 }
 
 /// A request.
@@ -30,6 +40,7 @@ pub struct Heard {
     pub verb: String,
     pub path: String,
     headers: HashMap<String, String>,
+    text: String,
     body: Value,
 }
 
@@ -52,6 +63,7 @@ impl Elsewhere {
             heard: Mutex::default(),
             sessions: AtomicUsize::new(0),
             forgotten: AtomicUsize::new(0),
+            logins: Mutex::default(),
         });
         let serving = state.clone();
         let task = tokio::spawn(async move {
@@ -77,6 +89,23 @@ impl Elsewhere {
 
     pub fn heard(&self) -> Vec<Heard> {
         self.state.heard.lock().unwrap().clone()
+    }
+
+    /// Takes no token any more that it gave.
+    pub fn forget_tokens(&self) {
+        let mut logins = self.state.logins.lock().unwrap();
+        logins.tokens_forgotten = logins.given;
+    }
+
+    /// Renews nothing any more that it gave, either.
+    pub fn forget_logins(&self) {
+        self.forget_tokens();
+        let mut logins = self.state.logins.lock().unwrap();
+        logins.renewals_forgotten = logins.given;
+    }
+
+    pub fn renewals(&self) -> usize {
+        self.state.logins.lock().unwrap().renewed
     }
 
     pub fn forget_sessions(&self) {
@@ -123,6 +152,11 @@ impl State {
             }
             _ => {}
         }
+        if self.is("login")
+            && let Some(answer) = self.let_in(heard)
+        {
+            return (answer, true);
+        }
         if heard.verb != "POST" {
             return (page("405 Not Allowed", "text/plain", ""), true);
         }
@@ -147,6 +181,71 @@ impl State {
             "tools/call" => self.call(heard).await,
             _ => (page("404 Not Found", "text/plain", ""), true),
         }
+    }
+
+    /// What is said to somebody who is not known, or wants to be.
+    fn let_in(&self, heard: &Heard) -> Option<Vec<u8>> {
+        let mut logins = self.logins.lock().unwrap();
+        let origin = format!("http://{}", heard.header("host"));
+        let json = |value: Value| page("200 OK", "application/json", &value.to_string());
+        let (path, query) = heard.path.split_once('?').unwrap_or((&heard.path, ""));
+        let form: HashMap<&str, &str> = heard
+            .text
+            .split('&')
+            .chain(query.split('&'))
+            .filter_map(|it| it.split_once('='))
+            .collect();
+        Some(match path {
+            "/.well-known/oauth-protected-resource/mcp" => json(
+                json!({"resource": format!("{origin}/mcp"), "authorization_servers": [origin]}),
+            ),
+            "/.well-known/oauth-authorization-server" => json(json!({
+                "issuer": origin, "authorization_endpoint": format!("{origin}/authorize"),
+                "token_endpoint": format!("{origin}/token"), "registration_endpoint": format!("{origin}/register"),
+                "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"],
+            })),
+            "/register" => json(json!({"client_id": "client", "redirect_uris": []})),
+            "/authorize" => {
+                let back = form["redirect_uri"].replace("%3A", ":").replace("%2F", "/");
+                let state = form["state"];
+                format!("HTTP/1.1 302 Found\r\nlocation: {back}?code=1&state={state}\r\ncontent-length: 0\r\n\r\n")
+                    .into()
+            }
+            "/token" => {
+                if form["grant_type"] == "refresh_token" {
+                    let number: usize =
+                        form["refresh_token"].strip_prefix("renew-").unwrap().parse().unwrap();
+                    // Each is taken once.
+                    if number <= logins.renewals_forgotten || number != logins.given {
+                        return Some(page(
+                            "400 Bad Request",
+                            "application/json",
+                            r#"{"error": "invalid_grant"}"#,
+                        ));
+                    }
+                    logins.renewed += 1;
+                }
+                logins.given += 1;
+                let number = logins.given;
+                json(
+                    json!({"access_token": format!("token-{number}"), "token_type": "Bearer", "expires_in": 3600,
+                    "refresh_token": format!("renew-{number}")}),
+                )
+            }
+            _ => {
+                let number = heard.header("authorization").strip_prefix("Bearer token-");
+                let number = number.and_then(|it| it.parse::<usize>().ok());
+                if number.is_some_and(|number| number > logins.tokens_forgotten) {
+                    return None;
+                }
+                let metadata = format!("{origin}/.well-known/oauth-protected-resource/mcp");
+                format!(
+                    "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer resource_metadata=\"{metadata}\"\r\n\
+                     content-length: 0\r\n\r\n"
+                )
+                .into()
+            }
+        })
     }
 
     /// An answer in the way that the server has.
@@ -272,6 +371,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Heard> {
     let bytes = headers.get("content-length").map_or(0, |it: &String| it.parse().unwrap());
     let mut body = vec![0; bytes];
     stream.read_exact(&mut body).await.ok()?;
-    let body = serde_json::from_slice(&body).unwrap_or_default();
-    Some(Heard { verb, path, headers, body })
+    let text = String::from_utf8(body).unwrap();
+    let body = serde_json::from_str(&text).unwrap_or_default();
+    Some(Heard { verb, path, headers, text, body })
 }
