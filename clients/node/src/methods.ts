@@ -313,6 +313,8 @@ export interface McpServerStatus {
   stderr_tail: string;
   /** What the kernel holds it to. */
   sandbox: string;
+  /** About how much of a conversation's window its tools take, four bytes to a token; those that are deferred nothing. */
+  context_tokens?: number;
   tools: Array<McpTool>;
   /** What the server says otherwise of its tools than when they were first listed, or last accepted. */
   changed: Array<McpChange>;
@@ -323,7 +325,7 @@ export interface McpTool {
   name: string;
   /** As the server calls it. */
   tool: string;
-  /** `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`. */
+  /** `offered`; `deferred`, to be found with `tool_search`; `disabled` for this agent; `quarantined` until `mcp_review`. */
   state: string;
 }
 
@@ -1298,6 +1300,8 @@ export interface GetTokensParams {
 export interface GetTokensResult {
   system: number;
   tools: number;
+  /** Of `tools`, those of MCP servers and for them. */
+  mcp?: number;
   messages: number;
   total: number;
   /** The model's window. */

@@ -387,7 +387,7 @@ class GetSystemPromptResult(_GetSystemPromptResultRequired, total=False):
     system_prompt_path: Optional[str]
 
 
-class GetTokensResult(TypedDict):
+class _GetTokensResultRequired(TypedDict):
     system: int
     tools: int
     messages: int
@@ -399,6 +399,11 @@ class GetTokensResult(TypedDict):
     available: int
     # What is left of `available`.
     remaining: int
+
+
+class GetTokensResult(_GetTokensResultRequired, total=False):
+    # Of `tools`, those of MCP servers and for them.
+    mcp: int
 
 
 class _GetUsageResultRequired(TypedDict):
@@ -628,6 +633,9 @@ class McpServerStatus(_McpServerStatusRequired, total=False):
     # ISO 8601.
     started_at: Optional[str]
     last_error: Optional[str]
+    # About how much of a conversation's window its tools take, four bytes to a token; those that are deferred
+    # nothing.
+    context_tokens: int
 
 
 class McpStatusResult(TypedDict):
@@ -639,7 +647,8 @@ class McpTool(TypedDict):
     name: str
     # As the server calls it.
     tool: str
-    # `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`.
+    # `offered`; `deferred`, to be found with `tool_search`; `disabled` for this agent; `quarantined` until
+    # `mcp_review`.
     state: str
 
 

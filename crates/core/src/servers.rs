@@ -1,5 +1,6 @@
 //! The MCP servers as one agent has them: who may see, connect and let go of which.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::kin::Kin;
 use crate::mcp::{Accept, ServerError, ServerStatus, ServerTool, ToolState};
 use crate::permission::Permissions;
 use crate::store::StoreError;
-use crate::toolbox::Toolbox;
+use crate::toolbox::{Offer, Toolbox};
 
 pub struct Servers {
     pub(crate) kin: Arc<Kin>,
@@ -25,6 +26,10 @@ pub struct ServerStanding {
     pub visible: bool,
     /// By the names that models call them.
     pub offered: Vec<String>,
+    /// Those of `offered` that the model has to search for.
+    pub deferred: BTreeSet<String>,
+    /// Of what the model is told of the others.
+    pub shown_bytes: usize,
 }
 
 #[derive(Debug, Clone, Error)]
@@ -46,7 +51,8 @@ impl Servers {
     ) -> Result<Vec<ServerStanding>, StoreError> {
         let permissions = self.kin.rights(agent).await?.effective;
         let servers = self.toolbox.source().servers().into_iter();
-        let standings = servers.map(|status| standing(status, &permissions));
+        let offer = self.toolbox.offer(&permissions);
+        let standings = servers.map(|status| standing(status, &permissions, &offer));
         let seen = |it: &ServerStanding| it.visible || *requester == Requester::Administrator;
         Ok(standings.filter(seen).collect())
     }
@@ -78,7 +84,7 @@ impl Servers {
             return Err(ServerError::NotThere(name.into()).into());
         }
         let status = self.toolbox.source().connect(name, &now.id, wait).await?;
-        Ok(standing(status, &permissions))
+        Ok(standing(status, &permissions, &self.toolbox.offer(&permissions)))
     }
 
     /// The agent has no more use for a server. False when there is none of that name, or it had none.
@@ -111,12 +117,23 @@ impl Servers {
     }
 }
 
-fn standing(status: ServerStatus, permissions: &Permissions) -> ServerStanding {
+fn standing(status: ServerStatus, permissions: &Permissions, offer: &Offer) -> ServerStanding {
     let may = |tool: &&ServerTool| {
         tool.state == ToolState::Usable
             && permissions.mcp.allows(&status.name, &tool.tool)
             && !permissions.disabled_tools.contains(&tool.name)
     };
-    let offered = status.tools.iter().filter(may).map(|tool| tool.name.clone()).collect();
-    ServerStanding { visible: permissions.mcp.reaches(&status.name), offered, status }
+    let offered: Vec<String> =
+        status.tools.iter().filter(may).map(|tool| tool.name.clone()).collect();
+    let told: BTreeMap<&str, usize> =
+        offer.tools.iter().map(|tool| (tool.name.as_str(), tool.text_bytes())).collect();
+    let shown_bytes = offered.iter().filter_map(|name| told.get(name.as_str())).sum();
+    let deferred = offered.iter().filter(|name| !told.contains_key(name.as_str())).cloned();
+    ServerStanding {
+        visible: permissions.mcp.reaches(&status.name),
+        deferred: deferred.collect(),
+        shown_bytes,
+        offered,
+        status,
+    }
 }

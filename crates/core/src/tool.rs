@@ -158,6 +158,14 @@ pub trait Colleagues: Send + Sync {
 /// its place, so that it is judged, shown and remembered by its own name.
 pub const CALL_TOOL: &str = "mcp_call";
 
+/// Finds tools that the model is not shown.
+pub const SEARCH_TOOL: &str = "tool_search";
+
+/// Whether a name is that of a tool of an MCP server, or of one for them: this program's own begin otherwise.
+pub fn is_of_servers(name: &str) -> bool {
+    name.starts_with("mcp_") || name == SEARCH_TOOL
+}
+
 /// Tools that are not fixed at the start: those of MCP servers, which are started when they are needed.
 #[async_trait]
 pub trait ToolSource: Send + Sync {

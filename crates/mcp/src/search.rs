@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nexus_core::permission::{Permissions, ToolClass};
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{CALL_TOOL, Invocation, Need, Tool, ToolOutput};
+use nexus_core::tool::{CALL_TOOL, Invocation, Need, SEARCH_TOOL, Tool, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ impl Finder {
         });
         let description = "Finds tools of MCP servers by what they do, and returns their descriptions and the schemas of \
                            their arguments. Call what you found with mcp_call. There are:";
-        Self::new("tool_search", description, &parameters, Does::Search(all))
+        Self::new(SEARCH_TOOL, description, &parameters, Does::Search(all))
     }
 
     /// `mcp_call`.

@@ -36,6 +36,9 @@ method! {
 pub struct GetTokensResult {
     pub system: u64,
     pub tools: u64,
+    /// Of `tools`, those of MCP servers and for them.
+    #[serde(default)]
+    pub mcp: u64,
     pub messages: u64,
     pub total: u64,
     /// The model's window.

@@ -146,6 +146,9 @@ pub struct McpServerStatus {
     pub stderr_tail: String,
     /// What the kernel holds it to.
     pub sandbox: String,
+    /// About how much of a conversation's window its tools take, four bytes to a token; those that are deferred nothing.
+    #[serde(default)]
+    pub context_tokens: u64,
     pub tools: Vec<McpTool>,
     /// What the server says otherwise of its tools than when they were first listed, or last accepted.
     pub changed: Vec<McpChange>,
@@ -163,7 +166,7 @@ pub struct McpTool {
     pub name: String,
     /// As the server calls it.
     pub tool: String,
-    /// `offered`, `disabled` for this agent, or `quarantined` until `mcp_review`.
+    /// `offered`; `deferred`, to be found with `tool_search`; `disabled` for this agent; `quarantined` until `mcp_review`.
     pub state: String,
 }
 

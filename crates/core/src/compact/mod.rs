@@ -30,7 +30,7 @@ use digest::digest;
 use ledger::Ledger;
 use plan::{Bounds, Outline, Plan, Unfit};
 use summary::{Ladder, Summary};
-use weigh::{Scales, Shown};
+use weigh::{BriefTokens, Scales, Shown};
 
 /// Weighs conversations and shortens them.
 pub struct Compactor {
@@ -59,6 +59,8 @@ pub struct CompactionSettings {
 pub struct TokenCount {
     pub system: u64,
     pub tools: u64,
+    /// Of `tools`, those of MCP servers.
+    pub mcp: u64,
     pub messages: u64,
     /// The model's window; 0 when the agent's model is not available.
     pub budget: u64,
@@ -140,9 +142,9 @@ impl Compactor {
         let brief = self.briefing.of(agent, brief).await?;
         let (messages, scales) = (agent.conversation.context(), self.scales.clone());
         Ok(on_thread(move || {
-            let told = scales.brief(&brief);
+            let BriefTokens { system, tools, mcp } = scales.brief(&brief);
             let messages = scales.messages(&messages);
-            TokenCount { system: told.system, tools: told.tools, messages, budget }
+            TokenCount { system, tools, mcp, messages, budget }
         })
         .await)
     }

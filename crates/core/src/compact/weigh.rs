@@ -12,6 +12,7 @@ use crate::message::SharedMessage;
 use crate::model::ModelInfo;
 use crate::provider::Model;
 use crate::tokens::{PER_MESSAGE, TokenCounter};
+use crate::tool::is_of_servers;
 use crate::usage::Usage;
 use crate::{lock, on_thread};
 
@@ -56,6 +57,8 @@ struct Ratio {
 pub(super) struct BriefTokens {
     pub system: u64,
     pub tools: u64,
+    /// Of `tools`, those of MCP servers.
+    pub mcp: u64,
 }
 
 /// What a model call would show behind its brief.
@@ -194,8 +197,12 @@ impl Scales {
         if let Some(known) = lock(&self.briefs).get(&brief.digest) {
             return *known;
         }
-        let tools = brief.tools.iter().map(|tool| tool.tokens(&*self.counter)).sum();
-        let tokens = BriefTokens { system: self.text(&brief.system), tools };
+        let mut tokens = BriefTokens { system: self.text(&brief.system), tools: 0, mcp: 0 };
+        for tool in brief.tools.iter() {
+            let count = tool.tokens(&*self.counter);
+            tokens.tools += count;
+            tokens.mcp += if is_of_servers(&tool.name) { count } else { 0 };
+        }
         bounded_insert(&mut lock(&self.briefs), brief.digest, tokens, BRIEFS_MAX);
         tokens
     }

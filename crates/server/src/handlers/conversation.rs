@@ -267,6 +267,7 @@ async fn tokens(cx: Cx, _: NoParams) -> Result<GetTokensResult, RpcError> {
     Ok(GetTokensResult {
         system: count.system,
         tools: count.tools,
+        mcp: count.mcp,
         messages: count.messages,
         total: count.total(),
         budget: count.budget,

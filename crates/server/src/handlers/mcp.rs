@@ -33,7 +33,7 @@ async fn list(cx: Cx, params: McpListServersParams) -> Result<McpListServersResu
     let servers = &cx.services().engine.servers;
     let listed = servers.list(&cx.caller.requester, &agent.snapshot()).await.map_err(wire)?;
     let include = params.include_tools.unwrap_or(false);
-    let entry = |ServerStanding { status, visible, offered }: ServerStanding| McpServerEntry {
+    let entry = |ServerStanding { status, visible, offered, .. }: ServerStanding| McpServerEntry {
         name: status.name,
         source: status.source.name().into(),
         transport: status.transport.into(),
@@ -93,10 +93,12 @@ async fn review(cx: Cx, params: McpReviewParams) -> Result<McpReviewResult, RpcE
     Ok(McpReviewResult { accepted: accepted.map_err(wire)? })
 }
 
-fn status_entry(ServerStanding { status, offered, .. }: ServerStanding) -> McpServerStatus {
+fn status_entry(standing: ServerStanding) -> McpServerStatus {
+    let ServerStanding { status, offered, deferred, shown_bytes, .. } = standing;
     let tools = status.tools.into_iter().map(|tool| McpTool {
         state: match tool.state {
             ToolState::Quarantined => "quarantined",
+            _ if deferred.contains(&tool.name) => "deferred",
             _ if offered.contains(&tool.name) => "offered",
             ToolState::Usable | ToolState::Disabled => "disabled",
         }
@@ -117,6 +119,7 @@ fn status_entry(ServerStanding { status, offered, .. }: ServerStanding) -> McpSe
         last_error: status.last_error,
         stderr_tail: status.stderr_tail,
         sandbox: status.sandbox,
+        context_tokens: (shown_bytes / 4) as u64,
         tools: tools.collect(),
         changed: status.changed.into_iter().map(change).collect(),
     }

@@ -25,6 +25,11 @@ async fn few_tools_are_shown_and_many_are_found() {
     say(&few.wire(), "a", "hi").await;
     let names = shown(&few.wire());
     assert!(of_servers(&names).len() > 10 && !names.contains(&"tool_search".into()), "{names:?}");
+    let [all, mcp] = tokens(&few.wire()).await;
+    assert!(mcp > 100 && mcp < all, "{mcp} of {all}");
+    let stands = status(&few.wire(), "a").await;
+    assert_eq!(stands["tools"][0]["state"], "offered");
+    assert!(stands["context_tokens"].as_u64().unwrap() > 100, "{}", stands["context_tokens"]);
 
     // 2,000 of them: two tools are shown, and a line for the server.
     let many = with("many").start().await;
@@ -38,6 +43,19 @@ async fn few_tools_are_shown_and_many_are_found() {
     let search = request.body["tools"].as_array().unwrap().iter().rev().nth(1).unwrap().clone();
     let words = search["function"]["description"].as_str().unwrap();
     assert!(words.ends_with("\n- s: 2000 tools") && !words.contains("t17"), "{words}");
+    let [all, mcp] = tokens(&wire).await;
+    assert!(mcp > 50 && mcp < 1_500 && mcp < all, "{mcp} of {all}");
+    let stands = status(&wire, "a").await;
+    assert_eq!(
+        (&stands["tools"][0]["state"], &stands["context_tokens"]),
+        (&json!("deferred"), &json!(0))
+    );
+}
+
+/// Of all tools, and of those of servers.
+async fn tokens(wire: &Wire) -> [u64; 2] {
+    let count = wire.ok("get_tokens", json!({"agent_id": "a"})).await;
+    ["tools", "mcp"].map(|part| count[part].as_u64().unwrap())
 }
 
 #[tokio::test]
