@@ -43,6 +43,7 @@ use nexus_core::usage::Prices;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+pub use mcp::check_servers;
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use presets::WRITE_TOOLS;
 pub use terminal::{Bell, Terminal, Thoughts, Wrap};

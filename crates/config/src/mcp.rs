@@ -150,6 +150,17 @@ pub(super) fn resolve(
     Ok(merged.into_values().collect())
 }
 
+/// Whether servers can stand in a file of the user's, as they are written there under `key`.
+pub fn check_servers(
+    file: &Path,
+    key: &'static str,
+    servers: Value,
+    user_home: Option<&Path>,
+) -> Result<(), ConfigError> {
+    let source = Source { file: file.to_path_buf(), key, servers, project: None };
+    of(&source, user_home).map(drop)
+}
+
 /// The servers of one file; one that is null takes that of a farther file away.
 pub(super) fn of(
     source: &Source,

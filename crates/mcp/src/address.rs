@@ -69,9 +69,15 @@ impl Allowed {
         };
         match allowed {
             true => Ok(()),
-            false => Err(format!(
-                "{host} leads to {address}, which is no address of the world (private: true lets it have one)"
-            )),
+            false => {
+                let leads = match host.parse() == Ok(address) {
+                    true => String::new(),
+                    false => format!("{host} leads to "),
+                };
+                Err(format!(
+                    "{leads}{address}, which is no address of the world (private: true lets it have one)"
+                ))
+            }
         }
     }
 }
@@ -183,7 +189,7 @@ mod tests {
             ("https://[fd00::1]/mcp", false, Err("private: true")),
             // An address in any other spelling is one all the same.
             ("https://0x0a000001/mcp", false, Err("private: true")),
-            ("https://2852039166/", false, Err("169.254.169.254")),
+            ("https://2852039166/", false, Err("169.254.169.254, which")),
             ("https://me:word@example.com/", false, Err("headers")),
             ("ftp://example.com/", false, Err("ftp")),
         ] {

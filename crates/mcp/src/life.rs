@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nexus_core::mcp::{Accept, Program, Remote, Standing, Way};
+use nexus_core::mcp::{Accept, Program, Remote, Way};
 use nexus_tools::sandbox::{End, LaunchError, Living};
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
@@ -60,16 +60,7 @@ impl Server {
         self: &Arc<Self>,
         state: &mut State,
     ) -> Result<watch::Receiver<Option<Started>>, String> {
-        match &self.entry.standing {
-            Standing::Usable => {}
-            Standing::Untrusted => {
-                return Err(
-                    "a project brought it along: nexus3 trust shows it and lets it be used".into(),
-                );
-            }
-            Standing::Disabled => return Err("it is disabled in the configuration".into()),
-            Standing::Wrong(why) => return Err(why.clone()),
-        }
+        self.entry.standing.check()?;
         state.forget_old_ends();
         if state.is_given_up() {
             let why = state.last_error.as_deref().unwrap_or("it ended");
@@ -236,7 +227,7 @@ impl Server {
         Ok((Arc::new(connection), running, listed))
     }
 
-    fn not_in_time(&self) -> String {
+    pub(crate) fn not_in_time(&self) -> String {
         let seconds = self.entry.startup_timeout.as_secs_f64();
         format!("it was not ready within {seconds} s (startup_timeout)")
     }

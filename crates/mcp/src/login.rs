@@ -21,6 +21,8 @@ use crate::transport::Breach;
 /// For a person to come back.
 const BACK_MAX: Duration = Duration::from_secs(600);
 
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// For a browser to say what it wants, and how much of that is read.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -151,7 +153,11 @@ impl Login {
     pub async fn wait(self) -> Result<(), String> {
         let back = async {
             loop {
-                let Ok((stream, _)) = self.listener.accept().await else { continue };
+                let Ok((stream, _)) = self.listener.accept().await else {
+                    // There may be too many files open, for a moment.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
                 // Who says nothing of use, or what was not asked for, is not the person.
                 if let Some(done) = self.receive(stream).await {
                     return done;

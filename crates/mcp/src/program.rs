@@ -1,7 +1,12 @@
 //! The program of a server: found as a shell would, and what lies around it that it is loaded from.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+
+/// The kernel reads no more of a first line.
+const FIRST_LINE_MAX: u64 = 256;
 
 /// The file that `name` means in `cwd` with this `PATH`. Touches the disk.
 pub fn find(name: &str, cwd: &Path, path: &str) -> Result<PathBuf, String> {
@@ -18,6 +23,22 @@ pub fn find(name: &str, cwd: &Path, path: &str) -> Result<PathBuf, String> {
     let places = path.split(':').filter(|dir| dir.starts_with('/'));
     let mut found = places.map(|dir| Path::new(dir).join(name)).filter(is_program);
     found.next().ok_or_else(|| format!("there is no program {name} in PATH"))
+}
+
+/// What a script is read by: what its first line names, found in `path` where that asks for it. Touches the disk.
+pub fn interpreter(program: &Path, path: &str) -> Option<PathBuf> {
+    let mut start = Vec::new();
+    File::open(program).ok()?.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
+    let named = Path::new(words.next()?);
+    match named.file_name()? == "env" {
+        true => {
+            let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+            find(name, Path::new("/"), path).ok()
+        }
+        false => Some(named.to_owned()),
+    }
 }
 
 /// What a program is loaded from: the tree it is installed in, as it is called and where that leads. Never what holds
@@ -67,6 +88,25 @@ mod tests {
             ("/bin/sh", "/bin"),
         ] {
             assert_eq!(tree(Path::new(file), &homes), Some(expected.into()), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_script_says_what_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("x");
+        for (first, expected) in [
+            ("#!/opt/venv/bin/python\nprint()", Some("/opt/venv/bin/python")),
+            ("#! /bin/sh -e\n", Some("/bin/sh")),
+            ("#!/usr/bin/env sh\n", Some("/bin/sh")),
+            ("#!/usr/bin/env -S A=b sh -e\n", Some("/bin/sh")),
+            ("#!/usr/bin/env no-such-program\n", None),
+            ("#!\n", None),
+            ("print()", None),
+            ("\u{7f}ELF", None),
+        ] {
+            std::fs::write(&script, first).unwrap();
+            assert_eq!(interpreter(&script, "/bin"), expected.map(PathBuf::from), "{first}");
         }
     }
 

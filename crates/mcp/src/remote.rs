@@ -202,26 +202,24 @@ impl Http {
         let status = response.status();
         let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok());
         let challenge = challenge.unwrap_or_default();
-        let wants_more =
-            status == StatusCode::FORBIDDEN && challenge.contains("insufficient_scope");
-        let is_unknown = status == StatusCode::UNAUTHORIZED || wants_more;
+        let is_forbidden = status == StatusCode::FORBIDDEN;
+        let wants_more = is_forbidden && challenge.contains("insufficient_scope");
+        let is_refused = is_forbidden && self.has_authorization;
+        let is_unknown = status == StatusCode::UNAUTHORIZED || wants_more || is_refused;
         self.unknown.store(is_unknown, Ordering::Relaxed);
-        match is_unknown {
-            true if self.has_authorization => {
-                return Err(refused(format!(
+        if is_unknown {
+            return Err(match (self.has_authorization, wants_more) {
+                (true, _) => refused(format!(
                     "it does not take what headers.Authorization says (HTTP {})",
                     status.as_u16()
-                )));
-            }
-            true if wants_more => {
-                let error = InsufficientScopeError::new(challenge.into(), None);
-                return Err(StreamableHttpError::InsufficientScope(error));
-            }
-            true => {
-                let error = AuthRequiredError::new(challenge.into());
-                return Err(StreamableHttpError::AuthRequired(error));
-            }
-            false => {}
+                )),
+                (false, true) => StreamableHttpError::InsufficientScope(
+                    InsufficientScopeError::new(challenge.into(), None),
+                ),
+                (false, false) => {
+                    StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge.into()))
+                }
+            });
         }
         if status.is_redirection() {
             let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());

@@ -126,7 +126,10 @@ impl Servers {
     /// Begins a login at a server elsewhere, for a person who goes to where it leads.
     pub async fn login(&self, name: &str) -> Result<Login, String> {
         let server = self.server(name).map_err(|error| error.to_string())?;
-        Login::begin(&server.entry, &server.ground).await
+        server.entry.standing.check()?;
+        let begun = Login::begin(&server.entry, &server.ground);
+        let begun = tokio::time::timeout(server.entry.startup_timeout, begun).await;
+        begun.unwrap_or_else(|_| Err(server.not_in_time()))
     }
 
     /// Forgets a login; whether there was one.

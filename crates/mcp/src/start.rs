@@ -31,7 +31,10 @@ pub fn command(name: &str, entry: &Program, ground: &Ground) -> Result<Command, 
     let path = env.get("PATH").map_or("", String::as_str);
     let program = program::find(first, &cwd, path)?;
     let read = real_all("sandbox.read", &entry.sandbox.read)?;
-    let trees = program::trees(&program, &homes(ground));
+    let interpreter = program::interpreter(&program, path);
+    let homes = homes(ground);
+    let loaded = [Some(&program), interpreter.as_ref()].into_iter().flatten();
+    let trees = loaded.flat_map(|file| program::trees(file, &homes));
     let policy = Policy {
         read: read.into_iter().chain(trees).chain([cwd.clone()]).collect(),
         write: real_all("sandbox.write", &entry.sandbox.write)?,

@@ -33,13 +33,15 @@ const KEPT: [&str; 26] = [
     "HTTPS_PROXY",
 ];
 
-/// For programs that would otherwise draw, page or ask.
-const SET: [(&str, &str); 5] = [
+/// For programs that would otherwise draw, page or ask; and git stops where the system's configuration cannot be read,
+/// which is closed to commands.
+const SET: [(&str, &str); 6] = [
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
 ];
 
 /// Without it no program is found.

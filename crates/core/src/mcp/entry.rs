@@ -145,6 +145,20 @@ pub enum Standing {
     Wrong(String),
 }
 
+impl Standing {
+    /// Why it may not be used, where that is so.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Usable => Ok(()),
+            Self::Untrusted => {
+                Err("a project brought it along: nexus3 trust shows it and lets it be used".into())
+            }
+            Self::Disabled => Err("it is disabled in the configuration".into()),
+            Self::Wrong(why) => Err(why.clone()),
+        }
+    }
+}
+
 /// What the kernel lets it do, beside reading its program and its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use nexus_config::check_servers;
 use nexus_core::mcp::server_name;
 use serde_json::{Map, Value, json};
 
@@ -19,10 +20,10 @@ pub struct AddArgs {
     url: Option<String>,
     /// A header that a server with an address is told, as NAME=VALUE; may be given several times. Let a value that is a
     /// secret be '${VARIABLE}', which is looked up when the server is used
-    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    #[arg(long = "header", value_name = "NAME=VALUE", conflicts_with = "command")]
     headers: Vec<String>,
     /// Let a server with an address be in a network that is not the world's
-    #[arg(long, requires = "url")]
+    #[arg(long, conflicts_with = "command")]
     private: bool,
     /// A variable that it is given, as NAME=VALUE; may be given several times. Other users see a command line: let a value
     /// that is a secret be '${VARIABLE}', which is looked up when the server starts
@@ -98,6 +99,10 @@ pub fn add(home: &Path, args: &AddArgs) -> anyhow::Result<String> {
     change(home, |servers| {
         let there = servers.keys().any(|key| server_name(key).as_ref() == Some(&name));
         ensure!(!there, "there is a server {name} in mcp.json: nexus3 mcp remove {name}");
+        // What cannot be read would be in the way of every start.
+        let added = json!({name.as_str(): entry.clone()});
+        let user_home = std::env::home_dir();
+        check_servers(Path::new("mcp.json"), "servers", added, user_home.as_deref())?;
         servers.insert(name.clone(), entry);
         Ok(())
     })?;
@@ -187,6 +192,9 @@ mod tests {
         let entry = json!({"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${T}"}, "private": true});
         assert_eq!(shown()["servers"]["r"], entry);
         remove(path, "r").unwrap();
+        let wrong = add(path, &parsed(&["w", "ftp://x"])).unwrap_err().to_string();
+        assert!(wrong.contains("servers.w.url: must begin with https://"), "{wrong}");
+        assert_eq!(shown()["servers"]["w"], Value::Null, "nothing was written");
         for words in [
             &["x"][..],
             &["x", "https://x", "--", "p"],

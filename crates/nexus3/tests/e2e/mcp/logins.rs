@@ -234,6 +234,11 @@ async fn where_nobody_logs_in_that_is_said() {
         (json!({"command": "x"}), "it is a program of this machine"),
         (json!({"url": Elsewhere::closed().await}), "it cannot be reached"),
         (
+            json!({"url": format!("{}/mute", elsewhere.origin()), "startup_timeout": 1}),
+            "it was not ready within 1 s",
+        ),
+        (json!({"url": elsewhere.url, "enabled": false}), "it is disabled"),
+        (
             json!({"url": format!("{}/unknown", elsewhere.origin())}),
             "does not let us make ourselves known",
         ),
@@ -244,4 +249,20 @@ async fn where_nobody_logs_in_that_is_said() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains(part), "{entry}: {output:?}");
     }
+}
+
+/// What nobody trusted is not even asked where one logs in.
+#[tokio::test]
+async fn a_stranger_is_not_logged_in_at() {
+    let elsewhere = Elsewhere::start("modern login").await;
+    let world = Setup::new().world().await;
+    let servers = json!({"mcpServers": {"s": {"url": elsewhere.url}}});
+    fs::write(world.work().join(".mcp.json"), servers.to_string()).unwrap();
+    let output = within("the end", world.command(["mcp", "login", "s"]).output()).await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && said.contains("a project brought it along"),
+        "{said}"
+    );
+    assert!(elsewhere.heard().is_empty());
 }

@@ -1,34 +1,21 @@
-//! The reference servers as an agent has them. `make mcp-servers` installs them; where they are not, this is passed over,
-//! unless `NEXUS3_MCP_SERVERS=required`.
+//! The reference servers as an agent has them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::{tool, user, with_entry};
+use crate::speakers::installed;
 
 /// The entry of an installed server, in a sandbox without a network.
 fn reference(program: &str, args: Value, sandbox: Value) -> Option<Value> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").canonicalize().unwrap();
-    let file = target.join("mcp-servers/node_modules/.bin").join(program);
-    let path = std::env::var("PATH").unwrap_or_default();
-    let places = path.split(':').map(PathBuf::from);
-    let places = places.chain([target.join("clients/node/runtime/bin")]);
-    let node = places.map(|dir| dir.join("node")).find(|node| node.exists());
-    let (true, Some(node)) = (file.exists(), node) else {
-        let required = std::env::var_os("NEXUS3_MCP_SERVERS").is_some_and(|it| it == "required");
-        assert!(!required, "the reference servers are not installed: make mcp-servers");
-        eprintln!("the reference servers are not installed: passed over");
-        return None;
-    };
-    let installed = node.canonicalize().unwrap().parent().and_then(Path::parent).map(PathBuf::from);
+    let installed = installed()?;
+    let of_node = installed.join("node_modules/.bin").join(program);
+    let of_python = installed.join("python/bin");
+    let file = if of_node.exists() { of_node } else { of_python.join(program) };
     let mut sandbox = sandbox;
     sandbox["network"] = json!(false);
-    if let Some(tree) = installed.filter(|tree| !tree.starts_with("/usr")) {
-        sandbox["read"].as_array_mut().unwrap().push(json!(tree));
-    }
-    let path = format!("{}:/usr/bin:/bin", node.parent().unwrap().display());
+    let path = format!("{}:/usr/bin:/bin", of_python.display());
     Some(json!({"command": file, "args": args, "env": {"PATH": path}, "sandbox": sandbox}))
 }
 
@@ -72,4 +59,55 @@ async fn an_agent_uses_the_server_that_has_everything() {
     let env: Value = serde_json::from_str(&env).unwrap();
     let home = server.world.home().canonicalize().unwrap().join("mcp/state/s");
     assert_eq!((&env["HOME"], env.get("NEXUS3_HOME")), (&json!(home), None));
+}
+
+/// What it is told lies in a directory of its own, and is there when it is started again.
+#[tokio::test]
+async fn an_agent_remembers_with_the_memory_server() {
+    let sandbox = json!({"read": []});
+    let Some(mut entry) = reference("mcp-server-memory", json!([]), sandbox) else { return };
+    entry["env"]["MEMORY_FILE_PATH"] = json!("${MEMORY}");
+    let setup = with_entry(entry);
+    let world = setup.world().await;
+    let file = world.home().canonicalize().unwrap().join("mcp/state/s/memory.json");
+    let server = setup.env("MEMORY", &file).start_in(&world).await;
+    user(&server.wire(), "a").await;
+    let milk =
+        json!({"entities": [{"name": "milk", "entityType": "drink", "observations": ["is out"]}]});
+    let made = tool(&server.wire(), "a", "create_entities", milk).await;
+    assert!(made.contains("milk"), "{made}");
+    let server = server.restart().await;
+    let found = tool(&server.wire(), "a", "search_nodes", json!({"query": "milk"})).await;
+    assert!(found.contains("is out"), "{found}");
+}
+
+#[tokio::test]
+async fn an_agent_asks_the_time_server() {
+    let sandbox = json!({"read": []});
+    let Some(entry) = reference("mcp-server-time", json!([]), sandbox) else { return };
+    let server = with_entry(entry).start().await;
+    user(&server.wire(), "a").await;
+    let at = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
+    let told = tool(&server.wire(), "a", "convert_time", at).await;
+    assert!(told.contains("T21:00:00+09:00"), "{told}");
+}
+
+/// It may look into the repository and, told to, does not write there.
+#[tokio::test]
+async fn an_agent_looks_into_a_repository_with_the_git_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let args = json!(["--repository", root]);
+    let Some(entry) = reference("mcp-server-git", args, json!({"read": [root]})) else { return };
+    let git =
+        std::process::Command::new("git").args(["init", "-q", "-b", "main"]).arg(&root).status();
+    assert!(git.unwrap().success());
+    fs::write(root.join("new.txt"), "x").unwrap();
+    let server = with_entry(entry).start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    let status = tool(&wire, "a", "git_status", json!({"repo_path": root})).await;
+    assert!(status.contains("new.txt"), "{status}");
+    let added = tool(&wire, "a", "git_add", json!({"repo_path": root, "files": ["new.txt"]})).await;
+    assert!(added.starts_with("Failed: "), "{added}");
 }

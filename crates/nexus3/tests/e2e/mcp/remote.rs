@@ -137,6 +137,11 @@ async fn a_server_that_cannot_be_had_says_why() {
             "needs_auth",
             "it does not take what headers.Authorization says (HTTP 401)",
         ),
+        (
+            json!({"url": at("/forbidden"), "headers": {"authorization": "Bearer x"}}),
+            "needs_auth",
+            "it does not take what headers.Authorization says (HTTP 403)",
+        ),
         (json!({"url": at("/mute"), "startup_timeout": 1}), "idle", "not ready within 1 s"),
         (json!({"url": "http://example.com/"}), "idle", "http is for this machine alone"),
         (json!({"url": "https://10.0.0.1/"}), "idle", "10.0.0.1, which is no address of the world"),
