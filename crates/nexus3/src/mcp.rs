@@ -2,6 +2,7 @@
 //! server.
 
 mod edit;
+mod import;
 mod serve;
 
 use std::collections::BTreeSet;
@@ -26,6 +27,7 @@ use nexus_tools::sandbox::Launcher;
 use serde_json::{Map, Value, json};
 
 use self::edit::AddArgs;
+use self::import::From;
 use self::serve::ServeArgs;
 use crate::output::{print_json, say};
 use crate::rpc::{self, ServerArgs};
@@ -62,6 +64,18 @@ enum McpCommand {
     ///
     /// A server of nexus3 that runs takes it with its next start. Exit code 1 when it could not be had; the entry stays.
     Add(AddArgs),
+    /// Show which servers another program has, and take them over into mcp.json of the home with --write
+    ///
+    /// Nothing is started, and no value of a variable or a header is shown. What this program has no word for is named and
+    /// left out.
+    Import {
+        /// Whose
+        #[arg(value_enum)]
+        from: From,
+        /// Write down those that can be taken over
+        #[arg(long)]
+        write: bool,
+    },
     /// Take a server out of mcp.json of the home
     Remove {
         /// Name of the server
@@ -129,6 +143,7 @@ pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
             let name = edit::add(&wiring::home()?, &args)?;
             test(&name, None, None).await
         }
+        McpCommand::Import { from, write } => import::run(from, write),
         McpCommand::Remove { name } => {
             edit::remove(&wiring::home()?, &name)?;
             say(format!("removed: {name}\n")).map(|()| ExitCode::SUCCESS)

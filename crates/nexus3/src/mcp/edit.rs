@@ -95,18 +95,27 @@ fn put_all(entry: &mut Value, key: &str, option: &str, given: &[String]) -> anyh
 pub fn add(home: &Path, args: &AddArgs) -> anyhow::Result<String> {
     let name = server_name(&args.name)
         .with_context(|| format!("{:?} cannot be the name of a server", args.name))?;
-    let entry = args.entry()?;
-    change(home, |servers| {
-        let there = servers.keys().any(|key| server_name(key).as_ref() == Some(&name));
-        ensure!(!there, "there is a server {name} in mcp.json: nexus3 mcp remove {name}");
-        // What cannot be read would be in the way of every start.
-        let added = json!({name.as_str(): entry.clone()});
-        let user_home = std::env::home_dir();
-        check_servers(Path::new("mcp.json"), "servers", added, user_home.as_deref())?;
-        servers.insert(name.clone(), entry);
-        Ok(())
-    })?;
+    insert(home, &name, args.entry()?)?;
     Ok(name)
+}
+
+/// Writes an entry down, unless there is one of its name or it cannot be read.
+pub fn insert(home: &Path, name: &str, entry: Value) -> anyhow::Result<()> {
+    // What cannot be read would be in the way of every start.
+    check(name, &entry)?;
+    change(home, |servers| {
+        let there = servers.keys().any(|key| server_name(key).as_deref() == Some(name));
+        ensure!(!there, "there is a server {name} in mcp.json: nexus3 mcp remove {name}");
+        servers.insert(name.to_owned(), entry);
+        Ok(())
+    })
+}
+
+/// Whether an entry can be read.
+pub fn check(name: &str, entry: &Value) -> anyhow::Result<()> {
+    let user_home = std::env::home_dir();
+    let servers = json!({name: entry});
+    Ok(check_servers(Path::new("mcp.json"), "servers", servers, user_home.as_deref())?)
 }
 
 /// Takes a server out.

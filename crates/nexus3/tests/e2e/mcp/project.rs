@@ -86,3 +86,35 @@ async fn a_stranger_neither_replaces_nor_breaks_what_the_user_has() {
     assert_eq!(web["state"], "failed");
     assert!(web["last_error"].as_str().unwrap().contains("is not spoken here"), "{web}");
 }
+
+#[tokio::test]
+async fn servers_of_another_program_are_shown_and_taken_over() {
+    let world = Setup::new().world().await;
+    let mut entry = server::server("");
+    entry["env"]["SECRET"] = json!("s3cr3t");
+    let theirs =
+        json!({"mcpServers": {"Their One": entry, "old": {"type": "sse", "url": "https://x"}}});
+    fs::create_dir(world.path(".cursor")).unwrap();
+    fs::write(world.path(".cursor/mcp.json"), theirs.to_string()).unwrap();
+    let import = async |more: &[&str]| {
+        let args = ["mcp", "import", "cursor"].iter().chain(more);
+        let output = world.command(args).output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, said) = import(&[]).await;
+    assert!(
+        code == Some(0)
+            && said.contains("their-one: can be taken over")
+            && !said.contains("s3cr3t"),
+        "{said}"
+    );
+    assert!(!world.home().join("mcp.json").exists());
+    let (code, said) = import(&["--write"]).await;
+    assert!(
+        code == Some(1) && said.contains("their-one: added") && said.contains("old: left out"),
+        "{said}"
+    );
+    let test = ["mcp", "test", "their-one", "echo", r#"{"text": "hi"}"#];
+    let tested = world.command(test).output().await.unwrap();
+    assert!(String::from_utf8_lossy(&tested.stdout).contains("echo: hi"), "{tested:?}");
+}
