@@ -49,7 +49,9 @@ impl Guard {
 
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let own = name.as_str().eq_ignore_ascii_case(&self.host).then_some(self.allowed);
+        // With the dot at its end or without, it is the same name.
+        let [asked, own] = [name.as_str(), &self.host].map(|it| it.trim_end_matches('.'));
+        let own = asked.eq_ignore_ascii_case(own).then_some(self.allowed);
         Box::pin(async move {
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             if let Some(allowed) = own {
@@ -211,6 +213,8 @@ mod tests {
         assert!(resolve(own(Allowed::Any)).await.is_ok());
         let refused = resolve(own(Allowed::World)).await.unwrap_err().to_string();
         assert!(refused.contains("localhost leads to"), "{refused}");
+        let dotted = Guard { host: "localhost.".into(), allowed: Allowed::World };
+        assert!(resolve(dotted).await.is_err());
         let proxy = Guard { host: "example.com".into(), allowed: Allowed::World };
         assert!(resolve(proxy).await.is_ok());
     }

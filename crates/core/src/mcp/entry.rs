@@ -98,7 +98,8 @@ impl Way {
             }
             Self::Remote(remote) => {
                 let written = remote.headers.values().chain([&remote.url]);
-                written.flat_map(|text| variables(text)).collect()
+                let secret = remote.auth.client_secret_env.as_deref();
+                written.flat_map(|text| variables(text)).chain(secret).collect()
             }
         }
     }
@@ -215,9 +216,9 @@ mod tests {
             url: "https://${HOST}/x".into(),
             headers,
             private: false,
-            auth: Auth::default(),
+            auth: Auth { client_secret_env: Some("SECRET".into()), ..Auth::default() },
         };
         let taken: Vec<_> = Way::Remote(remote).taken().into_iter().map(str::to_owned).collect();
-        assert_eq!(taken, ["HOST", "ONE", "TOKEN", "TWO"]);
+        assert_eq!(taken, ["HOST", "ONE", "SECRET", "TOKEN", "TWO"]);
     }
 }
