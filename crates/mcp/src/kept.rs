@@ -50,11 +50,15 @@ pub fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     }
     // Another process of this home may write the same.
     let new = file.with_extension(format!("{}.new", std::process::id()));
-    let mut options = OpenOptions::new();
-    let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    written.write_all(contents)?;
-    written.sync_all()?;
-    fs::rename(new, file)
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        written.write_all(contents)?;
+        written.sync_all()?;
+        fs::rename(&new, file)
+    };
+    // On a full disk half a file would be in the way of the next, and it may be half a secret.
+    write().inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 fn place(home: &Path, entry: &ServerEntry) -> PathBuf {
@@ -94,5 +98,15 @@ mod tests {
         assert!(read(home.path(), &other).is_none());
         fs::write(place(home.path(), &entry), "{").unwrap();
         assert!(read(home.path(), &entry).is_none());
+    }
+
+    #[test]
+    fn what_could_not_be_written_leaves_nothing_behind() {
+        let home = tempfile::tempdir().unwrap();
+        // A directory is in its place.
+        let file = home.path().join("a.json");
+        fs::create_dir(&file).unwrap();
+        assert!(replace(&file, b"{}").is_err());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }
