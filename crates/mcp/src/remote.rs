@@ -196,6 +196,8 @@ impl Http {
             let session = HeaderValue::try_from(&*session);
             headers.insert(SESSION, session.map_err(|_| refused("its session has no name"))?);
         }
+        // Until it says otherwise: who cannot be reached wants no login.
+        self.unknown.store(false, Ordering::Relaxed);
         let sent = request.headers(headers).send().await;
         let response =
             sent.map_err(|error| refused(format!("it cannot be reached: {}", cause(&error))))?;

@@ -107,6 +107,17 @@ async fn the_call_after_a_login_goes_through() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_gone_wants_no_login() {
+    let (elsewhere, server) = with_login().await;
+    let wire = server.wire();
+    let connect = json!({"agent_id": "a", "server": "s"});
+    assert_eq!(wire.refused("mcp_connect", connect.clone()).await.code, -32001);
+    drop(elsewhere);
+    assert_eq!(wire.refused("mcp_connect", connect).await.code, -32000);
+    assert_eq!(status(&wire, "a").await["state"], "idle");
+}
+
+#[tokio::test]
 async fn nobody_but_the_person_brings_the_answer() {
     let (_elsewhere, server) = with_login().await;
     let login = Login::start(&server.world, &[]).await;
