@@ -68,6 +68,7 @@ impl Workshop {
             cancel: CancellationToken::new(),
             announce: Arc::new(|_| {}),
             onlookers: Arc::new(()),
+            people: Arc::new(()),
             colleagues: self.wired.engine.colleagues.clone(),
             memories: self.wired.engine.memories.clone(),
         };

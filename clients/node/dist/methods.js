@@ -271,7 +271,11 @@ export class ServerMethods extends AgentMethods {
     renameSession(params, options) {
         return this.invoke("rename_session", params, options);
     }
-    /** Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. */
+    /**
+     * Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. A request
+     * for leave is answered by `allow_once`, `allow_session` or `deny`, a question of an MCP server by `accept`, `decline`
+     * or `cancel`.
+     */
     respondApproval(params, options) {
         return this.invoke("respond_approval", params, options);
     }

@@ -53,10 +53,11 @@ export interface AgentSummary {
 
 export type All = "all";
 
-export type ApprovalDecision = "allow_once" | "allow_session" | "deny";
+export type ApprovalDecision = "allow_once" | "allow_session" | "deny" | "accept" | "decline" | "cancel";
 
 export interface ApprovalEntry {
   approval_id: string;
+  kind?: ApprovalKind;
   agent_id: string;
   tool: string;
   arguments: unknown;
@@ -64,7 +65,10 @@ export interface ApprovalEntry {
   reason: string;
   /** ISO 8601. */
   created_at: string;
-  /** `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`. */
+  /**
+   * `pending`, `allowed_once`, `allowed_session`, `denied`, `accepted`, `declined`, `timed_out`, `cancelled` or
+   * `denied_by_restart`.
+   */
   status: string;
   /** The agents above the one that asks, the topmost first. */
   lineage?: Array<string>;
@@ -74,8 +78,12 @@ export interface ApprovalEntry {
   expires_at?: string | null;
   /** Who answered it: `administrator`, or an agent's name. Absent where nobody did. */
   decided_by?: string | null;
-  /** What was said with a denial. */
+  /** What was said with a denial; of an `elicitation`, what the server asks. */
   message?: string | null;
+  /** Of an `elicitation`: the schema of the form to fill in, an object of texts, numbers, yes or no, and choices. */
+  schema?: unknown;
+  /** Of an `elicitation` without a form: the address that a person is to open. Nothing opens it but they. */
+  url?: string | null;
   /** What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says. */
   grant?: ApprovalGrant | null;
   /** What the call would do, as far as that could be seen when it was asked. */
@@ -90,6 +98,9 @@ export type ApprovalGrant =
   | { "kind": "command"; "tool": string; "dir": string }
   /** This tool of this MCP server may be called, by the name that the server has for it. */
   | { "kind": "mcp"; "server": string; "tool": string };
+
+/** What waits for an answer. */
+export type ApprovalKind = "call" | "elicitation";
 
 /** An image or a document of a message. */
 export interface AttachmentEntry {
@@ -1600,6 +1611,8 @@ export interface RespondApprovalParams {
   decision: ApprovalDecision;
   /** With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank. */
   message?: string | null;
+  /** With `accept` only: what stands in the form. What is left out of it has the default that its schema gives. */
+  content?: Record<string, unknown> | null;
 }
 
 export interface RespondApprovalResult {
@@ -2287,7 +2300,11 @@ export abstract class ServerMethods extends AgentMethods<never> {
     return this.invoke("rename_session", params, options);
   }
 
-  /** Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. */
+  /**
+   * Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. A request
+   * for leave is answered by `allow_once`, `allow_session` or `deny`, a question of an MCP server by `accept`, `decline`
+   * or `cancel`.
+   */
   respondApproval(params: RespondApprovalParams, options?: CallOptions): Promise<RespondApprovalResult> {
     return this.invoke("respond_approval", params, options);
   }

@@ -591,15 +591,20 @@ class ServerMethods:
         decision: ApprovalDecision,
         *,
         message: Optional[str] = None,
+        content: Optional[Dict[str, Any]] = None,
     ) -> RespondApprovalResult:
         """Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent
-        itself.
+        itself. A request for leave is answered by `allow_once`, `allow_session` or `deny`, a question of an MCP
+        server by `accept`, `decline` or `cancel`.
 
-        message: With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank."""
+        message: With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank.
+        content: With `accept` only: what stands in the form. What is left out of it has the default that its
+        schema gives."""
         result: RespondApprovalResult = await self._call("respond_approval", {
             "approval_id": approval_id,
             "decision": decision,
             "message": message,
+            "content": content,
         })
         return result
 

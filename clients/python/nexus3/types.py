@@ -69,11 +69,13 @@ class _ApprovalEntryRequired(TypedDict):
     reason: str
     # ISO 8601.
     created_at: str
-    # `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`.
+    # `pending`, `allowed_once`, `allowed_session`, `denied`, `accepted`, `declined`, `timed_out`, `cancelled` or
+    # `denied_by_restart`.
     status: str
 
 
 class ApprovalEntry(_ApprovalEntryRequired, total=False):
+    kind: ApprovalKind
     # The agents above the one that asks, the topmost first.
     lineage: List[str]
     # The turn that waits for it.
@@ -82,8 +84,12 @@ class ApprovalEntry(_ApprovalEntryRequired, total=False):
     expires_at: Optional[str]
     # Who answered it: `administrator`, or an agent's name. Absent where nobody did.
     decided_by: Optional[str]
-    # What was said with a denial.
+    # What was said with a denial; of an `elicitation`, what the server asks.
     message: Optional[str]
+    # Of an `elicitation`: the schema of the form to fill in, an object of texts, numbers, yes or no, and choices.
+    schema: Any
+    # Of an `elicitation` without a form: the address that a person is to open. Nothing opens it but they.
+    url: Optional[str]
     # What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says.
     grant: Optional[ApprovalGrant]
     # What the call would do, as far as that could be seen when it was asked.
@@ -1671,9 +1677,11 @@ class WatchedWatchers(TypedDict):
 
 
 All = Literal["all"]
-ApprovalDecision = Literal["allow_once", "allow_session", "deny"]
+ApprovalDecision = Literal["allow_once", "allow_session", "deny", "accept", "decline", "cancel"]
 # What an agent is given for as long as it lives.
 ApprovalGrant = Dict[str, Any]
+# What waits for an answer.
+ApprovalKind = Literal["call", "elicitation"]
 CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]

@@ -39,8 +39,7 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 6] =
-    ["eager", "share", "elicitation", "sampling", "roots", "oauth"];
+pub(super) const NOT_YET: [&str; 4] = ["eager", "share", "sampling", "oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -68,6 +67,8 @@ struct Written {
     approve: Option<Choice<Approvals>>,
     pin: Option<Choice<PinWords>>,
     defer: Option<Choice<DeferWords>>,
+    elicitation: Option<Choice<AskWords>>,
+    roots: Option<bool>,
     tools: Option<Object<Tools>>,
 }
 
@@ -124,6 +125,14 @@ struct DeferWords;
 
 impl Choices for DeferWords {
     const ALL: &'static [&'static str] = &["auto", "never", "always"];
+}
+
+/// Whether a server may ask people.
+#[derive(Debug)]
+struct AskWords;
+
+impl Choices for AskWords {
+    const ALL: &'static [&'static str] = &["ask", "deny"];
 }
 
 /// The servers of all files, weakest first, by name.
@@ -278,6 +287,8 @@ fn read(
         Some("always") => Defer::Always,
         _ => Defer::Auto,
     };
+    entry.elicitation = written.elicitation.is_none_or(|it| it.0 != "deny");
+    entry.roots = written.roots.unwrap_or(false);
     if let Some(Object(tools)) = written.tools {
         entry.allow = patterns("tools.allow", tools.allow)?;
         entry.deny = patterns("tools.deny", tools.deny)?;
@@ -337,6 +348,7 @@ fn remote(written: &mut Written) -> Result<Remote, (String, String)> {
         ("env", written.env.is_some()),
         ("env_passthrough", written.env_passthrough.is_some()),
         ("sandbox", written.sandbox.is_some()),
+        ("roots", written.roots.is_some()),
     ];
     check_absent(of_programs, "is for programs, and this server has a url")?;
     let url = written.url.take().map(|Text(url)| url).unwrap_or_default();
@@ -396,6 +408,8 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         allow: Vec::new(),
         deny: Vec::new(),
         fail_if_no_tools: false,
+        elicitation: true,
+        roots: false,
     }
 }
 

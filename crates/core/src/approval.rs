@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Action, Requester};
+use crate::inquiry::{Asking, Complete, Reply};
 use crate::kin::{AuthorizeError, Kin};
 use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
@@ -44,7 +45,7 @@ impl ApprovalMode {
     }
 }
 
-/// An answer to an approval.
+/// An answer to a request for leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     AllowOnce,
@@ -53,17 +54,19 @@ pub enum Decision {
     Deny,
 }
 
-/// A decision, and what is said with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    pub decision: Decision,
-    /// With a denial: what the model is told beside it.
-    pub message: Option<String>,
+/// An answer to an approval.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Response {
+    Leave(Decision),
+    /// A denial, and what the model is told beside it.
+    Denial(String),
+    /// To a question of a server.
+    Reply(Reply),
 }
 
 impl From<Decision> for Response {
     fn from(decision: Decision) -> Self {
-        Self { decision, message: None }
+        Self::Leave(decision)
     }
 }
 
@@ -83,24 +86,38 @@ pub enum RespondError {
     Elsewhere { id: String, holder: Holder },
     #[error("an agent may not approve its own actions")]
     Own,
+    #[error("approval {id} is {what}")]
+    Unfit { id: String, what: &'static str },
+    #[error("{0}")]
+    Form(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A question to somebody with the right to say yes.
-#[derive(Clone, Debug)]
-pub struct Question {
+/// A question to somebody with the right to answer it.
+pub(crate) struct Question {
     pub tool: String,
     pub arguments: Value,
     /// What is asked, for a person.
     pub reason: String,
-    /// What `AllowSession` adds to the agent.
-    pub grant: Grants,
     /// The turn that waits for the answer.
     pub turn: TurnId,
     /// How long it waits.
     pub patience: Duration,
-    pub preview: Option<Preview>,
+    pub matter: Matter,
+}
+
+/// What is asked.
+pub(crate) enum Matter {
+    /// Leave for a call.
+    Leave {
+        /// What `AllowSession` adds to the agent.
+        grant: Grants,
+        preview: Option<Preview>,
+        recheck: Recheck,
+    },
+    /// What a server wants to know, whose call has its leave.
+    Server(Asking),
 }
 
 /// Tells whoever watches a turn of a question that it, or a turn that it waits for, has to ask.
@@ -143,12 +160,31 @@ pub struct Approvals {
 pub(crate) struct Waiting {
     agent: Agent,
     record: ApprovalRecord,
-    grant: Grants,
-    recheck: Recheck,
+    answers: Answers,
     /// Somebody's answer is being written down. Until it is, nothing is decided; if it cannot be, others may answer.
     deciding: bool,
     /// How it ended, once that is on disk.
-    ended: watch::Sender<Option<ApprovalAnswer>>,
+    ended: watch::Sender<Option<Ended>>,
+}
+
+/// How a question is answered.
+#[derive(Clone)]
+enum Answers {
+    Leave { grant: Grants, recheck: Recheck },
+    Form(Complete),
+}
+
+/// How a question ended. What stands in a form is for the server that asked, and is kept nowhere.
+#[derive(Clone, Debug)]
+struct Ended {
+    answer: ApprovalAnswer,
+    form: Map<String, Value>,
+}
+
+impl From<ApprovalAnswer> for Ended {
+    fn from(answer: ApprovalAnswer) -> Self {
+        Self { answer, form: Map::new() }
+    }
 }
 
 impl Waiting {
@@ -172,36 +208,64 @@ impl Approvals {
         }
     }
 
-    /// Asks, and waits for the answer. `announce` is told of the approval when it is stored. Waits no longer than
-    /// `cancel` and the question's patience allow, but for an answer that is being written down.
+    /// Asks for leave, and waits for the answer.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         agent: &Agent,
         question: Question,
-        recheck: Recheck,
         cancel: &CancellationToken,
         announce: &Announce,
     ) -> Result<Verdict, StoreError> {
+        self.wait(agent, question, cancel, announce).await.map(verdict)
+    }
+
+    /// Puts a question of a server, and waits for the answer.
+    pub(crate) async fn inquire(
+        self: &Arc<Self>,
+        agent: &Agent,
+        question: Question,
+        cancel: &CancellationToken,
+        announce: &Announce,
+    ) -> Result<Reply, StoreError> {
+        let ended = self.wait(agent, question, cancel, announce).await?;
+        let (status, form) = ended.map(|it| (it.answer.status, it.form)).unzip();
+        Ok(match status {
+            Some(ApprovalStatus::Accepted) => Reply::Accept(form.unwrap_or_default()),
+            Some(ApprovalStatus::Declined) => Reply::Decline,
+            _ => Reply::Cancel,
+        })
+    }
+
+    /// Waits for the answer to a question. `announce` is told of the approval when it is stored. Waits no longer than
+    /// `cancel` and the question's patience allow, but for an answer that is being written down. `None` when its place is
+    /// gone with the server.
+    async fn wait(
+        self: &Arc<Self>,
+        agent: &Agent,
+        question: Question,
+        cancel: &CancellationToken,
+        announce: &Announce,
+    ) -> Result<Option<Ended>, StoreError> {
         let patience = question.patience;
-        let (asked, mut ended) = self.put(agent, question, recheck, announce).await?;
+        let (asked, mut ended) = self.put(agent, question, announce).await?;
         let given_up = tokio::select! {
             biased;
-            answer = decided(&mut ended) => return Ok(verdict(answer)),
+            ended = decided(&mut ended) => return Ok(ended),
             () = cancel.cancelled() => ApprovalStatus::Cancelled,
             () = tokio::time::sleep(patience) => ApprovalStatus::TimedOut,
         };
         // Unless somebody's answer is being written down: then that decides, if it can be written.
         while !asked.give_up(given_up) {
             let changed = ended.changed().await;
-            let answer = ended.borrow_and_update().clone();
-            if answer.is_some() {
-                return Ok(verdict(answer));
+            let found = ended.borrow_and_update().clone();
+            if found.is_some() {
+                return Ok(found);
             }
             if changed.is_err() {
                 break;
             }
         }
-        Ok(verdict(Some(given_up.into())))
+        Ok(Some(ApprovalAnswer::from(given_up).into()))
     }
 
     /// Stores a question and lets it wait.
@@ -209,10 +273,17 @@ impl Approvals {
         self: &Arc<Self>,
         agent: &Agent,
         question: Question,
-        recheck: Recheck,
         announce: &Announce,
-    ) -> Result<(Asked, watch::Receiver<Option<ApprovalAnswer>>), StoreError> {
+    ) -> Result<(Asked, watch::Receiver<Option<Ended>>), StoreError> {
         let created_at = crate::now();
+        let (answers, preview, inquiry) = match question.matter {
+            Matter::Leave { grant, preview, recheck } => {
+                (Answers::Leave { grant, recheck }, preview, None)
+            }
+            Matter::Server(Asking { inquiry, complete }) => {
+                (Answers::Form(complete), None, Some(Arc::new(inquiry)))
+            }
+        };
         let mut record = ApprovalRecord {
             id: format!("appr_{:016x}", crate::random_number()),
             agent: agent.id(),
@@ -223,8 +294,12 @@ impl Approvals {
             lineage: Vec::new(),
             turn: Some(question.turn),
             expires_at: created_at.checked_add(question.patience).ok(),
-            grant: Grant::only(&question.grant),
-            preview: question.preview.map(Arc::new),
+            grant: match &answers {
+                Answers::Leave { grant, .. } => Grant::only(grant),
+                Answers::Form(_) => None,
+            },
+            preview: preview.map(Arc::new),
+            inquiry,
             answer: ApprovalStatus::Pending.into(),
         };
         agent.note_asked();
@@ -235,14 +310,8 @@ impl Approvals {
             record.lineage = above.into_iter().rev().map(|it| it.id).collect();
             this.store.put_approval(record.clone()).await?;
             let id = record.id.clone();
-            let waiting = Waiting {
-                agent,
-                record: record.clone(),
-                grant: question.grant,
-                recheck,
-                deciding: false,
-                ended: sender,
-            };
+            let waiting =
+                Waiting { agent, record: record.clone(), answers, deciding: false, ended: sender };
             lock(&this.waiting).insert(id.clone(), waiting);
             this.watches.tell(&record.agent, record.turn.as_ref(), || Event::ApprovalRequested {
                 record: Box::new(record.clone()),
@@ -339,26 +408,24 @@ impl Approvals {
         id: &str,
         response: impl Into<Response>,
     ) -> Result<ApprovalRecord, RespondError> {
-        let asking = lock(&self.waiting).get(id).map(|waiting| waiting.agent.id());
-        let Some(asking) = asking else { return Err(self.not_waiting(requester, id).await?) };
+        let asking = lock(&self.waiting)
+            .get(id)
+            .map(|waiting| (waiting.agent.id(), waiting.answers.clone()));
+        let Some((asking, answers)) = asking else {
+            return Err(self.not_waiting(requester, id).await?);
+        };
         self.authorize(requester, id, &asking).await?;
         if *requester == Requester::Agent(asking) {
             return Err(RespondError::Own);
         }
-        let Response { decision, message } = response.into();
-        let (status, with_grant) = match decision {
-            Decision::AllowOnce => (ApprovalStatus::AllowedOnce, false),
-            Decision::AllowSession => (ApprovalStatus::AllowedSession, true),
-            Decision::Deny => (ApprovalStatus::Denied, false),
-        };
+        let Answered { status, message, form } = answered(id, response.into(), answers)?;
         let by = match requester {
             Requester::Administrator => ADMINISTRATOR.to_owned(),
             Requester::Agent(agent) => agent.to_string(),
         };
-        let message = message.filter(|_| decision == Decision::Deny);
         let answer = ApprovalAnswer { status, by: Some(by), message };
         let (this, id) = (self.clone(), id.to_owned());
-        detached(async move { this.decide(&id, answer, with_grant).await }).await
+        detached(async move { this.decide(&id, Ended { answer, form }).await }).await
     }
 
     /// To whoever may not answer it, an approval looks the same as one that is not there.
@@ -376,22 +443,18 @@ impl Approvals {
     }
 
     /// Writes an end down and, when it is on disk, tells the turn that waits. Of two at once, one decides.
-    async fn decide(
-        &self,
-        id: &str,
-        answer: ApprovalAnswer,
-        with_grant: bool,
-    ) -> Result<ApprovalRecord, RespondError> {
+    async fn decide(&self, id: &str, said: Ended) -> Result<ApprovalRecord, RespondError> {
         let Some(begun) = self.begin(id) else {
             return Err(match lock(&self.waiting).contains_key(id) {
                 true => RespondError::Deciding(id.into()),
                 false => RespondError::Decided(id.into()),
             });
         };
+        let Ended { answer, form } = said;
         let status = answer.status;
-        match self.settle_begun(id, answer, with_grant, begun).await {
+        match self.settle_begun(id, answer, begun).await {
             Ok(settled) => {
-                let ended = self.end(id, settled);
+                let ended = self.end(id, Ended { answer: settled, form });
                 let ended = ended.ok_or_else(|| RespondError::Decided(id.into()))?;
                 match ended.answer.status == status {
                     true => Ok(ended),
@@ -415,17 +478,19 @@ impl Approvals {
         &self,
         id: &str,
         answer: ApprovalAnswer,
-        with_grant: bool,
         begun: Begun,
     ) -> Result<ApprovalAnswer, StoreError> {
-        let Begun { agent, grant, recheck } = begun;
+        let Begun { agent, answers } = begun;
+        let Answers::Leave { grant, recheck } = answers else {
+            return self.settle(id, answer).await;
+        };
         if answer.status == ApprovalStatus::Denied {
             return self.settle(id, answer).await;
         }
         // Whoever answered has not denied it.
         let denied = ApprovalAnswer::from(ApprovalStatus::Denied);
         let Some(checked) = recheck().await? else { return self.settle(id, denied).await };
-        if !with_grant {
+        if answer.status == ApprovalStatus::AllowedOnce {
             return self.settle(id, answer).await;
         }
         match agent.settle_approval(id.into(), answer.clone(), grant, checked).await? {
@@ -439,8 +504,7 @@ impl Approvals {
         let mut waiting = lock(&self.waiting);
         let found = waiting.get_mut(id).filter(|found| !found.deciding)?;
         found.deciding = true;
-        let (grant, recheck) = (found.grant.clone(), found.recheck.clone());
-        Some(Begun { agent: found.agent.clone(), grant, recheck })
+        Some(Begun { agent: found.agent.clone(), answers: found.answers.clone() })
     }
 
     async fn settle(&self, id: &str, answer: ApprovalAnswer) -> Result<ApprovalAnswer, StoreError> {
@@ -448,14 +512,14 @@ impl Approvals {
         self.store.settle_approval(settlement).await.map(|()| answer)
     }
 
-    fn end(&self, id: &str, answer: ApprovalAnswer) -> Option<ApprovalRecord> {
+    fn end(&self, id: &str, ended: Ended) -> Option<ApprovalRecord> {
         let found = lock(&self.waiting).remove(id)?;
-        let record = ApprovalRecord { answer: answer.clone(), ..found.record() };
+        let record = ApprovalRecord { answer: ended.answer.clone(), ..found.record() };
         self.watches.tell(&record.agent, record.turn.as_ref(), || Event::ApprovalDecided {
             record: Box::new(record.clone()),
         });
         // The turn may have ended in between; the decision stands all the same.
-        found.ended.send_replace(Some(answer));
+        found.ended.send_replace(Some(ended));
         Some(record)
     }
 
@@ -470,7 +534,7 @@ impl Approvals {
             tracing::warn!(%error, "the end of an approval was not stored yet");
             tokio::time::sleep(RETRY).await;
         }
-        self.end(id, status.into());
+        self.end(id, ApprovalAnswer::from(status).into());
     }
 
     async fn not_waiting(
@@ -492,8 +556,7 @@ impl Approvals {
 /// A question that somebody began to decide.
 struct Begun {
     agent: Agent,
-    grant: Grants,
-    recheck: Recheck,
+    answers: Answers,
 }
 
 /// A question of a turn that may go away while it waits: it does not stay behind.
@@ -520,13 +583,56 @@ impl Drop for Asked {
     }
 }
 
-/// How a question ended; `None` when its place is gone with the server.
-async fn decided(ended: &mut watch::Receiver<Option<ApprovalAnswer>>) -> Option<ApprovalAnswer> {
-    ended.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone())
+/// An answer as it is written down, and what is not.
+struct Answered {
+    status: ApprovalStatus,
+    message: Option<String>,
+    form: Map<String, Value>,
 }
 
-fn verdict(answer: Option<ApprovalAnswer>) -> Verdict {
-    let (status, message) = answer.map(|it| (it.status, it.message)).unzip();
+/// What an answer comes to; or why the question is not answered by it.
+fn answered(id: &str, response: Response, answers: Answers) -> Result<Answered, RespondError> {
+    use ApprovalStatus::{Accepted, Cancelled, Declined, Denied};
+    let unfit = |what| RespondError::Unfit { id: id.into(), what };
+    let (status, message, form) = match (response, answers) {
+        (Response::Leave(decision), Answers::Leave { .. }) => (decision.status(), None, Map::new()),
+        (Response::Denial(message), Answers::Leave { .. }) => (Denied, Some(message), Map::new()),
+        (Response::Reply(reply), Answers::Form(complete)) => match reply {
+            Reply::Accept(form) => (Accepted, None, complete(form).map_err(RespondError::Form)?),
+            Reply::Decline => (Declined, None, Map::new()),
+            Reply::Cancel => (Cancelled, None, Map::new()),
+        },
+        (Response::Reply(_), Answers::Leave { .. }) => {
+            return Err(unfit(
+                "a request for leave, which is answered by allow_once, allow_session or deny",
+            ));
+        }
+        (Response::Leave(_) | Response::Denial(_), Answers::Form(_)) => {
+            return Err(unfit(
+                "a question of an MCP server, which is answered by accept, decline or cancel",
+            ));
+        }
+    };
+    Ok(Answered { status, message, form })
+}
+
+impl Decision {
+    fn status(self) -> ApprovalStatus {
+        match self {
+            Self::AllowOnce => ApprovalStatus::AllowedOnce,
+            Self::AllowSession => ApprovalStatus::AllowedSession,
+            Self::Deny => ApprovalStatus::Denied,
+        }
+    }
+}
+
+/// How a question ended; `None` when its place is gone with the server.
+async fn decided(ended: &mut watch::Receiver<Option<Ended>>) -> Option<Ended> {
+    ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone())
+}
+
+fn verdict(ended: Option<Ended>) -> Verdict {
+    let (status, message) = ended.map(|it| (it.answer.status, it.answer.message)).unzip();
     if let Some(message) = message.flatten() {
         return Verdict::DeniedWith(message);
     }
@@ -535,6 +641,6 @@ fn verdict(answer: Option<ApprovalAnswer>) -> Verdict {
         Some(ApprovalStatus::TimedOut) => Verdict::Denied("nobody approved it in time"),
         Some(ApprovalStatus::Cancelled) => Verdict::Denied("the turn was cancelled"),
         Some(ApprovalStatus::DeniedByRestart) | None => Verdict::Denied("the server stopped"),
-        Some(ApprovalStatus::Denied | ApprovalStatus::Pending) => Verdict::Denied("it was denied"),
+        Some(_) => Verdict::Denied("it was denied"),
     }
 }

@@ -22,6 +22,7 @@ pub mod executor;
 pub mod footprint;
 pub mod fuse;
 pub mod gate;
+pub mod inquiry;
 pub mod keys;
 mod kin;
 pub mod lifecycle;

@@ -13,6 +13,7 @@ use crate::approval::Announce;
 use crate::authority::Action;
 use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
+use crate::inquiry::People;
 use crate::lifecycle::AgentSpec;
 use crate::mcp::{Accept, McpReach, Origin, ServerError, ServerStatus};
 use crate::memory::Memories;
@@ -105,6 +106,7 @@ pub struct Invocation {
     /// For tools that start turns of other agents.
     pub announce: Announce,
     pub onlookers: Arc<dyn Onlookers>,
+    pub people: Arc<dyn People>,
     pub colleagues: Arc<dyn Colleagues>,
     pub memories: Arc<Memories>,
 }

@@ -1,29 +1,33 @@
 //! A connection with a server: the handshake of either era, its list of tools, and calls.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{Fuse, FusedFuture as _};
 use jiff::Timestamp;
+use nexus_core::AgentId;
+use nexus_core::inquiry::People;
 use nexus_core::mcp::SERVER_TOOLS_MAX;
+use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig,
-    ClientRequest, Implementation, PaginatedRequestParams, ProgressNotificationParam,
-    ProgressToken, ProtocolVersion, ServerResult, SubscriptionFilter, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, PaginatedRequestParams,
+    ProgressNotificationParam, ProtocolVersion, ServerResult, SubscriptionFilter, Tool,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, NotificationContext, Peer,
-    PeerRequestOptions, RunningService, ServiceError,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, Peer, PeerRequestOptions,
+    RunningService, ServiceError,
 };
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Map, Value};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lock;
+use crate::elicit::Inquiries;
+use crate::hub::{Handler, Hub, Offer};
 use crate::remote;
 
 /// Of one list. Two thousand tools fit in few.
@@ -35,12 +39,13 @@ const OBITUARY_MAX: Duration = Duration::from_secs(8);
 /// To tell a server that nobody waits any more. One that does not read is not waited for.
 const CANCEL_MAX: Duration = Duration::from_millis(500);
 
-/// Progress that waits to be shown; more says nothing.
-const PROGRESS_MAX: usize = 16;
+/// Before a server that wants nothing but to be called again is called again; longer each time.
+const AGAIN: Duration = Duration::from_millis(100);
 
 pub struct Connection {
     peer: Peer<RoleClient>,
     hub: Arc<Hub>,
+    offer: Offer,
     pub protocol_version: String,
     pub server_info: Option<(String, String)>,
     /// Of the process that watches over the server, where it is one.
@@ -54,6 +59,16 @@ pub struct Connection {
 
 /// The task that carries messages, which ends with the connection.
 pub type Running = RunningService<RoleClient, Handler>;
+
+/// A call, by whom and for whom it is made.
+pub struct Call<'a> {
+    pub user: &'a AgentId,
+    pub tool: &'a str,
+    pub arguments: Map<String, Value>,
+    pub cancel: &'a CancellationToken,
+    /// Whom the server may ask.
+    pub people: &'a dyn People,
+}
 
 /// Why a call has no result.
 pub enum CallError {
@@ -77,10 +92,11 @@ impl Connection {
         transport: impl Transport<RoleClient> + 'static,
         pid: Option<u32>,
         legacy: bool,
+        offer: Offer,
     ) -> Result<(Self, Running, Arc<Notify>), String> {
         let hub = Arc::<Hub>::default();
         let listed = Arc::new(Notify::new());
-        let handler = Handler { hub: hub.clone(), listed: listed.clone() };
+        let handler = Handler { hub: hub.clone(), listed: listed.clone(), offer: offer.clone() };
         let older = ProtocolVersion::V_2025_11_25;
         let mode = match legacy {
             true => ClientLifecycleMode::Initialize,
@@ -96,6 +112,7 @@ impl Connection {
         let named = info.server_info.as_ref();
         let connection = Self {
             hub,
+            offer,
             protocol_version: info.protocol_version.to_string(),
             server_info: named.map(|it| (it.name.clone(), it.version.clone())),
             pid,
@@ -157,39 +174,88 @@ impl Connection {
         }
     }
 
-    /// Makes a call and waits for its result, for as long as something comes within `timeout`.
+    /// Makes a call and waits for its result, for as long as something comes within `timeout`, and answers what the server
+    /// wants to know for it.
     pub async fn call(
         &self,
-        tool: &str,
-        arguments: Map<String, Value>,
+        call: &Call<'_>,
+        server: &str,
         timeout: Duration,
-        cancel: &CancellationToken,
         mut show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let inquiries = Inquiries::new(server, &self.offer, call.people);
+        let mut params = CallToolRequestParams::new(call.tool.to_owned());
+        params.arguments = Some(call.arguments.clone());
+        let mut pause = AGAIN;
+        loop {
+            let wanted =
+                match self.once(call, params.clone(), timeout, &inquiries, &mut show).await? {
+                    ServerResult::CallToolResult(result) => return Ok(result),
+                    ServerResult::InputRequiredResult(wanted) => wanted,
+                    _ => {
+                        let why = "the server's answer is no result of a tool";
+                        return Err(CallError::Refused(why.into()));
+                    }
+                };
+            inquiries.count().map_err(CallError::Refused)?;
+            let requests = wanted.input_requests.unwrap_or_default();
+            let answered = async {
+                if requests.is_empty() {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                inquiries.answer_all(requests).await.map_err(CallError::Refused)
+            };
+            let answered = call.cancel.run_until_cancelled(answered).await;
+            let responses = answered.unwrap_or(Err(CallError::Cancelled))?;
+            params.input_responses = (!responses.is_empty()).then_some(responses);
+            params.request_state = wanted.request_state;
+        }
+    }
+
+    /// Says it once, and what comes back.
+    async fn once(
+        &self,
+        call: &Call<'_>,
+        params: CallToolRequestParams,
+        timeout: Duration,
+        inquiries: &Inquiries<'_>,
+        show: &mut impl FnMut(ProgressNotificationParam),
+    ) -> Result<ServerResult, CallError> {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options());
         let mut handle = match sent.await {
             Ok(handle) => handle,
             Err(error) => return Err(self.failed(error).await),
         };
-        let mut progress = self.hub.listen(handle.progress_token.clone());
+        let mut listening = self.hub.listen(call.user.clone(), handle.progress_token.clone());
+        let mut asking = pin!(Fuse::terminated());
         let mut until = Instant::now() + timeout;
         let given_up = loop {
             tokio::select! {
                 biased;
                 answer = &mut handle.rx => {
                     return match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
-                        Ok(result) => result_of(result),
+                        Ok(result) => Ok(result),
                         Err(error) => Err(self.failed(error).await),
                     };
                 }
-                Some(heard) = progress.heard.recv() => {
+                Some(heard) = listening.progress.recv() => {
                     until = Instant::now() + timeout;
                     show(heard);
                 }
-                () = cancel.cancelled() => break CallError::Cancelled,
-                () = tokio::time::sleep_until(until) => break CallError::Silent(timeout),
+                Some(put) = listening.questions.recv(), if asking.is_terminated() => {
+                    asking.set(inquiries.answer(put).fuse());
+                }
+                answered = &mut asking, if !asking.is_terminated() => match answered {
+                    Ok(()) => until = Instant::now() + timeout,
+                    Err(why) => break CallError::Refused(why),
+                },
+                () = call.cancel.cancelled() => break CallError::Cancelled,
+                // While it waits for a person, its silence is none.
+                () = tokio::time::sleep_until(until), if asking.is_terminated() => {
+                    break CallError::Silent(timeout);
+                }
             }
         };
         let told = handle.cancel(Some("nobody waits for it any more".into()));
@@ -252,73 +318,5 @@ fn not_opened(error: &ClientInitializeError) -> String {
             format!("it refused the handshake: {}", error.message)
         }
         error => format!("the handshake failed: {error}"),
-    }
-}
-
-fn result_of(result: ServerResult) -> Result<CallToolResult, CallError> {
-    match result {
-        ServerResult::CallToolResult(result) => Ok(result),
-        ServerResult::InputRequiredResult(_) => Err(CallError::Refused(
-            "the server asks for something from a person, which nexus3 does not pass on yet".into(),
-        )),
-        _ => Err(CallError::Refused("the server's answer is no result of a tool".into())),
-    }
-}
-
-/// What a server may tell and ask of us beside answers. What is not offered to it is refused.
-#[derive(Clone)]
-pub struct Handler {
-    hub: Arc<Hub>,
-    listed: Arc<Notify>,
-}
-
-impl ClientHandler for Handler {
-    fn get_info(&self) -> ClientConfig {
-        let us = Implementation::new("nexus3", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us)
-            .with_protocol_version(ProtocolVersion::V_2025_11_25)
-    }
-
-    async fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) {
-        self.hub.tell(params);
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.listed.notify_one();
-    }
-}
-
-/// Who waits for progress of which call.
-#[derive(Default)]
-pub struct Hub(Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>);
-
-struct Listening<'a> {
-    hub: &'a Hub,
-    token: ProgressToken,
-    heard: mpsc::Receiver<ProgressNotificationParam>,
-}
-
-impl Hub {
-    fn listen(&self, token: ProgressToken) -> Listening<'_> {
-        let (sender, heard) = mpsc::channel(PROGRESS_MAX);
-        lock(&self.0).insert(token.clone(), sender);
-        Listening { hub: self, token, heard }
-    }
-
-    fn tell(&self, params: ProgressNotificationParam) {
-        if let Some(sender) = lock(&self.0).get(&params.progress_token) {
-            // One who does not keep up has enough to show.
-            let _ = sender.try_send(params.clone());
-        }
-    }
-}
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        lock(&self.hub.0).remove(&self.token);
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::connection::{Connection, Running};
+use crate::hub::Offer;
 use crate::kept;
 use crate::listing::{Listing, Said};
 use crate::lock;
@@ -221,7 +222,8 @@ impl Server {
         pid: Option<u32>,
         legacy: bool,
     ) -> Result<(Arc<Connection>, Running, Arc<Notify>), String> {
-        let (connection, running, listed) = Connection::open(transport, pid, legacy).await?;
+        let (connection, running, listed) =
+            Connection::open(transport, pid, legacy, Offer::of(&self.entry)).await?;
         let (tools, _) = connection.list().await?;
         self.take_list(tools).await?;
         Ok((Arc::new(connection), running, listed))

@@ -8,12 +8,11 @@ use arc_swap::ArcSwapOption;
 use nexus_core::AgentId;
 use nexus_core::mcp::{ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
-use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{CallError, Connection};
+use crate::connection::{Call, CallError, Connection};
 use crate::credentials::Credentials;
 use crate::ground::Ground;
 use crate::kept;
@@ -122,10 +121,7 @@ impl Server {
     /// Makes a call. It is never made twice: what was sent may have been done.
     pub async fn call(
         self: &Arc<Self>,
-        user: &AgentId,
-        tool: &str,
-        arguments: Map<String, Value>,
-        cancel: &CancellationToken,
+        call: Call<'_>,
         show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
         let begin = async {
@@ -136,9 +132,9 @@ impl Server {
             Ok((place, self.ready().await.map_err(unavailable)?))
         };
         let (_place, connection) =
-            cancel.run_until_cancelled(begin).await.unwrap_or(Err(CallError::Cancelled))?;
-        let _counted = Counted::new(self, user);
-        let called = connection.call(tool, arguments, self.entry.timeout, cancel, show).await;
+            call.cancel.run_until_cancelled(begin).await.unwrap_or(Err(CallError::Cancelled))?;
+        let _counted = Counted::new(self, call.user);
+        let called = connection.call(&call, &self.entry.name, self.entry.timeout, show).await;
         match called {
             Err(CallError::Unknown { why, challenge }) => {
                 match challenge {
@@ -318,6 +314,8 @@ pub mod tests {
             allow: Vec::new(),
             deny: Vec::new(),
             fail_if_no_tools: false,
+            elicitation: true,
+            roots: false,
         }
     }
 }

@@ -14,7 +14,7 @@ use nexus_core::tool::{Tool, ToolSource};
 use serde_json::{Map, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::connection::CallError;
+use crate::connection::{Call, CallError};
 use crate::ground::Ground;
 use crate::login::Login;
 use crate::result;
@@ -106,7 +106,9 @@ impl Servers {
             None => None,
             Some((tool, arguments)) => {
                 let cancel = CancellationToken::new();
-                let called = server.call(&user, &tool, arguments, &cancel, |_| ()).await;
+                let call =
+                    Call { user: &user, tool: &tool, arguments, cancel: &cancel, people: &() };
+                let called = server.call(call, |_| ()).await;
                 Some(match called {
                     Ok(result) if result.is_error == Some(true) => Err(result::text(&result)),
                     Ok(result) => Ok(result::text(&result)),

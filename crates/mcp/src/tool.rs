@@ -11,7 +11,7 @@ use rmcp::model::ProgressNotificationParam;
 use serde_json::{Map, Value};
 
 use crate::clean::is_seen;
-use crate::connection::CallError;
+use crate::connection::{Call, CallError};
 use crate::listing::Listed;
 use crate::result;
 use crate::server::Server;
@@ -67,7 +67,14 @@ impl Tool for McpTool {
             }
         };
         let user = call.agent.id();
-        let called = self.server.call(&user, &self.listed.tool, arguments, &call.cancel, show);
+        let asked = Call {
+            user: &user,
+            tool: &self.listed.tool,
+            arguments,
+            cancel: &call.cancel,
+            people: &*call.people,
+        };
+        let called = self.server.call(asked, show);
         let result = called.await.map_err(|error| self.explain(error))?;
         if let Some(structured) = &result.structured_content
             && result.is_error != Some(true)

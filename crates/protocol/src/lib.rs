@@ -9,6 +9,7 @@ pub mod content;
 pub mod conversation;
 pub mod envelope;
 pub mod error;
+pub mod form;
 pub mod hidden;
 pub mod key;
 pub mod mcp;

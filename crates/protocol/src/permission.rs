@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::method;
 use crate::params::NoParams;
@@ -42,7 +42,9 @@ method! {
 }
 
 method! {
-    /// Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself.
+    /// Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent itself. A request
+    /// for leave is answered by `allow_once`, `allow_session` or `deny`, a question of an MCP server by `accept`, `decline`
+    /// or `cancel`.
     RespondApproval = "respond_approval", Server Control, RespondApprovalParams => RespondApprovalResult
 }
 
@@ -186,6 +188,8 @@ pub struct ListApprovalsResult {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalEntry {
     pub approval_id: String,
+    #[serde(default)]
+    pub kind: ApprovalKind,
     pub agent_id: String,
     pub tool: String,
     pub arguments: Value,
@@ -193,7 +197,8 @@ pub struct ApprovalEntry {
     pub reason: String,
     /// ISO 8601.
     pub created_at: String,
-    /// `pending`, `allowed_once`, `allowed_session`, `denied`, `timed_out`, `cancelled` or `denied_by_restart`.
+    /// `pending`, `allowed_once`, `allowed_session`, `denied`, `accepted`, `declined`, `timed_out`, `cancelled` or
+    /// `denied_by_restart`.
     pub status: String,
     /// The agents above the one that asks, the topmost first.
     #[serde(default)]
@@ -207,15 +212,32 @@ pub struct ApprovalEntry {
     /// Who answered it: `administrator`, or an agent's name. Absent where nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// What was said with a denial.
+    /// What was said with a denial; of an `elicitation`, what the server asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Of an `elicitation`: the schema of the form to fill in, an object of texts, numbers, yes or no, and choices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// Of an `elicitation` without a form: the address that a person is to open. Nothing opens it but they.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// What `allow_session` adds to the agent; absent where that is more than one thing, as `reason` then says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<ApprovalGrant>,
     /// What the call would do, as far as that could be seen when it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Preview>,
+}
+
+/// What waits for an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalKind {
+    /// A call, for leave.
+    #[default]
+    Call,
+    /// An MCP server whose tool runs, for what it wants to know.
+    Elicitation,
 }
 
 /// What an agent is given for as long as it lives.
@@ -287,6 +309,16 @@ pub struct RespondApprovalParams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2_000), regex(pattern = r"\S"))]
     pub message: Option<String>,
+    /// With `accept` only: what stands in the form. What is left out of it has the default that its schema gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Map<String, Value>>,
+}
+
+impl RespondApprovalParams {
+    /// An answer without words.
+    pub fn new(approval_id: impl Into<String>, decision: ApprovalDecision) -> Self {
+        Self { approval_id: approval_id.into(), decision, message: None, content: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -295,6 +327,9 @@ pub enum ApprovalDecision {
     AllowOnce,
     AllowSession,
     Deny,
+    Accept,
+    Decline,
+    Cancel,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -25,8 +25,8 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
     let stored = db
         .prepare_cached(
             "INSERT INTO approvals (id, agent, tool, arguments, reason, created_at, status, owner, lineage, turn,
-                 expires_at, granted, preview, decided_by, message)
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16
+                 expires_at, granted, preview, decided_by, message, inquiry)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
              WHERE ?9 OR EXISTS (SELECT 1 FROM agents WHERE name = ?2 AND saved = 0)",
         )?
         .execute(params![
@@ -45,7 +45,8 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
             approval.grant.as_ref().map(serde_json::to_string).transpose()?,
             approval.preview.as_ref().map(serde_json::to_string).transpose()?,
             approval.answer.by,
-            approval.answer.message
+            approval.answer.message,
+            approval.inquiry.as_ref().map(serde_json::to_string).transpose()?
         ])?;
     if stored == 0 {
         return Err(StoreError::Ended.into());
@@ -201,6 +202,7 @@ fn decode(row: &Row<'_>) -> Result<ApprovalRecord, Fault> {
         expires_at: row.get::<_, Option<i64>>("expires_at")?.map(timestamp).transpose()?,
         grant: decode_json(row.get("granted")?)?,
         preview: decode_json(row.get("preview")?)?,
+        inquiry: decode_json(row.get("inquiry")?)?,
         answer: ApprovalAnswer {
             status: ApprovalStatus::ALL
                 .into_iter()

@@ -22,6 +22,7 @@ pub(super) const STEPS: &[&str] = &[
     KEYS,
     APPROVALS_TO_JUDGE,
     KEYS_FOR_DOORS,
+    QUESTIONS_OF_SERVERS,
 ];
 
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
@@ -406,6 +407,11 @@ const APPROVALS_TO_JUDGE: &str = "
 /// What a key opens, as a list in JSON. Of such a key the secret is a digest.
 const KEYS_FOR_DOORS: &str = "
     ALTER TABLE keys ADD COLUMN doors TEXT;
+";
+
+/// What a server asks of a person, in JSON; null where leave is asked for.
+const QUESTIONS_OF_SERVERS: &str = "
+    ALTER TABLE approvals ADD COLUMN inquiry TEXT;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -61,6 +61,8 @@ pub(crate) enum Front {
     Clear,
     Theme(String),
     Leave(Leaving),
+    /// The answer to this approval did not arrive: it can be given again.
+    AskAgain(String),
     /// Let the person choose a conversation.
     Lobby(crate::app::Lobby),
     /// The same, since the one that was shown is over: nobody asked for it.

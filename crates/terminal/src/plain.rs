@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nexus_client::{Api as _, Target};
+use nexus_protocol::form::Filling;
 use nexus_protocol::permission::{
     ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
 };
@@ -14,7 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::app::{approval_lines, begin_session, can_grant, describe_lobby};
+use crate::app::{
+    approval_lines, begin_session, can_grant, describe_lobby, field_rows, is_question,
+};
 use crate::cx::{Chosen, Front, Leaving};
 use crate::follow::News;
 use crate::markdown::{Look, Wrap};
@@ -48,8 +51,9 @@ enum Question {
     Confirm(oneshot::Sender<bool>),
     Choose(usize, oneshot::Sender<Option<Chosen>>),
     Lobby(crate::app::Lobby),
-    /// Whether it can be allowed for the session.
-    Approval(String, bool),
+    Approval(ApprovalEntry),
+    /// The next field of the form of this approval.
+    Field(String, Filling),
 }
 
 /// Runs until the input ends; the exit code.
@@ -130,9 +134,13 @@ impl Plain {
             self.leaving = Some((code, Leaving::Stopped));
         }
         // An approval that is over is no question any more.
-        if let Some((Question::Approval(id, _), _)) = &self.question
-            && !self.session.approvals.iter().any(|approval| approval.approval_id == *id)
-        {
+        let asked = match &self.question {
+            Some((Question::Approval(ApprovalEntry { approval_id: id, .. }), _)) => Some(id),
+            Some((Question::Field(id, _), _)) => Some(id),
+            _ => None,
+        };
+        let is_open = |id: &str| self.session.approvals.iter().any(|it| it.approval_id == id);
+        if asked.is_some_and(|id| !is_open(id)) {
             self.question = None;
         }
         self.print(&lines)
@@ -142,7 +150,7 @@ impl Plain {
         self.is_prompted = false;
         let text = line.trim();
         if let Some((question, since)) = self.question.take() {
-            if since.elapsed() >= QUIET || !matches!(question, Question::Approval(..)) {
+            if since.elapsed() >= QUIET || !matches!(question, Question::Approval(_)) {
                 return self.answer(question, text);
             }
             // It was on its way before the question could be read.
@@ -189,28 +197,56 @@ impl Plain {
                     }
                 }
             }
-            Question::Approval(id, can_grant) => {
+            Question::Approval(approval) => {
                 let decision = match text {
+                    "1" if is_question(&approval) => {
+                        let schema = approval.schema.unwrap_or_default();
+                        return self.ask_field(approval.approval_id, Filling::new(&schema));
+                    }
+                    "3" if is_question(&approval) => ApprovalDecision::Decline,
+                    "4" if is_question(&approval) => ApprovalDecision::Cancel,
                     "1" => ApprovalDecision::AllowOnce,
-                    "2" if can_grant => ApprovalDecision::AllowSession,
+                    "2" if can_grant(&approval) => ApprovalDecision::AllowSession,
                     "3" => ApprovalDecision::Deny,
                     _ => {
-                        self.question = Some((Question::Approval(id, can_grant), Instant::now()));
+                        self.question = Some((Question::Approval(approval), Instant::now()));
                         let lines = self.session.say(text);
                         return self.print(&lines);
                     }
                 };
-                let (link, cx) = (Arc::clone(&self.session.link), self.session.cx());
-                tokio::spawn(async move {
-                    let params = RespondApprovalParams { approval_id: id, decision, message: None };
-                    if let Err(error) = link.call::<RespondApproval>(&Target::Server, params).await
-                    {
-                        cx.warn(error.to_string());
-                    }
-                });
+                self.respond(RespondApprovalParams::new(approval.approval_id, decision));
+            }
+            Question::Field(id, mut filling) => {
+                if let Err(fault) = filling.take(text) {
+                    self.print(&[Line::plain(fault)])?;
+                }
+                return self.ask_field(id, filling);
             }
         }
         Ok(())
+    }
+
+    /// Asks for the next field of a form; when there is none, the form is sent.
+    fn ask_field(&mut self, id: String, filling: Filling) -> io::Result<()> {
+        if let Some(field) = filling.field() {
+            let lines = field_rows(field);
+            self.question = Some((Question::Field(id, filling), Instant::now()));
+            return self.print(&lines);
+        }
+        let params = RespondApprovalParams::new(id, ApprovalDecision::Accept);
+        self.respond(RespondApprovalParams { content: Some(filling.content()), ..params });
+        Ok(())
+    }
+
+    fn respond(&self, params: RespondApprovalParams) {
+        let (link, cx) = (Arc::clone(&self.session.link), self.session.cx());
+        tokio::spawn(async move {
+            let id = params.approval_id.clone();
+            if let Err(error) = link.call::<RespondApproval>(&Target::Server, params).await {
+                cx.warn(error.to_string());
+                cx.tell(Front::AskAgain(id));
+            }
+        });
     }
 
     /// Puts the oldest approval that nobody was asked about.
@@ -223,11 +259,10 @@ impl Plain {
         else {
             return Ok(());
         };
-        let (id, lines) = (approval.approval_id.clone(), asks(approval));
-        let can_grant = can_grant(approval);
-        self.asked.insert(id.clone());
+        let (approval, lines) = (approval.clone(), asks(approval));
+        self.asked.insert(approval.approval_id.clone());
         self.print(&lines)?;
-        self.question = Some((Question::Approval(id, can_grant), Instant::now()));
+        self.question = Some((Question::Approval(approval), Instant::now()));
         Ok(())
     }
 
@@ -277,6 +312,7 @@ impl Plain {
                 return self.print(&[Line::plain("The plain form draws nothing.")]);
             }
             Front::Leave(leaving) => self.leaving = Some((0, leaving)),
+            Front::AskAgain(approval) => drop(self.asked.remove(&approval)),
             Front::Fail(why) => {
                 self.print(&[Line::plain(why)])?;
                 self.leaving = Some((1, Leaving::Quit));
@@ -334,10 +370,14 @@ impl Plain {
 
 /// The question, with numbers for its answers. The numbers never change what they mean.
 fn asks(approval: &ApprovalEntry) -> Vec<Line> {
-    let words = format!("{} asks for leave: {}", approval.agent_id, approval.tool);
+    let words = match is_question(approval) {
+        true => format!("{} is asked something: {}", approval.agent_id, approval.tool),
+        false => format!("{} asks for leave: {}", approval.agent_id, approval.tool),
+    };
     let mut lines = vec![Line::plain(words)];
     lines.extend(approval_lines(approval, 1).into_iter().skip(1));
     lines.push(Line::plain(match can_grant(approval) {
+        _ if is_question(approval) => "1) answer  3) decline  4) cancel",
         true => "1) allow once  2) allow for the session  3) deny",
         false => "1) allow once  3) deny",
     }));

@@ -220,6 +220,7 @@ impl Stage {
                 seen.push(format!("[edit {text}]"));
                 reply.send(self.edited.take()).unwrap();
             }
+            Front::AskAgain(approval) => seen.push(format!("[ask again {approval}]")),
             Front::Copy(text) => seen.push(format!("[copy {text}]")),
             Front::Whisper(Some(agent)) => seen.push(format!("[whisper {agent}]")),
             Front::Whisper(None) => seen.push("[over]".into()),

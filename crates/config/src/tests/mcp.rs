@@ -91,7 +91,7 @@ fn an_entry_has_its_defaults_and_its_keys() {
     let full = server(json!({
         "type": "stdio", "command": ["x", "-a"], "args": ["b"], "cwd": "~/w", "env": {"K": "${V}"},
         "env_passthrough": ["P"], "enabled": true, "fail_if_no_tools": true, "startup_timeout": 1,
-        "timeout": 2.5, "idle_timeout": 3, "approve": "never", "pin": "off",
+        "timeout": 2.5, "idle_timeout": 3, "approve": "never", "pin": "off", "elicitation": "deny", "roots": true,
         "tools": {"allow": ["read_*"], "deny": ["x"]},
         "sandbox": {"read": ["/r"], "write": ["~/o"], "network": false, "required": false},
         "alwaysAllow": ["x"], "autoApprove": [], "trust": true,
@@ -106,6 +106,8 @@ fn an_entry_has_its_defaults_and_its_keys() {
     );
     assert_eq!((full.asks, full.fail_if_no_tools), (Asks::Never, true));
     assert_eq!((plain.pins, full.pins), (Pins::Strict, Pins::Off));
+    assert_eq!((plain.elicitation, plain.roots), (true, false));
+    assert_eq!((full.elicitation, full.roots), (false, true));
     assert_eq!((&full.allow, &full.deny), (&vec!["read_*".into()], &vec!["x".into()]));
     assert_eq!(run.sandbox.read, ["/r".into()].into());
     assert_eq!(run.sandbox.write, ["/users/me/o".into()].into());
@@ -143,6 +145,8 @@ fn what_is_not_understood_is_refused_by_name() {
     refused(json!({"url": "ftp://x"}), ".url: must begin with https://");
     refused(json!({"url": "https://x", "command": "y"}), ".command: is for programs");
     refused(json!({"url": "https://x", "sandbox": {}}), ".sandbox: is for programs");
+    refused(json!({"url": "https://x", "roots": true}), ".roots: is for programs");
+    refused(json!({"command": "x", "elicitation": true}), ".elicitation: ");
     refused(json!({"command": "x", "headers": {}}), ".headers: is for servers with a url");
     refused(json!({"command": "x", "private": true}), ".private: is for servers with a url");
     refused(json!({"command": "x", "auth": {}}), ".auth: is for servers with a url");

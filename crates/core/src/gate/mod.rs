@@ -5,6 +5,7 @@
 //! decision and the act can widen it.
 
 mod case;
+mod people;
 mod refusal;
 
 use std::collections::BTreeSet;
@@ -13,10 +14,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
-use crate::approval::{Announce, Approvals, Question, Recheck, Verdict};
+use crate::approval::{Announce, Approvals, Matter, Question, Recheck, Verdict};
 use crate::authority::Requester;
 use crate::footprint::Footprint;
 use crate::kin::{Kin, Rights};
@@ -30,6 +32,8 @@ use crate::provider::ToolSpec;
 use crate::store::StoreError;
 use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Onlookers, Tool, ToolOutput};
 use crate::toolbox::{Toolbox, offers_tool};
+
+use people::Approvers;
 
 pub use case::{Case, Ruling};
 pub use refusal::{APPROVAL_RULE, Act, CONFIGURATION, Refusal, check_place};
@@ -145,6 +149,17 @@ impl Gate {
                 };
                 // Its own, so that a call whose time is over can be told so alone.
                 let own = cancel.child_token();
+                let open = watch::Sender::new(0);
+                let people = Approvers {
+                    approvals: self.approvals.clone(),
+                    agent: agent.clone(),
+                    turn: errand.turn.clone(),
+                    tool: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                    cancel: own.clone(),
+                    announce: errand.announce.clone(),
+                    open: open.clone(),
+                };
                 let invocation = Invocation {
                     agent: agent.clone(),
                     arguments: call.arguments.clone(),
@@ -152,10 +167,11 @@ impl Gate {
                     cancel: own.clone(),
                     announce: errand.announce,
                     onlookers: errand.onlookers,
+                    people: Arc::new(people),
                     colleagues,
                     memories: self.memories.clone(),
                 };
-                match self.run(&*tool, invocation, own).await {
+                match self.run(&*tool, invocation, own, open.subscribe()).await {
                     Ok(ToolOutput { text: content, attachments, change }) => ToolOutcome {
                         content,
                         attachments,
@@ -175,13 +191,14 @@ impl Gate {
         tool: &dyn Tool,
         call: Invocation,
         cancel: CancellationToken,
+        open: watch::Receiver<usize>,
     ) -> Result<ToolOutput, String> {
         let mut running = tool.run(call);
         let stop = tokio::select! {
             biased;
             done = &mut running => return done.map_err(|failure| format!("Failed: {failure}")),
             () = cancel.cancelled() => Stop::Cancelled,
-            () = tokio::time::sleep(self.tool_timeout) => Stop::Late,
+            () = people::passed(self.tool_timeout, open) => Stop::Late,
         };
         cancel.cancel();
         let came_to = tokio::time::timeout(ENDING_MAX, running).await;
@@ -223,13 +240,15 @@ impl Gate {
             tool: call.name.clone(),
             arguments: call.arguments.clone(),
             reason,
-            grant: grant.clone(),
             turn: (*turn).clone(),
             patience,
-            preview,
+            matter: Matter::Leave {
+                grant: grant.clone(),
+                preview,
+                recheck: self.recheck(agent, call, &grant),
+            },
         };
-        let recheck = self.recheck(agent, call, &grant);
-        match self.approvals.ask(agent, question, recheck, cancel, announce).await {
+        match self.approvals.ask(agent, question, cancel, announce).await {
             Ok(Verdict::Allowed) => {}
             // Perhaps because it could not even be asked for any more: then the model is told that.
             Ok(Verdict::Denied(why)) => {

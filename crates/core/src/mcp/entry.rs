@@ -29,6 +29,10 @@ pub struct ServerEntry {
     pub defer: Defer,
     /// A list without a tool is a failure.
     pub fail_if_no_tools: bool,
+    /// It may ask people, while one of its tools runs.
+    pub elicitation: bool,
+    /// It may know the directories that it is for.
+    pub roots: bool,
 }
 
 /// How a server is reached.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{AgentSettings, Holder, Lease, StoreError};
+use crate::inquiry::Inquiry;
 use crate::name::{AgentId, TurnId};
 use crate::preview::{Grant, Preview};
 
@@ -46,6 +47,8 @@ pub struct ApprovalRecord {
     /// What leave for the session adds, where that is one thing.
     pub grant: Option<Grant>,
     pub preview: Option<Arc<Preview>>,
+    /// What a server asks, where it is no request for leave.
+    pub inquiry: Option<Arc<Inquiry>>,
     pub answer: ApprovalAnswer,
 }
 
@@ -105,19 +108,25 @@ pub enum ApprovalStatus {
     AllowedOnce,
     AllowedSession,
     Denied,
+    /// A question of a server, to which somebody said yes.
+    Accepted,
+    /// The same, and no.
+    Declined,
     TimedOut,
-    /// The turn that asked was cancelled.
+    /// The turn that asked was cancelled, or nobody wanted to answer a server.
     Cancelled,
     /// The process in which it waited is gone.
     DeniedByRestart,
 }
 
 impl ApprovalStatus {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Pending,
         Self::AllowedOnce,
         Self::AllowedSession,
         Self::Denied,
+        Self::Accepted,
+        Self::Declined,
         Self::TimedOut,
         Self::Cancelled,
         Self::DeniedByRestart,
@@ -129,6 +138,8 @@ impl ApprovalStatus {
             Self::AllowedOnce => "allowed_once",
             Self::AllowedSession => "allowed_session",
             Self::Denied => "denied",
+            Self::Accepted => "accepted",
+            Self::Declined => "declined",
             Self::TimedOut => "timed_out",
             Self::Cancelled => "cancelled",
             Self::DeniedByRestart => "denied_by_restart",

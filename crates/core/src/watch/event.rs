@@ -185,7 +185,8 @@ impl Event {
             }
             Self::ApprovalRequested { record } | Self::ApprovalDecided { record } => {
                 let shown = record.preview.as_ref().map_or(0, |preview| preview.bytes());
-                record.reason.len() + record.arguments.to_string().len() + shown
+                let asked = record.inquiry.as_ref().map_or(0, |inquiry| inquiry.bytes());
+                record.reason.len() + record.arguments.to_string().len() + shown + asked
             }
             Self::Fallback { reason, .. } => reason.len(),
             Self::Watchers(names) => names.iter().map(String::len).sum(),

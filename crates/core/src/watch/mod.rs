@@ -584,6 +584,7 @@ mod tests {
             expires_at: None,
             grant: None,
             preview: None,
+            inquiry: None,
             answer: ApprovalStatus::Pending.into(),
         });
         Event::ApprovalRequested { record }

@@ -69,15 +69,15 @@ async fn an_answer_that_could_not_be_stored_decides_nothing_and_the_next_one_doe
 #[tokio::test]
 async fn a_denial_with_words_is_told_to_the_model_and_kept_with_who_said_it() {
     let (world, agent, turn, approval) = asking("a").await;
-    let message = Some("write to /tmp instead!".to_owned());
-    let response = Response { decision: Decision::Deny, message: message.clone() };
+    let message = "write to /tmp instead!".to_owned();
+    let response = Response::Denial(message.clone());
     let denied = world.engine.approvals.respond(&ADMIN, &approval.id, response).await.unwrap();
     turn.wait(None).await.unwrap();
     assert_eq!(history(&agent)[2], "Tool: Refused: denied: write to /tmp instead!");
     let by = Some("administrator".into());
     assert_eq!(
         denied.answer,
-        ApprovalAnswer { status: ApprovalStatus::Denied, by, message: message.clone() }
+        ApprovalAnswer { status: ApprovalStatus::Denied, by, message: Some(message) }
     );
     let again = world.restarted(|_| {});
     let kept = again.engine.approvals.list(&ADMIN, None, true).await.unwrap();

@@ -422,6 +422,7 @@ async fn what_an_agent_asked_ends_with_it() {
         expires_at: None,
         grant: None,
         preview: None,
+        inquiry: None,
         answer: ApprovalStatus::Denied.into(),
     };
     world.store.put_approval(old).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nexus_protocol::hidden::is_hidden;
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, RespondApproval, RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalKind, RespondApproval, RespondApprovalParams,
 };
 use nexus_protocol::{Api, CallError, Target};
 use rmcp::RoleServer;
@@ -50,13 +50,35 @@ impl Ask {
 
 /// The question about one approval.
 fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
+    let (message, schema) = match approval.kind {
+        ApprovalKind::Call => for_leave(approval),
+        ApprovalKind::Elicitation => handed_on(approval),
+    };
+    let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
+    let message = spelled(&message);
+    Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+}
+
+/// What a server asks whose tool an agent uses. An address is opened by the person, if they want to.
+fn handed_on(approval: &ApprovalEntry) -> (String, Value) {
+    let ApprovalEntry { agent_id, reason, message, schema, url, .. } = approval;
+    let words: String = message.iter().chain(url).map(|it| format!("\n{it}")).collect();
+    let nothing = || json!({"type": "object", "properties": {}});
+    (
+        format!("Agent {agent_id} wants somebody to {reason}:{words}"),
+        schema.clone().unwrap_or_else(nothing),
+    )
+}
+
+/// What would be allowed.
+fn for_leave(approval: &ApprovalEntry) -> (String, Value) {
     let mut arguments = approval.arguments.to_string();
     if arguments.len() > ARGUMENTS_BYTES_MAX {
         arguments.truncate(arguments.floor_char_boundary(ARGUMENTS_BYTES_MAX));
         arguments.push('…');
     }
     let ApprovalEntry { agent_id, tool, reason, .. } = approval;
-    let message = spelled(&format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}"));
+    let message = format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}");
     let schema = json!({
         "type": "object",
         "properties": {"decision": {
@@ -70,8 +92,7 @@ fn question(approval: &ApprovalEntry) -> Option<ElicitRequestParams> {
         }},
         "required": ["decision"],
     });
-    let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
-    Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+    (message, schema)
 }
 
 /// What would make a person read something else than is asked is spelled out.
@@ -96,13 +117,22 @@ pub fn input_requests(asked: &[ApprovalEntry]) -> InputRequests {
 }
 
 /// What a person said to a question. Whoever does not say yes has said no.
-fn decision(answer: &ElicitResult) -> ApprovalDecision {
+fn response(approval: &ApprovalEntry, answer: ElicitResult) -> RespondApprovalParams {
     let said = answer.content.as_ref().and_then(|content| content.get("decision"));
-    match (&answer.action, said.and_then(Value::as_str)) {
-        (ElicitationAction::Accept, Some("allow_once")) => ApprovalDecision::AllowOnce,
-        (ElicitationAction::Accept, Some("allow_session")) => ApprovalDecision::AllowSession,
+    let decision = match (approval.kind, &answer.action, said.and_then(Value::as_str)) {
+        (ApprovalKind::Elicitation, ElicitationAction::Accept, _) => ApprovalDecision::Accept,
+        (ApprovalKind::Elicitation, ElicitationAction::Decline, _) => ApprovalDecision::Decline,
+        (ApprovalKind::Elicitation, ..) => ApprovalDecision::Cancel,
+        (_, ElicitationAction::Accept, Some("allow_once")) => ApprovalDecision::AllowOnce,
+        (_, ElicitationAction::Accept, Some("allow_session")) => ApprovalDecision::AllowSession,
         _ => ApprovalDecision::Deny,
-    }
+    };
+    let content = match (decision, answer.content) {
+        (ApprovalDecision::Accept, Some(Value::Object(content))) => Some(content),
+        _ => None,
+    };
+    let params = RespondApprovalParams::new(approval.approval_id.as_str(), decision);
+    RespondApprovalParams { content, ..params }
 }
 
 /// Decides the approvals that a host was asked about, and no other.
@@ -112,23 +142,25 @@ pub async fn answered<A: Api>(
     responses: &InputResponses,
 ) -> Result<(), CallError> {
     for approval in asked {
-        let Some(response) = responses.get(&approval.approval_id) else { continue };
-        let decision = match serde_json::from_value::<ElicitResult>(response.clone()) {
-            Ok(answer) => decision(&answer),
-            Err(_) => ApprovalDecision::Deny,
-        };
-        respond(person, &approval.approval_id, decision).await?;
+        let Some(said) = responses.get(&approval.approval_id) else { continue };
+        let answer = serde_json::from_value::<ElicitResult>(said.clone());
+        let answer = answer.unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Cancel));
+        respond(person, response(approval, answer)).await?;
     }
     Ok(())
 }
 
-async fn respond<A: Api>(
-    person: &A,
-    approval_id: &str,
-    decision: ApprovalDecision,
-) -> Result<(), CallError> {
-    let params = RespondApprovalParams { approval_id: approval_id.into(), decision, message: None };
+async fn respond<A: Api>(person: &A, params: RespondApprovalParams) -> Result<(), CallError> {
+    let undo = RespondApprovalParams::new(params.approval_id.as_str(), ApprovalDecision::Cancel);
+    let is_form = params.decision == ApprovalDecision::Accept;
     match person.call::<RespondApproval>(&Target::Server, params).await {
+        // A form that is wrong is not asked for again: the host has its own checks, and they were passed over.
+        Err(CallError::Rpc(_)) if is_form => {
+            match person.call::<RespondApproval>(&Target::Server, undo).await {
+                Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
         // Somebody else was first.
         Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
         Err(error) => Err(error),
@@ -155,11 +187,11 @@ impl Questions {
                 continue;
             }
             let Some(question) = question(approval) else { continue };
-            let (person, peer, id) = (person.clone(), peer.clone(), approval.approval_id.clone());
+            let (person, peer, approval) = (person.clone(), peer.clone(), approval.clone());
             self.open.spawn(async move {
                 // A host that cannot be asked leaves it to others, and to its time limit.
                 if let Ok(answer) = peer.create_elicitation(question).await {
-                    let _ = respond(&person, &id, decision(&answer)).await;
+                    let _ = respond(&person, response(&approval, answer)).await;
                 }
             });
         }

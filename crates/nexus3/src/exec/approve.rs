@@ -9,10 +9,12 @@ use nexus_core::approval::ApprovalMode;
 use nexus_core::visible;
 use nexus_protocol::Target;
 use nexus_protocol::api::Api as _;
+use nexus_protocol::form::Filling;
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, Preview, RespondApproval, RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalKind, Preview, RespondApproval, RespondApprovalParams,
 };
 use nexus_server::DirectAgentApi;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::output::complain;
@@ -74,16 +76,35 @@ impl Approver {
     ) {
         let mut approver = self;
         while let Some(question) = questions.recv().await {
-            let approval_id = question.approval_id.clone();
             let asked = tokio::task::spawn_blocking(move || {
-                let decision = approver.decide(&question);
-                (approver, decision)
+                let params = approver.answer(&question);
+                (approver, params)
             });
-            let Ok((back, decision)) = asked.await else { return };
+            let Ok((back, params)) = asked.await else { return };
             approver = back;
-            let params = RespondApprovalParams { approval_id, decision, message: None };
             if let Err(error) = api.call::<RespondApproval>(&Target::Server, params).await {
                 complain(format_args!("Warning: the answer did not arrive: {error}"));
+            }
+        }
+    }
+
+    fn answer(&mut self, question: &ApprovalEntry) -> RespondApprovalParams {
+        let id = question.approval_id.as_str();
+        if question.kind == ApprovalKind::Call {
+            return RespondApprovalParams::new(id, self.decide(question));
+        }
+        let filled = match self {
+            // Nobody who says yes to everything has filled in a form.
+            Self::Nobody | Self::Everything => None,
+            Self::Person(terminal) => {
+                fill_in(question, &mut terminal.keyboard, &mut terminal.screen).ok().flatten()
+            }
+        };
+        match filled {
+            None => RespondApprovalParams::new(id, ApprovalDecision::Decline),
+            content => {
+                let params = RespondApprovalParams::new(id, ApprovalDecision::Accept);
+                RespondApprovalParams { content, ..params }
             }
         }
     }
@@ -142,18 +163,62 @@ fn ask(
     }
     loop {
         write!(screen, "Allow it? y (once), n (no), always (while the agent lives): ")?;
-        screen.flush()?;
-        let mut answer = String::new();
-        if keyboard.read_line(&mut answer)? == 0 {
+        let Some(answer) = read_line(keyboard, screen)? else {
             return Ok(ApprovalDecision::Deny);
-        }
-        match answer.trim().to_lowercase().as_str() {
+        };
+        match answer.to_lowercase().as_str() {
             "y" | "yes" => return Ok(ApprovalDecision::AllowOnce),
             "a" | "always" => return Ok(ApprovalDecision::AllowSession),
             "n" | "no" => return Ok(ApprovalDecision::Deny),
             _ => {}
         }
     }
+}
+
+/// Shows what a server asks, and takes the fields of its form one by one. None when it is not answered.
+fn fill_in(
+    question: &ApprovalEntry,
+    keyboard: &mut impl BufRead,
+    screen: &mut impl Write,
+) -> io::Result<Option<Map<String, Value>>> {
+    // A stranger's words: none of them may pass for ours.
+    let (agent, reason) = (visible::line(&question.agent_id), visible::line(&question.reason));
+    writeln!(screen, "\n{agent} asks to {reason}:")?;
+    for words in question.message.iter().chain(&question.url) {
+        for line in words.lines() {
+            writeln!(screen, "  {}", visible::line(line))?;
+        }
+    }
+    loop {
+        write!(screen, "Answer it? y or n: ")?;
+        match read_line(keyboard, screen)?.as_deref().map(str::to_lowercase).as_deref() {
+            Some("y" | "yes") => break,
+            Some("n" | "no") | None => return Ok(None),
+            Some(_) => {}
+        }
+    }
+    let mut filling = Filling::new(question.schema.as_ref().unwrap_or(&Value::Null));
+    while let Some(field) = filling.field() {
+        for (at, choice) in field.kind.choices().iter().enumerate() {
+            writeln!(screen, "  {}) {}", at + 1, visible::line(&choice.label))?;
+        }
+        let default =
+            field.default_words().map(|it| format!("; {} when empty", visible::line(&it)));
+        let (label, hint) = (visible::line(&field.label), field.kind.hint());
+        write!(screen, "{label} ({hint}{}): ", default.unwrap_or_default())?;
+        let Some(written) = read_line(keyboard, screen)? else { return Ok(None) };
+        if let Err(fault) = filling.take(&written) {
+            writeln!(screen, "{}", visible::line(&fault))?;
+        }
+    }
+    Ok(Some(filling.content()))
+}
+
+/// What is typed next; none at the end of the input.
+fn read_line(keyboard: &mut impl BufRead, screen: &mut impl Write) -> io::Result<Option<String>> {
+    screen.flush()?;
+    let mut line = String::new();
+    Ok((keyboard.read_line(&mut line)? > 0).then(|| line.trim().to_owned()))
 }
 
 #[cfg(test)]
@@ -166,6 +231,7 @@ mod tests {
     fn question() -> ApprovalEntry {
         ApprovalEntry {
             approval_id: "1".into(),
+            kind: ApprovalKind::Call,
             agent_id: ".1".into(),
             tool: "exec".into(),
             arguments: json!({"argv": ["ls", "\u{1b}[2J\u{9b}\u{202e}x"]}),
@@ -177,6 +243,8 @@ mod tests {
             expires_at: None,
             decided_by: None,
             message: None,
+            schema: None,
+            url: None,
             grant: None,
             preview: None,
         }
@@ -215,6 +283,31 @@ mod tests {
             "\n.1 calls exec {\"argv\":[\"ls\",\"\\u001b[2J\\u{9b}\\u{202e}x\"]}\n\
              It asks to run a command with exec in /a\\nb.\n"
         );
+    }
+
+    #[test]
+    fn a_form_is_filled_in_at_the_terminal() {
+        let schema = json!({"type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string"}, "sure": {"type": "boolean", "default": true},
+            "colour": {"type": "string", "enum": ["red", "gr\u{1b}[2Jeen"]}}});
+        let message = Some("Who\u{1b}[2J?\nAllow it? y".into());
+        let asked = ApprovalEntry {
+            kind: ApprovalKind::Elicitation,
+            schema: Some(schema),
+            message,
+            ..question()
+        };
+        let fill = |typed: &str| {
+            let mut screen = Vec::new();
+            let filled = fill_in(&asked, &mut typed.as_bytes(), &mut screen).unwrap();
+            (filled.map(Value::Object), String::from_utf8(screen).unwrap())
+        };
+        let (filled, screen) = fill("y\n\nAda\n\n2\n");
+        assert_eq!(filled, Some(json!({"name": "Ada", "colour": "gr\u{1b}[2Jeen"})));
+        assert!(!screen.contains('\u{1b}') && screen.contains("\n  Allow it? y\n"), "{screen}");
+        assert!(screen.contains("name is needed: a text\n"), "{screen}");
+        assert_eq!(fill("n\n").0, None);
+        assert_eq!(fill("y\nAda\n").0, None, "left in the middle");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nexus_client::Target;
 use nexus_protocol::permission::{
     ApprovalDecision, ListApprovals, ListApprovalsParams, RespondApproval, RespondApprovalParams,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::args::ServerArgs;
 use super::ask;
@@ -43,22 +43,56 @@ enum ApprovalsCommand {
         #[arg(long, short)]
         message: Option<String>,
     },
+    /// Answers a question of an MCP server.
+    Accept {
+        /// Name of the approval.
+        approval: String,
+        /// What stands in the form, as JSON; what is left out has its default.
+        #[arg(value_parser = object, default_value = "{}")]
+        content: Map<String, Value>,
+    },
+    /// Says no to a question of an MCP server.
+    Decline {
+        /// Name of the approval.
+        approval: String,
+    },
+    /// Leaves a question of an MCP server unanswered.
+    Cancel {
+        /// Name of the approval.
+        approval: String,
+    },
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("it is no object in JSON: {error}"))
 }
 
 pub async fn run(server: &ServerArgs, args: ApprovalsArgs) -> Result<Value> {
-    let (approval, decision, message) = match args.command {
+    let params = match args.command {
         ApprovalsCommand::List { id, all } => {
             let params = ListApprovalsParams { agent_id: id, include_decided: all.then_some(true) };
             return ask::<ListApprovals>(server, &Target::Server, params).await;
         }
         ApprovalsCommand::Allow { approval, session: false } => {
-            (approval, ApprovalDecision::AllowOnce, None)
+            RespondApprovalParams::new(approval, ApprovalDecision::AllowOnce)
         }
         ApprovalsCommand::Allow { approval, session: true } => {
-            (approval, ApprovalDecision::AllowSession, None)
+            RespondApprovalParams::new(approval, ApprovalDecision::AllowSession)
         }
-        ApprovalsCommand::Deny { approval, message } => (approval, ApprovalDecision::Deny, message),
+        ApprovalsCommand::Deny { approval, message } => {
+            let params = RespondApprovalParams::new(approval, ApprovalDecision::Deny);
+            RespondApprovalParams { message, ..params }
+        }
+        ApprovalsCommand::Accept { approval, content } => {
+            let params = RespondApprovalParams::new(approval, ApprovalDecision::Accept);
+            RespondApprovalParams { content: Some(content), ..params }
+        }
+        ApprovalsCommand::Decline { approval } => {
+            RespondApprovalParams::new(approval, ApprovalDecision::Decline)
+        }
+        ApprovalsCommand::Cancel { approval } => {
+            RespondApprovalParams::new(approval, ApprovalDecision::Cancel)
+        }
     };
-    let params = RespondApprovalParams { approval_id: approval, decision, message };
     ask::<RespondApproval>(server, &Target::Server, params).await
 }

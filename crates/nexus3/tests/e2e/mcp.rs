@@ -1,6 +1,7 @@
 //! Tools of MCP servers in the hands of agents: whose they are, who is asked, and what becomes of servers that misbehave.
 
 mod conformance;
+mod elicit;
 mod faults;
 mod life;
 mod logins;
@@ -10,7 +11,7 @@ mod project;
 mod reference;
 mod remote;
 mod search;
-mod server;
+pub mod server;
 
 use nexus_testkit::Reply;
 use serde_json::{Value, json};

@@ -127,3 +127,13 @@ pub async fn sessions(wire: &Wire) -> Vec<String> {
     names.sort();
     names
 }
+
+/// The approval that waits, as soon as one does.
+pub async fn waiting(wire: &Wire) -> Value {
+    eventually("an approval waits", async || {
+        let listed = wire.ok("list_approvals", json!({})).await;
+        listed["approvals"].as_array().is_some_and(|list| !list.is_empty())
+    })
+    .await;
+    wire.ok("list_approvals", json!({})).await["approvals"][0].clone()
+}

@@ -8,7 +8,7 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use crate::harness::{Server, Setup, Wire, eventually};
-use crate::support::{history, say};
+use crate::support::{history, say, waiting};
 
 over_every_wire! {
     permissions_are_shown_explained_and_changed,
@@ -183,16 +183,6 @@ async fn an_approval_is_listed_and_answered(wire: &Wire) {
     let statuses: Vec<_> =
         all["approvals"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
     assert_eq!(statuses, ["denied", "allowed_once"]);
-}
-
-/// The approval that waits, as soon as one does.
-async fn waiting(wire: &Wire) -> Value {
-    eventually("an approval waits", async || {
-        let listed = wire.ok("list_approvals", json!({})).await;
-        listed["approvals"].as_array().is_some_and(|list| !list.is_empty())
-    })
-    .await;
-    wire.ok("list_approvals", json!({})).await["approvals"][0].clone()
 }
 
 async fn an_approval_shows_what_a_person_has_to_know(wire: &Wire) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nexus_core::approval::{Decision, Response};
 use nexus_core::authority::Action;
 use nexus_core::gate::{Explanation, ToolStanding};
+use nexus_core::inquiry::{Reply, Wants};
 use nexus_core::permission::{Preset, Reach, ToolClass};
 use nexus_core::preview::{FileChange, Grant, Preview, Program};
 use nexus_core::rights::PermissionChange;
@@ -12,12 +13,13 @@ use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::{BLANK, NoParams, is_blank};
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalGrant, DENIAL_CHARS_MAX, ExplainPermission,
-    ExplainPermissionParams, ExplainPermissionResult, FileChange as WireFileChange, GetPermissions,
-    GetPermissionsResult, ListApprovals, ListApprovalsParams, ListApprovalsResult, ListPresets,
-    ListPresetsResult, ListTools, ListToolsResult, Policy, PresetEntry, Preview as WirePreview,
-    RespondApproval, RespondApprovalParams, RespondApprovalResult, SessionAllowances,
-    SetPermissions, SetPermissionsParams, SetPermissionsResult, ToolEntry,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, DENIAL_CHARS_MAX,
+    ExplainPermission, ExplainPermissionParams, ExplainPermissionResult,
+    FileChange as WireFileChange, GetPermissions, GetPermissionsResult, ListApprovals,
+    ListApprovalsParams, ListApprovalsResult, ListPresets, ListPresetsResult, ListTools,
+    ListToolsResult, Policy, PresetEntry, Preview as WirePreview, RespondApproval,
+    RespondApprovalParams, RespondApprovalResult, SessionAllowances, SetPermissions,
+    SetPermissionsParams, SetPermissionsResult, ToolEntry,
 };
 use serde_json::json;
 
@@ -168,13 +170,21 @@ async fn respond_approval(
     params: RespondApprovalParams,
 ) -> Result<RespondApprovalResult, RpcError> {
     check_message(&params)?;
-    let decision = match params.decision {
-        ApprovalDecision::AllowOnce => Decision::AllowOnce,
-        ApprovalDecision::AllowSession => Decision::AllowSession,
-        ApprovalDecision::Deny => Decision::Deny,
+    if params.content.is_some() && params.decision != ApprovalDecision::Accept {
+        return Err(RpcError::invalid_param("/content", "content is given with accept only"));
+    }
+    let response = match (params.decision, params.message) {
+        (ApprovalDecision::AllowOnce, _) => Decision::AllowOnce.into(),
+        (ApprovalDecision::AllowSession, _) => Decision::AllowSession.into(),
+        (ApprovalDecision::Deny, None) => Decision::Deny.into(),
+        (ApprovalDecision::Deny, Some(message)) => Response::Denial(message),
+        (ApprovalDecision::Accept, _) => {
+            Response::Reply(Reply::Accept(params.content.unwrap_or_default()))
+        }
+        (ApprovalDecision::Decline, _) => Response::Reply(Reply::Decline),
+        (ApprovalDecision::Cancel, _) => Response::Reply(Reply::Cancel),
     };
     let approvals = &cx.services().engine.approvals;
-    let response = Response { decision, message: params.message };
     let answered = approvals.respond(&cx.caller.requester, &params.approval_id, response).await;
     Ok(RespondApprovalResult { approval: entry(answered.map_err(wire)?) })
 }
@@ -188,16 +198,26 @@ fn check_message(params: &RespondApprovalParams) -> Result<(), RpcError> {
             format!("message has at most {DENIAL_CHARS_MAX} characters")
         }
         ApprovalDecision::Deny => return Ok(()),
-        ApprovalDecision::AllowOnce | ApprovalDecision::AllowSession => {
-            "message is said with a denial only".into()
-        }
+        _ => "message is said with a denial only".into(),
     };
     Err(RpcError::invalid_param("/message", wrong))
 }
 
 pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
+    let inquiry = record.inquiry.map(Arc::unwrap_or_clone);
+    let kind = match inquiry {
+        Some(_) => ApprovalKind::Elicitation,
+        None => ApprovalKind::Call,
+    };
+    let (asks, wants) = inquiry.map(|it| (it.message, it.wants)).unzip();
+    let (schema, url) = match wants {
+        Some(Wants::Form(schema)) => (Some(schema), None),
+        Some(Wants::Visit(url)) => (None, Some(url)),
+        None => (None, None),
+    };
     ApprovalEntry {
         approval_id: record.id,
+        kind,
         agent_id: record.agent.to_string(),
         tool: record.tool,
         arguments: record.arguments,
@@ -208,7 +228,9 @@ pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
         request_id: record.turn.as_ref().map(request_id),
         expires_at: record.expires_at.map(|at| at.to_string()),
         decided_by: record.answer.by,
-        message: record.answer.message,
+        message: asks.or(record.answer.message),
+        schema,
+        url,
         grant: record.grant.map(|grant| match grant {
             Grant::Write { path } => ApprovalGrant::Write { path },
             Grant::Command { tool, dir } => ApprovalGrant::Command { tool, dir },

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nexus_client::{Api as _, Target};
+use nexus_protocol::form::{Field, Filling};
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalGrant, ExplainPermission, ExplainPermissionParams,
-    Preview, RespondApproval, RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, ExplainPermission,
+    ExplainPermissionParams, Preview, RespondApproval, RespondApprovalParams,
 };
+use serde_json::Value;
 
 use super::App;
 use super::panel::{Asks, Panel};
+use crate::cx::Front;
 use crate::keys::{Code, Key};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
@@ -54,12 +57,27 @@ impl App {
             return false;
         }
         match key.code {
-            Code::Char('y' | '1') => self.respond(id, ApprovalDecision::AllowOnce, None),
-            Code::Char('a' | '2') if can_grant(approval) => {
-                self.respond(id, ApprovalDecision::AllowSession, None);
+            Code::Char('y' | '1') if is_question(approval) => {
+                let schema = approval.schema.clone().unwrap_or_default();
+                let draft = self.editor.clear();
+                self.next_field(FormEntry::new(id, &schema), draft);
             }
-            Code::Char('n' | '3') => self.respond(id, ApprovalDecision::Deny, None),
-            Code::Char('d') => {
+            Code::Char('n' | '3') if is_question(approval) => {
+                self.respond(RespondApprovalParams::new(id, ApprovalDecision::Decline));
+            }
+            Code::Char('c' | '4') if is_question(approval) => {
+                self.respond(RespondApprovalParams::new(id, ApprovalDecision::Cancel));
+            }
+            Code::Char('y' | '1') => {
+                self.respond(RespondApprovalParams::new(id, ApprovalDecision::AllowOnce));
+            }
+            Code::Char('a' | '2') if can_grant(approval) => {
+                self.respond(RespondApprovalParams::new(id, ApprovalDecision::AllowSession));
+            }
+            Code::Char('n' | '3') => {
+                self.respond(RespondApprovalParams::new(id, ApprovalDecision::Deny));
+            }
+            Code::Char('d') if !is_question(approval) => {
                 let draft = self.editor.clear();
                 self.panel = Some(Panel::Entry { asks: Asks::Denial(id), draft });
             }
@@ -67,7 +85,7 @@ impl App {
                 let text = everything(approval);
                 self.page(&text).await;
             }
-            Code::Char('?') => self.explain(),
+            Code::Char('?') if !is_question(approval) => self.explain(),
             Code::Escape => self.focus.leave(),
             Code::Tab if key.shift => self.focus.leave(),
             _ => return false,
@@ -75,22 +93,41 @@ impl App {
         true
     }
 
-    pub(super) fn respond(
-        &mut self,
-        id: String,
-        decision: ApprovalDecision,
-        message: Option<String>,
-    ) {
+    pub(super) fn respond(&mut self, params: RespondApprovalParams) {
         let Some(session) = &self.session else { return };
         let (link, cx) = (Arc::clone(&session.link), session.cx());
+        let id = params.approval_id.clone();
         self.answered.insert(id.clone());
         tokio::spawn(async move {
-            let params = RespondApprovalParams { approval_id: id, decision, message };
             if let Err(error) = link.call::<RespondApproval>(&Target::Server, params).await {
                 cx.warn(error.to_string());
+                cx.tell(Front::AskAgain(id));
             }
         });
         self.look_at_approvals();
+    }
+
+    pub(super) fn ask_again(&mut self, id: &str) {
+        self.answered.remove(id);
+        self.look_at_approvals();
+    }
+
+    /// Takes what was written for a field of a form.
+    pub(super) fn fill(&mut self, mut entry: FormEntry, draft: String, written: &str) {
+        entry.fault = entry.filling.take(written).err();
+        self.next_field(entry, draft);
+    }
+
+    /// Asks for the next field; when there is none, the form is sent.
+    fn next_field(&mut self, entry: FormEntry, draft: String) {
+        if entry.filling.field().is_some() {
+            self.panel = Some(Panel::Entry { asks: Asks::Field(entry), draft });
+            return;
+        }
+        self.editor.set(&draft);
+        self.close_panel();
+        let params = RespondApprovalParams::new(entry.approval, ApprovalDecision::Accept);
+        self.respond(RespondApprovalParams { content: Some(entry.filling.content()), ..params });
     }
 
     /// The gate's own words.
@@ -121,6 +158,7 @@ impl App {
         let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
         let mut rows = question(approval, waiting);
         let keys = match can_grant(approval) {
+            _ if is_question(approval) => "y answer · n decline · c cancel · p all · Esc later",
             true => "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later",
             false => "y once · n deny · d deny, saying why · p all · ? rule · Esc later",
         };
@@ -130,6 +168,50 @@ impl App {
         });
         rows
     }
+}
+
+/// A form that is being filled in.
+pub struct FormEntry {
+    approval: String,
+    filling: Filling,
+    /// What was wrong with what was written last.
+    fault: Option<String>,
+}
+
+impl FormEntry {
+    fn new(approval: String, schema: &Value) -> Self {
+        Self { approval, filling: Filling::new(schema), fault: None }
+    }
+
+    /// The field as rows.
+    pub fn rows(&self) -> Vec<Line> {
+        let Some(field) = self.filling.field() else { return Vec::new() };
+        let fault =
+            self.fault.iter().map(|it| Line::styled(it.as_str(), Style::colour(Colour::Red)));
+        let mut rows: Vec<Line> = fault.collect();
+        rows.extend(field_rows(field));
+        rows
+    }
+}
+
+/// A field of a form, as a person is asked for it.
+pub fn field_rows(field: &Field) -> Vec<Line> {
+    let mut words = format!("{}: {}", field.label, field.kind.hint());
+    if let Some(default) = field.default_words() {
+        words.push_str(&format!("; {default} when empty"));
+    } else if !field.required {
+        words.push_str("; may stay empty");
+    }
+    let mut rows = vec![Line::styled(words, Style::colour(Colour::Yellow))];
+    rows.extend(field.description.iter().map(|it| Line::styled(it.as_str(), Style::DIM)));
+    let choices = field.kind.choices().iter().enumerate();
+    rows.extend(choices.map(|(at, it)| Line::plain(format!("{}) {}", at + 1, it.label))));
+    rows
+}
+
+/// Whether a server wants to know something, and nobody's leave is asked for.
+pub fn is_question(approval: &ApprovalEntry) -> bool {
+    approval.kind == ApprovalKind::Elicitation
 }
 
 /// What is granted for the session is named; where nothing is, it is not offered, and never for what no sandbox holds.
@@ -153,6 +235,12 @@ pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
         head.push(format!("  {left} left"), Style::DIM);
     }
     let mut rows = vec![head, Line::plain(approval.reason.as_str())];
+    if is_question(approval) {
+        let message = approval.message.as_deref().unwrap_or_default();
+        rows.extend(message.lines().take(PREVIEW_LINES).map(Line::plain));
+        rows.extend(approval.url.iter().map(|url| underlined(url, "")));
+        return rows;
+    }
     match &approval.preview {
         Some(Preview::Diff(change)) => {
             let count = format!("  +{} -{}", change.added, change.removed);
@@ -208,6 +296,8 @@ fn everything(approval: &ApprovalEntry) -> String {
         Some(Preview::Diff(change)) => change.diff.clone(),
         _ => serde_json::to_string_pretty(&approval.arguments).unwrap_or_default(),
     };
+    let asked = approval.message.iter().chain(&approval.url).map(|it| format!("{it}\n\n"));
+    let text = asked.chain([text]).collect::<String>();
     let head = format!("{} asks for {}\n{}\n\n", approval.agent_id, approval.tool, approval.reason);
     Shown::from(format!("{head}{text}\n")).as_str().to_owned()
 }

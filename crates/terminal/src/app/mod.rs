@@ -34,7 +34,7 @@ use crate::session::Session;
 use crate::start::{self, Found};
 use crate::style::{Line, Style};
 use crate::tty::Tty;
-pub(crate) use approve::{can_grant, question as approval_lines};
+pub(crate) use approve::{can_grant, field_rows, is_question, question as approval_lines};
 pub(crate) use draw::banner;
 pub(crate) use lobby::{
     Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use nexus_protocol::permission::ApprovalDecision;
+use nexus_protocol::permission::{ApprovalDecision, RespondApprovalParams};
 use tokio::sync::oneshot;
 
 use super::App;
+use super::approve::FormEntry;
 use crate::cx::{Choice, Chosen, Front, Leaving};
 use crate::focus::QUIET;
 use crate::keys::{Code, Key};
@@ -34,6 +35,8 @@ pub enum Panel {
 pub enum Asks {
     /// A sentence for the model, with the denial of this approval.
     Denial(String),
+    /// What stands in the next field of a form.
+    Field(FormEntry),
     /// Where to start a server.
     Port,
     /// Where to look for servers.
@@ -43,18 +46,21 @@ pub enum Asks {
 }
 
 impl Asks {
-    fn question(&self) -> &'static str {
-        match self {
+    fn rows(&self) -> Vec<Line> {
+        let question = match self {
+            Self::Field(entry) => return entry.rows(),
             Self::Denial(_) => "What should the model be told? Enter denies, Esc goes back",
             Self::Port => "On which port is it to listen? Esc goes back",
             Self::Ports => "Which ports? As 8765,9000-9005; Esc goes back",
             Self::Url => "Where is it? As http://127.0.0.1:8765; Esc goes back",
-        }
+        };
+        vec![Line::styled(question, Style::colour(Colour::Yellow))]
     }
 
     pub fn prompt(&self) -> &'static str {
         match self {
             Self::Denial(_) => "deny> ",
+            Self::Field(_) => "answer> ",
             Self::Port => "port> ",
             Self::Ports => "ports> ",
             Self::Url => "URL> ",
@@ -157,6 +163,7 @@ impl App {
             Front::Clear => self.clear(),
             Front::Theme(name) => self.theme(&name),
             Front::Leave(leaving) => self.leave(leaving),
+            Front::AskAgain(approval) => self.ask_again(&approval),
             Front::Lobby(lobby) => self.enter_lobby(lobby, None),
             Front::LobbyAgain(lobby) => self.enter_lobby(lobby, Some(Instant::now())),
             Front::Fail(why) => self.fail(&why),
@@ -222,12 +229,16 @@ impl App {
         match key.code {
             Code::Enter => {
                 let text = self.editor.clear().trim().to_owned();
+                if let Asks::Field(entry) = asks {
+                    return self.fill(entry, draft, &text);
+                }
                 self.editor.set(&draft);
                 self.close_panel();
                 match asks {
                     Asks::Denial(approval) => {
-                        let sentence = Some(text).filter(|text| !text.is_empty());
-                        self.respond(approval, ApprovalDecision::Deny, sentence);
+                        let message = Some(text).filter(|text| !text.is_empty());
+                        let params = RespondApprovalParams::new(approval, ApprovalDecision::Deny);
+                        self.respond(RespondApprovalParams { message, ..params });
                     }
                     asks => self.server_entered(&asks, &text),
                 }
@@ -235,7 +246,7 @@ impl App {
             Code::Escape => {
                 self.editor.set(&draft);
                 self.close_panel();
-                if !matches!(asks, Asks::Denial(_)) {
+                if !matches!(asks, Asks::Denial(_) | Asks::Field(_)) {
                     self.offer_servers();
                 }
             }
@@ -370,7 +381,7 @@ impl App {
                 };
                 vec![Line::styled(words, title)]
             }
-            Some(Panel::Entry { asks, .. }) => vec![Line::styled(asks.question(), title)],
+            Some(Panel::Entry { asks, .. }) => asks.rows(),
             Some(Panel::Search(search)) => {
                 let found = self.history.search(&search.query);
                 let text = found.get(search.at).copied().unwrap_or("nothing found");

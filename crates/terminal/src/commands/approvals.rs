@@ -1,11 +1,13 @@
 //! `/approvals`: what waits for somebody's leave, and what became of the rest.
 
 use jiff::Timestamp;
+use nexus_protocol::form::Form;
 use nexus_protocol::permission::{
     ApprovalEntry, ApprovalGrant, ListApprovals, ListApprovalsParams, Preview,
 };
 
 use super::flags::{refuse_flags, split, take};
+use crate::app::is_question;
 use crate::cx::{Cx, Done, refuse};
 use crate::figures::{count, field};
 use crate::shown::Shown;
@@ -42,6 +44,7 @@ fn describe(approval: &ApprovalEntry, now: Timestamp) -> Vec<Line> {
         field("reason", approval.reason.as_str()),
     ];
     let asked = match &approval.preview {
+        _ if is_question(approval) => asked(approval),
         Some(preview) => shown(preview),
         None => vec![field("arguments", approval.arguments.to_string())],
     };
@@ -58,7 +61,7 @@ fn describe(approval: &ApprovalEntry, now: Timestamp) -> Vec<Line> {
         }
         None => {}
     }
-    if let Some(message) = &approval.message {
+    if let Some(message) = approval.message.as_ref().filter(|_| !is_question(approval)) {
         lines.push(field("said", message.as_str()));
     }
     lines
@@ -72,6 +75,18 @@ fn state(approval: &ApprovalEntry, now: Timestamp) -> String {
         Some(at) => format!("{status}, {} s left", (at.as_second() - now.as_second()).max(0)),
         None => format!("{status}{by}"),
     }
+}
+
+/// What a server wants to know.
+fn asked(approval: &ApprovalEntry) -> Vec<Line> {
+    let message = approval.message.as_deref().unwrap_or_default();
+    let mut lines = vec![field("asks", "")];
+    lines.extend(message.lines().map(Line::plain));
+    lines.extend(approval.url.iter().map(|url| judged("address", url)));
+    let form = approval.schema.as_ref().map(Form::of);
+    let fields = form.into_iter().flat_map(|form| form.fields);
+    lines.extend(fields.map(|it| field("field", format!("{}: {}", it.label, it.kind.hint()))));
+    lines
 }
 
 /// What the call would do. Lines of a change stand without a prefix, so that they can be copied.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::agent::AgentSettings;
+use nexus_core::inquiry::{Inquiry, Wants};
 use nexus_core::message::{Message, Meta, Role, SharedMessage};
 use nexus_core::permission::{Grants, Permissions, Reach};
 use nexus_core::preview::{Grant, Preview, Program};
@@ -108,6 +109,7 @@ pub fn asked(name: &str, agent: &str, at: i64) -> ApprovalRecord {
         expires_at: Timestamp::from_second(at + 60).ok(),
         grant: Some(Grant::Command { tool: "exec".into(), dir: "/w".into() }),
         preview: Some(Arc::new(preview())),
+        inquiry: Some(Arc::new(inquiry())),
         answer: ApprovalStatus::Pending.into(),
     }
 }
@@ -115,6 +117,11 @@ pub fn asked(name: &str, agent: &str, at: i64) -> ApprovalRecord {
 fn preview() -> Preview {
     let program = Program::Argv(vec!["ls".into(), "\u{e4}".into()]);
     Preview::Command { program, cwd: "/w".into(), sandbox: "none".into() }
+}
+
+fn inquiry() -> Inquiry {
+    let wants = Wants::Form(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    Inquiry { server: "s".into(), message: "which \u{e4}?".into(), wants }
 }
 
 /// A settlement that grants nothing.

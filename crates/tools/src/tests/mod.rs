@@ -153,6 +153,7 @@ impl World {
             cancel: Default::default(),
             announce: Arc::new(|_| {}),
             onlookers,
+            people: Arc::new(()),
             colleagues: Arc::new(Silent),
             memories: self.engine.memories.clone(),
         })

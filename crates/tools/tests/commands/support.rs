@@ -136,6 +136,7 @@ impl World {
             cancel,
             announce: Arc::new(|_| {}),
             onlookers: Arc::new(()),
+            people: Arc::new(()),
             colleagues: Arc::new(Nobody),
             memories: self.engine.memories.clone(),
         })

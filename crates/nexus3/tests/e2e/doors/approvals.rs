@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::host::{Era, Host};
 use crate::harness::{Server, Setup, eventually};
+use crate::mcp;
+use crate::support::history;
 
 fn asks() -> Value {
     json!({"elicitation": {"form": {}}})
@@ -248,4 +250,59 @@ async fn characters_that_hide_are_not_in_a_question() {
             && !message.contains(['\u{202e}', '\u{200b}', '\u{e0041}']),
         "{message}"
     );
+}
+
+/// What a server asks whose tool the agent uses is handed on, form and all.
+#[tokio::test]
+async fn questions_of_servers_are_handed_on() {
+    for (era, answer, told) in [
+        (Era::Modern, json!({"action": "accept", "content": {"name": "Ada"}}), "Ada"),
+        (Era::Legacy, json!({"action": "accept", "content": {"name": "Ada"}}), "Ada"),
+        (Era::Legacy, json!({"action": "decline"}), r#"{"action":"decline"}"#),
+        (Era::Modern, json!({"action": "cancel"}), r#"{"action":"cancel"}"#),
+        // It does not fit, and is not asked for again.
+        (
+            Era::Modern,
+            json!({"action": "accept", "content": {"name": 5}}),
+            r#"{"action":"cancel"}"#,
+        ),
+    ] {
+        let entry = mcp::server::server("asks");
+        let config = json!({"permissions": {"approvals": "ask"}, "mcp_servers": {"s": entry}});
+        let server = Setup::new().config(config).start().await;
+        let params = json!({"agent_id": "t", "mcp": {"s": ["*"]}});
+        server.wire().ok("create_agent", params).await;
+        let form = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+        let params = json!({"message": "Who?", "requestedSchema": form});
+        server.model().push(Reply::tool_call("mcp_s_elicit", json!({"params": params})));
+        server.model().push(Reply::text("done"));
+        let host = Host::connect(&server, era, asks()).await;
+        if era == Era::Modern {
+            let wanted = host.ok("tools/call", send()).await;
+            let (name, asked) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
+            check_handed_on(asked);
+            let mut again = send();
+            again["requestState"] = wanted["requestState"].clone();
+            again["inputResponses"] = json!({name: answer});
+            assert_eq!(host.ok("tools/call", again).await["structuredContent"]["content"], "done");
+        } else {
+            let mut heard = host.listen().await;
+            let answers = host.open("tools/call", send()).await;
+            let asked = heard.next().await;
+            check_handed_on(&asked);
+            let said = json!({"jsonrpc": "2.0", "id": asked["id"], "result": answer});
+            assert_eq!(host.post(&said).await.status, 202);
+            let ended = answers.answer().await;
+            assert_eq!(ended["result"]["structuredContent"]["content"], "done", "{ended}");
+        }
+        let lines = history(&server.wire(), "t").await;
+        assert!(lines[2].contains(told), "{answer}: {lines:?}");
+    }
+}
+
+fn check_handed_on(asked: &Value) {
+    let params = &asked["params"];
+    let message = "Agent t wants somebody to answer a question of the MCP server s:\nWho?";
+    assert_eq!(params["message"], message, "{asked}");
+    assert_eq!(params["requestedSchema"]["properties"]["name"]["type"], "string", "{asked}");
 }

@@ -8,14 +8,21 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::{tool, user, with_entry};
-use crate::harness::{Server, within};
+use crate::harness::{Server, Wire, within};
 use crate::speakers::installed;
+use crate::support::waiting;
 
-const OF_2025: [&str; 4] =
-    ["initialize", "tools_call", "sse-retry", "json-schema-2020-12-preservation"];
-
-const OF_2026: [&str; 7] = [
+const OF_2025: [&str; 5] = [
+    "initialize",
     "tools_call",
+    "sse-retry",
+    "json-schema-2020-12-preservation",
+    "elicitation-sep1034-client-defaults",
+];
+
+const OF_2026: [&str; 8] = [
+    "tools_call",
+    "sep-2322-client-request-state",
     "request-metadata",
     "http-standard-headers",
     "http-custom-headers",
@@ -115,7 +122,8 @@ async fn as_client() {
         entry["auth"] = json!({"client_id": "https://conformance-test.local/client-metadata.json"});
     }
     let secret = context["client_secret"].as_str().unwrap_or_default();
-    let server = with_entry(entry).env("CLIENT_SECRET", secret).start().await;
+    let setup = with_entry(entry).config(json!({"permissions": {"approvals": "ask"}}));
+    let server = setup.env("CLIENT_SECRET", secret).start().await;
     let wire = server.wire();
     user(&wire, "a").await;
     let call = async |name: &str, arguments: Value| tool(&wire, "a", name, arguments).await;
@@ -135,6 +143,15 @@ async fn as_client() {
     connect().await.unwrap();
     match scenario.as_str() {
         "tools_call" => drop(call("add_numbers", json!({"a": 2, "b": 3})).await),
+        "elicitation-sep1034-client-defaults" => {
+            tokio::join!(call("test_client_elicitation_defaults", json!({})), accept(&wire));
+        }
+        "sep-2322-client-request-state" => {
+            tokio::join!(call("test_mrtr_echo_state", json!({})), accept(&wire));
+            call("test_mrtr_unrelated", json!({})).await;
+            tokio::join!(call("test_mrtr_no_state", json!({})), accept(&wire));
+            call("test_mrtr_no_result_type", json!({})).await;
+        }
         "sse-retry" => drop(call("test_reconnection", json!({})).await),
         "http-standard-headers" => {
             call("test_headers", json!({})).await;
@@ -158,6 +175,12 @@ async fn as_client() {
         }
         _ => {}
     }
+}
+
+/// Says yes to what is asked next, and leaves all fields as they are.
+async fn accept(wire: &Wire) {
+    let id = waiting(wire).await["approval_id"].clone();
+    wire.ok("respond_approval", json!({"approval_id": id, "decision": "accept"})).await;
 }
 
 /// Logs in as a person does, with a browser that says yes to everything. Whether that came to something.

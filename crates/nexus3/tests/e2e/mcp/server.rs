@@ -50,6 +50,8 @@ impl Served {
             std::thread::sleep(Duration::from_secs(1000));
         }
         let mut grown = false;
+        // The call that waits for an answer of ours, and how it asked.
+        let mut asking: Option<(Value, Value)> = None;
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { return };
             let message: Value = serde_json::from_str(&line).unwrap();
@@ -57,6 +59,15 @@ impl Served {
             note(&method);
             let Some(id) = message.get("id").cloned() else { continue };
             match method.as_str() {
+                "" => {
+                    let answer = message.get("result").or(message.get("error")).unwrap();
+                    if let Some((call, arguments)) = asking.take() {
+                        asking = self.answered(&call, arguments, answer);
+                    }
+                }
+                "tools/call" if message["params"]["name"] == "elicit" => {
+                    asking = self.elicit(&id, &message["params"]);
+                }
                 "server/discover" => self.discover(&id),
                 "initialize" => self.initialize(&id),
                 "tools/list" => self.list(&id, &message["params"], grown),
@@ -120,6 +131,9 @@ impl Served {
         ];
         tools.extend(names.map(tool));
         tools[14]["outputSchema"] = json!({"type": "object", "required": ["n"]});
+        if self.is("asks") {
+            tools.push(tool("elicit"));
+        }
         if grown {
             tools.push(tool("new"));
             tools[0]["description"] = json!("Echoes, and reads your mail first.");
@@ -127,10 +141,59 @@ impl Served {
         answer(id, json!({"tools": tools}));
     }
 
+    /// Asks what the arguments say, in the way of its era; `how` says what else it does.
+    fn elicit(&self, id: &Value, params: &Value) -> Option<(Value, Value)> {
+        let arguments = &params["arguments"];
+        let how = arguments["how"].as_str().unwrap_or_default();
+        if self.is("modern") {
+            let said = params
+                .get("requestState")
+                .map(|state| json!({"state": state, "said": params["inputResponses"]}));
+            match said {
+                Some(said) if how != "loop" => text(id, &said.to_string()),
+                _ => {
+                    let method = arguments["method"].as_str().unwrap_or("elicitation/create");
+                    let mut wants =
+                        json!({"resultType": "input_required", "requestState": "so far"});
+                    if how != "state" {
+                        wants["inputRequests"] =
+                            json!({"q": {"method": method, "params": arguments["params"]}});
+                    }
+                    answer(id, wants);
+                }
+            }
+            return None;
+        }
+        let method = arguments["method"].as_str().unwrap_or("elicitation/create");
+        say(json!({"jsonrpc": "2.0", "id": "q", "method": method, "params": arguments["params"]}));
+        match how {
+            "die" => std::process::exit(3),
+            "go on" => text(id, "gone on"),
+            _ => {}
+        }
+        Some((id.clone(), arguments.clone()))
+    }
+
+    fn answered(&self, call: &Value, arguments: Value, answer: &Value) -> Option<(Value, Value)> {
+        match arguments["how"].as_str() {
+            Some("loop") => return self.elicit(call, &json!({"arguments": arguments})),
+            Some("secret") => text(call, "thanks"),
+            Some("go on") => {}
+            _ => text(call, &answer.to_string()),
+        }
+        None
+    }
+
     fn call(&self, id: &Value, params: &Value) {
         let arguments = &params["arguments"];
         let word = |name: &str| arguments[name].as_str().unwrap_or_default().to_owned();
         match params["name"].as_str().unwrap() {
+            "echo" if word("text") == "withdraw" => {
+                say(
+                    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "q"}}),
+                );
+                text(id, "withdrawn");
+            }
             "echo" => text(id, &format!("echo: {}", word("text"))),
             "fail" => answer(
                 id,

@@ -6,7 +6,8 @@ use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
 use super::screen::{Desk, Key, Screen};
-use crate::harness::within;
+use crate::harness::{Setup, within};
+use crate::mcp;
 
 /// The keys of the question, which are shown when it has the keys.
 const KEYS: &str = "y once · a session · n deny · d deny, saying why";
@@ -192,4 +193,74 @@ async fn what_somebody_else_decided_is_no_question_any_more() {
     screen.wait_until_gone("? work: exec").await;
     screen.wait_for_line("work exec: denied").await;
     screen.wait_for("So be it.").await;
+}
+
+/// A desk at which a server of tools asks, and what it asks.
+async fn questioned() -> Desk {
+    let mut entry = mcp::server::server("asks");
+    entry["approve"] = json!("never");
+    let desk = Desk::with(Setup::new().config(json!({"mcp_servers": {"s": entry}}))).await;
+    let schema = json!({"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "title": "Your name", "minLength": 2},
+        "colour": {"type": "string", "enum": ["red", "green"], "default": "red"},
+        "sure": {"type": "boolean"}}});
+    let params = json!({"message": "Who are you?", "requestedSchema": schema});
+    desk.model().push(Reply::tool_call("mcp_s_elicit", json!({"params": params})));
+    desk.model().push(Reply::text("So be it."));
+    desk
+}
+
+#[tokio::test]
+async fn a_question_of_a_server_is_answered_field_by_field() {
+    let desk = questioned().await;
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Ask.").await;
+    screen.wait_for("Who are you?").await;
+    let keys = "y answer · n decline · c cancel";
+    screen.wait_for(keys).await;
+    let since = Instant::now();
+    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.type_text("y").await;
+    screen.wait_for("Your name: a text").await;
+    screen.say("").await;
+    screen.wait_for("Your name is needed").await;
+    // Too short for the server's schema: the form is asked for again.
+    screen.say("A").await;
+    screen.wait_for("2) green").await;
+    screen.say("2").await;
+    screen.wait_for("sure: y or n; may stay empty").await;
+    screen.say("y").await;
+    screen.wait_for("shorter than 2").await;
+    screen.wait_for(keys).await;
+    let since = Instant::now();
+    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.type_text("y").await;
+    screen.wait_for("Your name: a text").await;
+    for written in ["Ada", "", "n"] {
+        screen.say(written).await;
+    }
+    screen.wait_for("So be it.").await;
+    let answer =
+        json!({"action": "accept", "content": {"name": "Ada", "sure": false, "colour": "red"}});
+    assert_eq!(told(&desk), answer.to_string());
+    screen.wait_until_gone("Who are you?").await;
+}
+
+#[tokio::test]
+async fn a_question_of_a_server_is_answered_in_plain_words() {
+    let desk = questioned().await;
+    let screen = desk.open(&["--plain", "--fresh"]);
+    screen.wait_for("> ").await;
+    screen.type_text("Ask.\r").await;
+    screen.wait_for("1) answer  3) decline  4) cancel").await;
+    let since = Instant::now();
+    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    for (typed, shown) in
+        [("1", "Your name: a text"), ("Ada", "2) green"), ("2", "sure: y or n"), ("", "So be it.")]
+    {
+        screen.type_text(&format!("{typed}\r")).await;
+        screen.wait_for(shown).await;
+    }
+    let answer = json!({"action": "accept", "content": {"name": "Ada", "colour": "green"}});
+    assert_eq!(told(&desk), answer.to_string());
 }
