@@ -17,7 +17,7 @@ mod turns;
 use std::collections::BTreeMap;
 
 pub use handler::Door;
-pub use http::{BODY_BYTES_MAX, HttpDoor, SESSIONS_MAX};
+pub use http::{Answers, BODY_BYTES_MAX, HttpDoor, SESSIONS_MAX};
 pub use stdio::serve;
 
 /// Who came through the door.

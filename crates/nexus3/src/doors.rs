@@ -54,7 +54,7 @@ struct Mcp {
     dispatcher: Arc<Dispatcher>,
     preset: String,
     exposed: Arc<Exposed>,
-    hosts: HttpDoor<DirectAgentApi>,
+    hosts: HttpDoor<McpDoor<DirectAgentApi>>,
 }
 
 impl Door for Mcp {

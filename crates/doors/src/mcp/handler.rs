@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::approve::{self, Ask};
 use super::call::{Failure, arguments, sentence, structured};
+use super::http::Answers;
 use super::send::knows_tasks;
 use super::subscriptions::{Changes, SUBSCRIPTIONS_MAX, Subscriptions};
 use super::tasks::parts;
@@ -84,11 +85,6 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
         let turns = Arc::new(Turns::new(api.clone(), person.clone()));
         let (visitor, subscriptions) = (Arc::new(visitor), Subscriptions::default());
         Self { api, person, visitor, turns, exposed, subscriptions }
-    }
-
-    /// The same for one session of the visitor.
-    pub(super) fn for_session(&self) -> Self {
-        Self { subscriptions: Subscriptions::default(), ..self.clone() }
     }
 
     /// The visitor's own agent, which is made when there is none yet.
@@ -236,6 +232,12 @@ impl<A: WatchApi + Clone + Send + 'static> Door<A> {
             }
             _ => Err(Failure(format!("there is no tool {name}"))),
         }
+    }
+}
+
+impl<A: WatchApi + Clone + Send + 'static> Answers for Door<A> {
+    fn for_session(&self) -> Self {
+        Self { subscriptions: Subscriptions::default(), ..self.clone() }
     }
 }
 

@@ -10,13 +10,11 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use nexus_protocol::WatchApi;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-
-use super::handler::Door;
 
 /// Sessions of one visitor, of the era that has them.
 pub const SESSIONS_MAX: usize = 256;
@@ -31,15 +29,21 @@ pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 const VISITORS_MAX: usize = 256;
 
 /// Serves many visitors, each with sessions and turns of its own.
-pub struct HttpDoor<A> {
-    visitors: Mutex<VecDeque<Arc<Served<A>>>>,
+pub struct HttpDoor<H> {
+    visitors: Mutex<VecDeque<Arc<Served<H>>>>,
     stop: CancellationToken,
 }
 
-struct Served<A> {
+/// What answers a visitor. A trait, so that the conformance suite finds its own tools behind this same route.
+pub trait Answers: ServerHandler {
+    /// The same for one session of the visitor.
+    fn for_session(&self) -> Self;
+}
+
+struct Served<H> {
     name: String,
     sessions: Arc<LocalSessionManager>,
-    service: StreamableHttpService<Door<A>, LocalSessionManager>,
+    service: StreamableHttpService<H, LocalSessionManager>,
 }
 
 /// As much of a message as is looked at here.
@@ -49,17 +53,17 @@ struct Head<'a> {
     method: Option<std::borrow::Cow<'a, str>>,
 }
 
-impl<A: WatchApi + Clone + Send + Sync + 'static> HttpDoor<A> {
+impl<H: Answers> HttpDoor<H> {
     /// Streams end with `stop`.
     pub fn new(stop: CancellationToken) -> Self {
         Self { visitors: Mutex::default(), stop }
     }
 
-    /// Answers one request of a visitor. `open` makes the door of one who was not here yet.
+    /// Answers one request of a visitor. `open` makes what answers one who was not here yet.
     pub async fn answer(
         &self,
         visitor: &str,
-        open: impl FnOnce() -> Door<A>,
+        open: impl FnOnce() -> H,
         request: Request<Bytes>,
     ) -> Response<BoxBody<Bytes, Infallible>> {
         let served = self.served(visitor, open);
@@ -76,7 +80,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> HttpDoor<A> {
         response
     }
 
-    fn served(&self, visitor: &str, open: impl FnOnce() -> Door<A>) -> Arc<Served<A>> {
+    fn served(&self, visitor: &str, open: impl FnOnce() -> H) -> Arc<Served<H>> {
         let mut visitors = self.visitors.lock().unwrap_or_else(PoisonError::into_inner);
         let found = visitors.iter().position(|served| served.name == visitor);
         let served = match found.and_then(|place| visitors.remove(place)) {
@@ -90,7 +94,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> HttpDoor<A> {
         served
     }
 
-    fn serve(&self, visitor: &str, door: Door<A>) -> Served<A> {
+    fn serve(&self, visitor: &str, answers: H) -> Served<H> {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config = SessionConfig::default();
         sessions.session_config.keep_alive = Some(SESSION_IDLE);
@@ -101,7 +105,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> HttpDoor<A> {
             .with_cancellation_token(self.stop.clone())
             .with_max_request_body_bytes(BODY_BYTES_MAX);
         let service =
-            StreamableHttpService::new(move || Ok(door.for_session()), sessions.clone(), config);
+            StreamableHttpService::new(move || Ok(answers.for_session()), sessions.clone(), config);
         Served { name: visitor.into(), sessions, service }
     }
 }

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod borders;
+mod conformance;
 mod host;
 mod hosts;
 mod keys;

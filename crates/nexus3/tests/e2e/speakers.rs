@@ -2,6 +2,9 @@
 //! is not, what needs it is passed over, unless `NEXUS3_MCP_SERVERS=required`.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
 
 /// Where it is all installed.
 pub fn installed() -> Option<PathBuf> {
@@ -16,6 +19,15 @@ pub fn installed() -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// MCP's conformance suite, ready to be told what to do.
+pub fn suite() -> Option<Command> {
+    let installed = installed()?;
+    let mut command = Command::new(installed.join("python/bin/node"));
+    command.arg(installed.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"));
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    Some(command)
 }
 
 /// A program made with one of the SDKs.

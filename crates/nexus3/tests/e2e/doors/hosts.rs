@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::harness::{Server, Setup, within};
-use crate::speakers::{installed, script};
+use crate::speakers::{installed, script, suite};
 
-/// Scenarios that use no tool which only the suite's own servers have.
+/// Scenarios that use no tool which only the suite's own servers have. With such tools, all are asked of the route
+/// (`conformance`).
 const OF_2025: [&str; 10] = [
     "server-initialize",
     "ping",
@@ -41,17 +42,15 @@ const OF_2026: [&str; 12] = [
 
 #[tokio::test]
 async fn the_conformance_suite_is_satisfied() {
-    let Some(installed) = installed() else { return };
     // The suite cannot send a token.
     let server = Setup::new().arg("--no-auth").start().await;
-    let suite = installed.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
     let of_2025 = OF_2025.map(|it| ("2025-11-25", it)).into_iter();
     let all = of_2025.chain(OF_2026.map(|it| ("2026-07-28", it)));
     for (version, scenario) in all {
-        let mut command = Command::new(installed.join("python/bin/node"));
-        command.arg(&suite).args(["server", "--url", &format!("{}/mcp", server.url)]);
+        let Some(mut command) = suite() else { return };
+        command.args(["server", "--url", &format!("{}/mcp", server.url)]);
         command.args(["--scenario", scenario, "--spec-version", version, "--force"]);
-        command.stdin(Stdio::null()).kill_on_drop(true).current_dir(server.world.work());
+        command.current_dir(server.world.work());
         let output = within(scenario, command.output()).await.unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);

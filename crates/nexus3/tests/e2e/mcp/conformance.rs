@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use super::{tool, user, with_entry};
 use crate::harness::{Server, Wire, within};
-use crate::speakers::installed;
+use crate::speakers::{installed, suite};
 use crate::support::waiting;
 
 const OF_2025: [&str; 5] = [
@@ -87,17 +87,15 @@ async fn the_suite_is_satisfied_with_logins_in_2026() {
 }
 
 async fn satisfies(version: &str, scenarios: &[&str]) {
-    let Some(installed) = installed() else { return };
-    let suite = installed.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
     let work = tempfile::tempdir().unwrap();
     let client = std::env::current_exe().unwrap();
     let client = format!("{} --exact mcp::conformance::as_client --nocapture", client.display());
     let mut unsatisfied = String::new();
     for scenario in scenarios {
-        let mut command = Command::new(installed.join("python/bin/node"));
-        command.arg(&suite).args(["client", "--command", &client, "--scenario", scenario]);
+        let Some(mut command) = suite() else { return };
+        command.args(["client", "--command", &client, "--scenario", scenario]);
         command.args(["--spec-version", version, "--timeout", "60000"]);
-        command.stdin(Stdio::null()).kill_on_drop(true).current_dir(work.path());
+        command.current_dir(work.path());
         let output = within(scenario, command.output()).await.unwrap();
         if !output.status.success() {
             let said = [output.stdout, output.stderr].concat();
