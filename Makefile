@@ -104,9 +104,9 @@ $(XTERM)/installed: $(XTERM_LIST) | $(NODE)/installed
 	npm ci --prefix $(XTERM) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
-# What speaks MCP, for the tests: reference servers that agents use; the SDKs of Node and Python and the conformance suite,
-# which use ours. The suite needs a Node that is newer than many a machine's, from Python's registry. Installed again when
-# the lists change.
+# What speaks MCP, for the tests: reference servers that agents use; the SDKs of Node and Python, the Inspector and the
+# conformance suite, which use ours. The last two need a Node that is newer than many a machine's, from Python's registry.
+# Installed again when the lists change.
 MCP_SERVERS_LIST = crates/testkit/mcp-servers/package.json crates/testkit/mcp-servers/package-lock.json
 MCP_SERVERS_PYTHON = crates/testkit/mcp-servers/requirements.txt
 mcp-servers: $(MCP_SERVERS)/installed

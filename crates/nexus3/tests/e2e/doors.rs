@@ -5,6 +5,7 @@ mod borders;
 mod conformance;
 mod host;
 mod hosts;
+mod inspector;
 mod keys;
 mod resources;
 mod stdio;
