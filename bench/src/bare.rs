@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use crate::client::find;
+use crate::mcp;
 use crate::server::{Place, Process};
 
 /// Longest wait for a baseline to come up.
@@ -34,6 +35,7 @@ pub async fn run(kind: &str, args: &[String]) -> anyhow::Result<()> {
         ("--bare-http", [answer]) => http(&std::fs::read(answer)?).await,
         ("--bare-frames", [socket, answer]) => frames(socket, std::fs::read(answer)?.into()).await,
         ("--bare-lines", [answer, how]) => lines(&std::fs::read(answer)?, how == "together").await,
+        ("--bare-mcp", [tools, _mark]) => mcp::serve(tools.parse()?),
         _ => bail!("{kind} {args:?} is no baseline"),
     }
 }

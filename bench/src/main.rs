@@ -15,6 +15,7 @@ mod inprocess;
 #[cfg(feature = "llama-cpp")]
 mod llama;
 mod local;
+mod mcp;
 mod meaning;
 mod memories;
 mod memory;
@@ -50,9 +51,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess signing create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning memories code plans watch terminal (all when none is named)";
+        sessions crowd models model meaning memories code plans watch terminal mcp (all when none is named)";
 
-const GROUPS: [&str; 22] = [
+const GROUPS: [&str; 23] = [
     "http",
     "inprocess",
     "signing",
@@ -75,6 +76,7 @@ const GROUPS: [&str; 22] = [
     "plans",
     "watch",
     "terminal",
+    "mcp",
 ];
 
 /// How long to measure.
@@ -159,6 +161,7 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "plans" => plans::run(bench, table).await?,
             "watch" => watch::run(bench, table).await?,
             "terminal" => terminal::run(bench, table).await?,
+            "mcp" => mcp::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
 use nexus_core::gate::Ruling;
@@ -26,15 +26,17 @@ use crate::turns::{send_request, time};
 
 const PARALLEL: usize = 10;
 
+/// Longest wait for an MCP server.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
 pub async fn run(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
-    let workshop = Arc::new(Workshop::open().await?);
+    let workshop = Arc::new(Workshop::open(&config_without_model()).await?);
     gate(bench, table, &workshop).await?;
     search::run(bench, table, &workshop).await?;
     table.add(read_file(bench, &workshop).await?);
     parallel(bench, table).await?;
     table.add(sandboxed_exec(bench, &workshop).await?);
-    workshop.wired.engine.close().await?;
-    Ok(())
+    workshop.close().await
 }
 
 /// An engine in this process, as the server wires it, and a trusted agent in it.
@@ -45,8 +47,8 @@ pub struct Workshop {
 }
 
 impl Workshop {
-    async fn open() -> anyhow::Result<Self> {
-        let place = Place::new(&config_without_model())?;
+    pub async fn open(config: &Value) -> anyhow::Result<Self> {
+        let place = Place::new(config)?;
         let config = wiring::load_config(&place.home(), None)?;
         let launcher = Launcher::new(binary()?);
         let wired =
@@ -54,6 +56,18 @@ impl Workshop {
         let spec = AgentSpec { preset: Some("trusted".into()), ..AgentSpec::default() };
         let agent = wired.engine.agents.create(&Requester::Administrator, spec).await?;
         Ok(Self { place, wired, agent })
+    }
+
+    /// Starts an MCP server, and waits until it is ready.
+    pub async fn connect(&self, server: &str) -> anyhow::Result<()> {
+        let administrator = Requester::Administrator;
+        let servers = &self.wired.engine.servers;
+        servers.connect(&administrator, &self.agent, server, CONNECT_MAX).await?;
+        Ok(())
+    }
+
+    pub async fn close(&self) -> anyhow::Result<()> {
+        Ok(self.wired.engine.close().await?)
     }
 
     /// Calls a tool through the gate. Whatever has to be asked for is granted.
