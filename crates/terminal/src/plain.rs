@@ -51,7 +51,7 @@ enum Question {
     Confirm(oneshot::Sender<bool>),
     Choose(usize, oneshot::Sender<Option<Chosen>>),
     Lobby(crate::app::Lobby),
-    Approval(ApprovalEntry),
+    Approval(Box<ApprovalEntry>),
     /// The next field of the form of this approval.
     Field(String, Filling),
 }
@@ -135,7 +135,7 @@ impl Plain {
         }
         // An approval that is over is no question any more.
         let asked = match &self.question {
-            Some((Question::Approval(ApprovalEntry { approval_id: id, .. }), _)) => Some(id),
+            Some((Question::Approval(approval), _)) => Some(&approval.approval_id),
             Some((Question::Field(id, _), _)) => Some(id),
             _ => None,
         };
@@ -259,7 +259,7 @@ impl Plain {
         else {
             return Ok(());
         };
-        let (approval, lines) = (approval.clone(), asks(approval));
+        let (approval, lines) = (Box::new(approval.clone()), asks(approval));
         self.asked.insert(approval.approval_id.clone());
         self.print(&lines)?;
         self.question = Some((Question::Approval(approval), Instant::now()));
