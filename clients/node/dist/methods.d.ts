@@ -1452,6 +1452,18 @@ export interface McpDisconnectResult {
     disconnected: boolean;
     server: string;
 }
+export interface McpGetPromptParams {
+    server: string;
+    name: string;
+    arguments?: Record<string, unknown> | null;
+    /** At server scope: the agent that is called; `main` when absent. */
+    agent_id?: string;
+}
+export interface McpGetPromptResult {
+    description?: string | null;
+    /** In MCP's shape: each has a `role` and its `content`. */
+    messages: Array<unknown>;
+}
 export interface McpListServersParams {
     /** With the names of the tools. */
     include_tools?: boolean | null;
@@ -1460,6 +1472,38 @@ export interface McpListServersParams {
 }
 export interface McpListServersResult {
     servers: Array<McpServerEntry>;
+}
+export interface McpPromptsParams {
+    server?: string | null;
+    /** At server scope: the agent that is called; `main` when absent. */
+    agent_id?: string;
+}
+export interface McpPromptsResult {
+    /** In MCP's shape (`name`, `title`, `description`, `arguments`), each with its `server`; at most 1,000 of a server. */
+    prompts: Array<Record<string, unknown>>;
+}
+export interface McpReadResourceParams {
+    server: string;
+    uri: string;
+    /** At server scope: the agent that is called; `main` when absent. */
+    agent_id?: string;
+}
+export interface McpReadResourceResult {
+    /** In MCP's shape: each has `uri`, and `text` or `blob` (base64). */
+    contents: Array<unknown>;
+}
+export interface McpResourcesParams {
+    server?: string | null;
+    /** Of `next_cursor`, for the next page of that server. */
+    cursor?: string | null;
+    /** At server scope: the agent that is called; `main` when absent. */
+    agent_id?: string;
+}
+export interface McpResourcesResult {
+    /** In MCP's shape (`uri`, `name`, `title`, `description`, `mimeType`, `size`), each with its `server`. */
+    resources: Array<Record<string, unknown>>;
+    /** There are more, of the server that was named. */
+    next_cursor?: string | null;
 }
 export interface McpReviewParams {
     server: string;
@@ -1867,9 +1911,25 @@ export interface AgentTable {
         params: McpDisconnectParams;
         result: McpDisconnectResult;
     };
+    "mcp_get_prompt": {
+        params: McpGetPromptParams;
+        result: McpGetPromptResult;
+    };
     "mcp_list_servers": {
         params: McpListServersParams;
         result: McpListServersResult;
+    };
+    "mcp_prompts": {
+        params: McpPromptsParams;
+        result: McpPromptsResult;
+    };
+    "mcp_read_resource": {
+        params: McpReadResourceParams;
+        result: McpReadResourceResult;
+    };
+    "mcp_resources": {
+        params: McpResourcesParams;
+        result: McpResourcesResult;
     };
     "mcp_review": {
         params: McpReviewParams;
@@ -2110,11 +2170,28 @@ export declare abstract class AgentMethods<Bound extends string> extends Caller<
      * it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
      */
     mcpDisconnect(params: Unbound<McpDisconnectParams, Bound>, options?: CallOptions): Promise<McpDisconnectResult>;
+    /** Returns a prompt of an MCP server, filled in. Allowed to the administrator and to the agent's ancestors. */
+    mcpGetPrompt(params: Unbound<McpGetPromptParams, Bound>, options?: CallOptions): Promise<McpGetPromptResult>;
     /**
      * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
      * of those that it may use.
      */
     mcpListServers(params?: Unbound<McpListServersParams, Bound>, options?: CallOptions): Promise<McpListServersResult>;
+    /**
+     * Lists the prompts of an MCP server, which is started if it does not run; without one, of all that run. Allowed to the
+     * administrator and to the agent's ancestors.
+     */
+    mcpPrompts(params?: Unbound<McpPromptsParams, Bound>, options?: CallOptions): Promise<McpPromptsResult>;
+    /**
+     * Returns what a resource of an MCP server holds. Allowed to the administrator and to the agent's ancestors; the agent
+     * has the tool `mcp_read`.
+     */
+    mcpReadResource(params: Unbound<McpReadResourceParams, Bound>, options?: CallOptions): Promise<McpReadResourceResult>;
+    /**
+     * Lists the resources of an MCP server, which is started if it does not run; without one, the first page of each that
+     * runs. Allowed to the administrator and to the agent's ancestors.
+     */
+    mcpResources(params?: Unbound<McpResourcesParams, Bound>, options?: CallOptions): Promise<McpResourcesResult>;
     /**
      * Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or
      * say something else of themselves than when they were first listed. Only the administrator may.

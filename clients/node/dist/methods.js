@@ -64,12 +64,37 @@ export class AgentMethods extends Caller {
     mcpDisconnect(params, options) {
         return this.invoke("mcp_disconnect", params, options);
     }
+    /** Returns a prompt of an MCP server, filled in. Allowed to the administrator and to the agent's ancestors. */
+    mcpGetPrompt(params, options) {
+        return this.invoke("mcp_get_prompt", params, options);
+    }
     /**
      * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
      * of those that it may use.
      */
     mcpListServers(params, options) {
         return this.invoke("mcp_list_servers", params, options);
+    }
+    /**
+     * Lists the prompts of an MCP server, which is started if it does not run; without one, of all that run. Allowed to the
+     * administrator and to the agent's ancestors.
+     */
+    mcpPrompts(params, options) {
+        return this.invoke("mcp_prompts", params, options);
+    }
+    /**
+     * Returns what a resource of an MCP server holds. Allowed to the administrator and to the agent's ancestors; the agent
+     * has the tool `mcp_read`.
+     */
+    mcpReadResource(params, options) {
+        return this.invoke("mcp_read_resource", params, options);
+    }
+    /**
+     * Lists the resources of an MCP server, which is started if it does not run; without one, the first page of each that
+     * runs. Allowed to the administrator and to the agent's ancestors.
+     */
+    mcpResources(params, options) {
+        return this.invoke("mcp_resources", params, options);
     }
     /**
      * Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or

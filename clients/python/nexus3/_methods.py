@@ -51,7 +51,11 @@ from .types import (
     McpAccept,
     McpConnectResult,
     McpDisconnectResult,
+    McpGetPromptResult,
     McpListServersResult,
+    McpPromptsResult,
+    McpReadResourceResult,
+    McpResourcesResult,
     McpReviewResult,
     McpStatusResult,
     MemoryDeleteResult,
@@ -876,12 +880,53 @@ class AgentMethods:
         result: McpDisconnectResult = await self._call("mcp_disconnect", {"server": server})
         return result
 
+    async def mcp_get_prompt(
+        self,
+        server: str,
+        name: str,
+        *,
+        arguments: Optional[Dict[str, Any]] = None,
+    ) -> McpGetPromptResult:
+        """Returns a prompt of an MCP server, filled in. Allowed to the administrator and to the agent's
+        ancestors."""
+        result: McpGetPromptResult = await self._call("mcp_get_prompt", {
+            "server": server,
+            "name": name,
+            "arguments": arguments,
+        })
+        return result
+
     async def mcp_list_servers(self, *, include_tools: Optional[bool] = None) -> McpListServersResult:
         """Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools.
         An agent is told of those that it may use.
 
         include_tools: With the names of the tools."""
         result: McpListServersResult = await self._call("mcp_list_servers", {"include_tools": include_tools})
+        return result
+
+    async def mcp_prompts(self, *, server: Optional[str] = None) -> McpPromptsResult:
+        """Lists the prompts of an MCP server, which is started if it does not run; without one, of all that
+        run. Allowed to the administrator and to the agent's ancestors."""
+        result: McpPromptsResult = await self._call("mcp_prompts", {"server": server})
+        return result
+
+    async def mcp_read_resource(self, server: str, uri: str) -> McpReadResourceResult:
+        """Returns what a resource of an MCP server holds. Allowed to the administrator and to the agent's
+        ancestors; the agent has the tool `mcp_read`."""
+        result: McpReadResourceResult = await self._call("mcp_read_resource", {"server": server, "uri": uri})
+        return result
+
+    async def mcp_resources(
+        self,
+        *,
+        server: Optional[str] = None,
+        cursor: Optional[str] = None,
+    ) -> McpResourcesResult:
+        """Lists the resources of an MCP server, which is started if it does not run; without one, the first
+        page of each that runs. Allowed to the administrator and to the agent's ancestors.
+
+        cursor: Of `next_cursor`, for the next page of that server."""
+        result: McpResourcesResult = await self._call("mcp_resources", {"server": server, "cursor": cursor})
         return result
 
     async def mcp_review(self, server: str, accept: McpAccept) -> McpReviewResult:

@@ -575,8 +575,38 @@ class McpDisconnectResult(TypedDict):
     server: str
 
 
+class _McpGetPromptResultRequired(TypedDict):
+    # In MCP's shape: each has a `role` and its `content`.
+    messages: List[Any]
+
+
+class McpGetPromptResult(_McpGetPromptResultRequired, total=False):
+    description: Optional[str]
+
+
 class McpListServersResult(TypedDict):
     servers: List[McpServerEntry]
+
+
+class McpPromptsResult(TypedDict):
+    # In MCP's shape (`name`, `title`, `description`, `arguments`), each with its `server`; at most 1,000 of a
+    # server.
+    prompts: List[Dict[str, Any]]
+
+
+class McpReadResourceResult(TypedDict):
+    # In MCP's shape: each has `uri`, and `text` or `blob` (base64).
+    contents: List[Any]
+
+
+class _McpResourcesResultRequired(TypedDict):
+    # In MCP's shape (`uri`, `name`, `title`, `description`, `mimeType`, `size`), each with its `server`.
+    resources: List[Dict[str, Any]]
+
+
+class McpResourcesResult(_McpResourcesResultRequired, total=False):
+    # There are more, of the server that was named.
+    next_cursor: Optional[str]
 
 
 class McpReviewResult(TypedDict):

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use entry::{Auth, Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
 pub use grants::McpGrants;
 pub use status::{
-    Accept, Asks, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool,
+    Accept, Asks, Lookup, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool,
     ToolChange, ToolState,
 };
 

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Denied, Requester};
 use crate::kin::Kin;
-use crate::mcp::{Accept, ServerError, ServerStatus, ServerTool, ToolState};
+use crate::mcp::{Accept, Lookup, ServerError, ServerState, ServerStatus, ServerTool, ToolState};
 use crate::permission::Permissions;
 use crate::store::StoreError;
 use crate::toolbox::{Offer, Toolbox};
@@ -96,6 +98,43 @@ impl Servers {
     ) -> Result<bool, ServersError> {
         self.authorize(requester, agent)?;
         Ok(self.toolbox.source().disconnect(name, &agent.id()).await)
+    }
+
+    /// Asks a server that the agent can see for what it has beside tools. Ancestors and the administrator may: an agent
+    /// reads resources by its tool, for which it may be asked about.
+    pub async fn look_up(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+        name: &str,
+        lookup: &Lookup,
+    ) -> Result<Value, ServersError> {
+        self.authorize(requester, agent)?;
+        let now = agent.snapshot();
+        let visible = self.get(requester, &now, name).await?.visible;
+        if !visible {
+            return Err(ServerError::NotThere(name.into()).into());
+        }
+        Ok(self.toolbox.source().look_up(name, &now.id, lookup).await?)
+    }
+
+    /// The same of all such servers that run, by their names.
+    pub async fn look_up_all(
+        &self,
+        requester: &Requester,
+        agent: &Agent,
+        lookup: &Lookup,
+    ) -> Result<Vec<(String, Value)>, ServersError> {
+        self.authorize(requester, agent)?;
+        let now = agent.snapshot();
+        let servers = self.list(requester, &now).await?.into_iter();
+        let running = servers.filter(|it| it.visible && it.status.state == ServerState::Ready);
+        let names: Vec<String> = running.map(|it| it.status.name).collect();
+        let source = self.toolbox.source();
+        let asked = names.iter().map(|name| source.look_up(name, &now.id, lookup));
+        let found = join_all(asked).await;
+        // One that fails hides nothing of the others; who wants to know why names it.
+        Ok(names.into_iter().zip(found).filter_map(|(name, it)| Some((name, it.ok()?))).collect())
     }
 
     /// Takes tools as they are now, which somebody has looked at. Which those were.

@@ -15,7 +15,7 @@ use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::inquiry::People;
 use crate::lifecycle::AgentSpec;
-use crate::mcp::{Accept, McpReach, Origin, ServerError, ServerStatus};
+use crate::mcp::{Accept, Lookup, McpReach, Origin, ServerError, ServerStatus};
 use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
@@ -163,6 +163,9 @@ pub const CALL_TOOL: &str = "mcp_call";
 /// Finds tools that the model is not shown.
 pub const SEARCH_TOOL: &str = "tool_search";
 
+/// Reads resources of MCP servers.
+pub const READ_TOOL: &str = "mcp_read";
+
 /// Whether a name is that of a tool of an MCP server, or of one for them: this program's own begin otherwise.
 pub fn is_of_servers(name: &str) -> bool {
     name.starts_with("mcp_") || name == SEARCH_TOOL
@@ -182,6 +185,17 @@ pub trait ToolSource: Send + Sync {
 
     /// Tools by which those are found and called that the model is not shown. It is shown these instead.
     fn finders(&self) -> Vec<Arc<dyn Tool>>;
+
+    /// The tool that reads resources, and for each server that has some, what that is to permissions.
+    fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)>;
+
+    /// Asks a server for what it has beside tools. The answer has MCP's shape.
+    async fn look_up(
+        &self,
+        server: &str,
+        user: &AgentId,
+        lookup: &Lookup,
+    ) -> Result<Value, ServerError>;
 
     /// Finds out which tools there are within `reach`, as far as that is not known, and waits a moment for it.
     async fn prepare(&self, reach: &McpReach);
@@ -221,6 +235,14 @@ impl ToolSource for () {
 
     fn finders(&self) -> Vec<Arc<dyn Tool>> {
         Vec::new()
+    }
+
+    fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
+        None
+    }
+
+    async fn look_up(&self, server: &str, _: &AgentId, _: &Lookup) -> Result<Value, ServerError> {
+        Err(ServerError::NotThere(server.into()))
     }
 
     async fn prepare(&self, _: &McpReach) {}

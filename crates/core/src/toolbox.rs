@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::mcp::{Defer, McpReach};
+use crate::mcp::{Defer, McpReach, Origin};
 use crate::permission::{Permissions, ToolClass};
 use crate::provider::ToolSpec;
 use crate::tool::{Tool, ToolSource};
@@ -149,7 +149,20 @@ impl Toolbox {
         };
         let deferred: Vec<_> = of_servers.iter().copied().filter(|it| !is_shown(it)).collect();
         let shown = of_servers.iter().filter(|it| is_shown(it)).map(|tool| tool.spec().clone());
-        fixed.chain(shown).chain(self.finders(&deferred)).collect()
+        fixed.chain(shown).chain(self.finders(&deferred)).chain(self.reader(permissions)).collect()
+    }
+
+    /// What reads resources, with those servers that have some which the agent may read.
+    fn reader(&self, permissions: &Permissions) -> Option<ToolSpec> {
+        let (reader, readable) = self.source.reader()?;
+        let mut spec = reader.spec().clone();
+        let may = |origin: &&Origin| permissions.offers_of(origin, &spec.name);
+        let servers: Vec<_> = readable.iter().filter(may).map(|it| it.server.as_str()).collect();
+        if servers.is_empty() {
+            return None;
+        }
+        spec.description = format!("{} {}.", spec.description, servers.join(", "));
+        Some(spec)
     }
 
     /// What is shown in the place of tools that are not: how to find them, with a line for each server.

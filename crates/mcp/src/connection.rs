@@ -1,5 +1,6 @@
 //! A connection with a server: the handshake of either era, its list of tools, and calls.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use futures_util::future::{Fuse, FusedFuture as _};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::inquiry::People;
-use nexus_core::mcp::SERVER_TOOLS_MAX;
+use nexus_core::mcp::{Lookup, SERVER_TOOLS_MAX};
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, PaginatedRequestParams,
@@ -28,10 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::elicit::Inquiries;
 use crate::hub::{Handler, Hub, Offer};
+use crate::lookup::{self, LookupError};
 use crate::remote;
 
 /// Of one list. Two thousand tools fit in few.
-const PAGES_MAX: usize = 64;
+pub const PAGES_MAX: usize = 64;
 
 /// For what is known to be on its way when a connection closes: how the process ended.
 const OBITUARY_MAX: Duration = Duration::from_secs(8);
@@ -84,6 +86,16 @@ pub enum CallError {
         why: String,
         challenge: Option<String>,
     },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended(why) | Self::Refused(why) | Self::Unknown { why, .. } => f.write_str(why),
+            Self::Silent(_) => f.write_str("it said nothing in time"),
+            Self::Cancelled => f.write_str("cancelled"),
+        }
+    }
 }
 
 impl Connection {
@@ -154,6 +166,20 @@ impl Connection {
             }
         }
         Ok((tools, true))
+    }
+
+    /// Whether it has resources.
+    pub fn has_resources(&self) -> bool {
+        self.peer.peer_info().is_some_and(|info| info.capabilities.resources.is_some())
+    }
+
+    /// Looks at what it has beside tools.
+    pub async fn look_up(&self, lookup: &Lookup, timeout: Duration) -> Result<Value, CallError> {
+        match lookup::ask(&self.peer, lookup, timeout).await {
+            Ok(found) => Ok(found),
+            Err(LookupError::Call(error)) => Err(error),
+            Err(LookupError::Service(error)) => Err(self.failed(error).await),
+        }
     }
 
     /// Has the server of the newer era say when its list changes; that of the older does so unasked.

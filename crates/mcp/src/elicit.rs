@@ -129,7 +129,7 @@ fn complete(schema: &Value) -> Result<Complete, String> {
     if schema.to_string().len() > SCHEMA_BYTES_MAX {
         return Err(format!("a form has at most {SCHEMA_BYTES_MAX} bytes"));
     }
-    let validator = schema::compile(schema)?;
+    let validator = schema::compile_form(schema)?;
     let properties = schema["properties"].as_object();
     let default =
         |(name, field): (&String, &Value)| Some((name.clone(), field.get("default")?.clone()));
@@ -189,6 +189,7 @@ mod tests {
             "name": {"type": "string", "default": "Ada"},
             "age": {"type": "integer", "minimum": 1},
             "colour": {"type": "string", "enum": ["red", "green"], "default": "red"},
+            "mail": {"type": "string", "format": "email"},
         });
         let asked = asking("s", form("who\u{200b}?\u{1b}", properties)).unwrap();
         assert_eq!(asked.inquiry.message, "who?");
@@ -200,6 +201,8 @@ mod tests {
             Ok(json!({"name": "Eve", "age": 1, "colour": "red"}))
         );
         assert!(complete(json!({"age": 0})).unwrap_err().starts_with("/age: "));
+        assert!(complete(json!({"mail": "ada@example.com"})).is_ok());
+        assert!(complete(json!({"mail": "nobody"})).unwrap_err().starts_with("/mail: "));
         assert!(complete(json!({"colour": "blue"})).unwrap_err().starts_with("/colour: "));
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use nexus_core::attach::Intake;
 use nexus_tools::sandbox::{Launcher, Limits, Strength};
 
 /// What all servers are started with.
@@ -12,6 +14,8 @@ pub struct Ground {
     pub limits: Limits,
     /// Where this program keeps its files: closed to servers, but for a directory of each.
     pub home: PathBuf,
+    /// Looks at images that servers send.
+    pub intake: Arc<dyn Intake>,
     /// The variables of this process. Servers see few of them.
     pub variables: BTreeMap<String, String>,
 }

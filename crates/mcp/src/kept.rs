@@ -23,6 +23,9 @@ struct Kept<T> {
     tools: T,
     /// As they were when somebody agreed to them.
     pinned: T,
+    /// It has resources.
+    #[serde(default)]
+    resources: bool,
 }
 
 /// The tools that the server had when it ran last, if it is the same server still. Touches the disk.
@@ -32,14 +35,22 @@ pub fn read(home: &Path, entry: &ServerEntry) -> Option<Listing> {
         return None;
     }
     let kept: Kept<Vec<Said>> = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-    let listing = || Listing::new(entry, kept.tools, Some(Pinned::new(kept.pinned)));
+    let listing = || {
+        Listing::new(entry, kept.tools, Some(Pinned::new(kept.pinned)))
+            .with_resources(kept.resources)
+    };
     (kept.digest == entry.digest()).then(listing)
 }
 
 /// Keeps them. Touches the disk.
 pub fn write(home: &Path, entry: &ServerEntry, listing: &Listing) -> io::Result<()> {
     let tools: Vec<&Said> = listing.said.iter().collect();
-    let kept = Kept { digest: entry.digest(), tools, pinned: listing.pinned.tools() };
+    let kept = Kept {
+        digest: entry.digest(),
+        tools,
+        pinned: listing.pinned.tools(),
+        resources: listing.has_resources,
+    };
     replace(&place(home, entry), &serde_json::to_vec(&kept)?)
 }
 

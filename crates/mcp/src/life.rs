@@ -225,7 +225,7 @@ impl Server {
         let (connection, running, listed) =
             Connection::open(transport, pid, legacy, Offer::of(&self.entry)).await?;
         let (tools, _) = connection.list().await?;
-        self.take_list(tools).await?;
+        self.take_list(tools, connection.has_resources()).await?;
         Ok((Arc::new(connection), running, listed))
     }
 
@@ -241,7 +241,11 @@ impl Server {
     }
 
     /// Takes a list as it is now, keeps it, and tells of it where it is another.
-    async fn take_list(self: &Arc<Self>, tools: Vec<rmcp::model::Tool>) -> Result<(), String> {
+    async fn take_list(
+        self: &Arc<Self>,
+        tools: Vec<rmcp::model::Tool>,
+        has_resources: bool,
+    ) -> Result<(), String> {
         if tools.is_empty() && self.entry.fail_if_no_tools {
             return Err("it has no tools (fail_if_no_tools)".into());
         }
@@ -251,9 +255,11 @@ impl Server {
             // Another process of this home may have accepted some of them meanwhile.
             let pinned = kept::read(&this.ground.home, &this.entry).map(|kept| kept.pinned);
             let pinned = pinned.or_else(|| Some(this.listing()?.pinned.clone()));
-            let listing = Listing::new(&this.entry, said, pinned);
-            let same =
-                |known: &Listing| (&known.said, &known.pinned) == (&listing.said, &listing.pinned);
+            let listing = Listing::new(&this.entry, said, pinned).with_resources(has_resources);
+            let same = |known: &Listing| {
+                (&known.said, &known.pinned) == (&listing.said, &listing.pinned)
+                    && known.has_resources == has_resources
+            };
             if this.listing().is_some_and(|known| same(&known)) {
                 return;
             }
@@ -280,7 +286,8 @@ impl Server {
             let mut pinned = known.pinned.clone();
             let accepted = pinned.accept(&known.said, &accept);
             if !accepted.is_empty() {
-                this.take(Listing::new(&this.entry, known.said.clone(), Some(pinned)));
+                let listing = Listing::new(&this.entry, known.said.clone(), Some(pinned));
+                this.take(listing.with_resources(known.has_resources));
             }
             accepted
         };
@@ -341,7 +348,7 @@ impl Server {
             tokio::time::sleep(RELIST_PAUSE).await;
             let read = tokio::time::timeout(self.entry.startup_timeout, connection.list()).await;
             let taken = match read {
-                Ok(Ok((tools, _))) => self.take_list(tools).await,
+                Ok(Ok((tools, _))) => self.take_list(tools, connection.has_resources()).await,
                 Ok(Err(why)) => Err(why),
                 Err(_) => Err("its tools were not listed in time".into()),
             };

@@ -45,6 +45,7 @@ pub struct Listing {
     pub said: Vec<Said>,
     pub pinned: Pinned,
     pub tools: Vec<Arc<Listed>>,
+    pub has_resources: bool,
 }
 
 /// One of them, as it is used here.
@@ -84,7 +85,12 @@ impl Listing {
             Arc::new(Listed::new(&entry.name, tool, state))
         };
         let tools = said.iter().map(listed).collect();
-        Self { said, pinned, tools }
+        Self { said, pinned, tools, has_resources: false }
+    }
+
+    /// Of a server that has resources, or has none.
+    pub fn with_resources(self, has_resources: bool) -> Self {
+        Self { has_resources, ..self }
     }
 
     /// Those that the configuration leaves in.

@@ -17,6 +17,15 @@ const FAULTS_MAX: usize = 3;
 
 /// What checks values against a schema; or why the schema is of no use.
 pub fn compile(schema: &Value) -> Result<Validator, String> {
+    build(schema, false)
+}
+
+/// The same of a form that a person fills in, who is told at once what is no date, address or mail.
+pub fn compile_form(schema: &Value) -> Result<Validator, String> {
+    build(schema, true)
+}
+
+fn build(schema: &Value, with_formats: bool) -> Result<Validator, String> {
     if depth(schema, 0) > SCHEMA_DEPTH_MAX {
         return Err(format!("its schema is nested more than {SCHEMA_DEPTH_MAX} deep"));
     }
@@ -24,7 +33,9 @@ pub fn compile(schema: &Value) -> Result<Validator, String> {
         return Err(format!("its schema is longer than {SCHEMA_BYTES_MAX} bytes"));
     }
     // Without backtracking, so that no pattern takes for ever.
-    let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+    let options = jsonschema::options()
+        .with_pattern_options(PatternOptions::regex())
+        .should_validate_formats(with_formats);
     options.build(schema).map_err(|error| format!("its schema cannot be read: {error}"))
 }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use nexus_core::AgentId;
-use nexus_core::mcp::{ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
+use nexus_core::mcp::{Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
-use tokio::sync::Semaphore;
+use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -84,13 +85,7 @@ impl Server {
             state.users.insert(user.clone());
         }
         match tokio::time::timeout(wait, self.ready()).await {
-            Ok(Err(why)) => {
-                let server = self.entry.name.clone();
-                Err(match self.unknown.load(Ordering::Relaxed) {
-                    true => ServerError::Unknown { server, why },
-                    false => ServerError::Unavailable { server, why },
-                })
-            }
+            Ok(Err(why)) => Err(self.unavailable(why)),
             // What is not ready in time goes on.
             Ok(Ok(_)) | Err(_) => Ok(self.status()),
         }
@@ -124,15 +119,11 @@ impl Server {
         call: Call<'_>,
         show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
-        let begin = async {
-            let place = self.places.acquire().await.map_err(|_| CallError::Cancelled)?;
-            let name = &self.entry.name;
-            let unavailable =
-                |why| CallError::Refused(format!("the MCP server {name} cannot be had: {why}"));
-            Ok((place, self.ready().await.map_err(unavailable)?))
-        };
-        let (_place, connection) =
-            call.cancel.run_until_cancelled(begin).await.unwrap_or(Err(CallError::Cancelled))?;
+        let begun = call.cancel.run_until_cancelled(self.place()).await;
+        let begun = begun.ok_or(CallError::Cancelled)?;
+        let (_place, connection) = begun.map_err(|why| {
+            CallError::Refused(format!("the MCP server {} cannot be had: {why}", self.entry.name))
+        })?;
         let _counted = Counted::new(self, call.user);
         let called = connection.call(&call, &self.entry.name, self.entry.timeout, show).await;
         match called {
@@ -153,6 +144,37 @@ impl Server {
             }
             called => called,
         }
+    }
+
+    /// Looks at what it has beside tools.
+    pub async fn look_up(
+        self: &Arc<Self>,
+        user: &AgentId,
+        lookup: &Lookup,
+    ) -> Result<Value, ServerError> {
+        let (_place, connection) = self.place().await.map_err(|why| self.unavailable(why))?;
+        let _counted = Counted::new(self, user);
+        connection.look_up(lookup, self.entry.timeout).await.map_err(|error| {
+            let (server, why) = (self.entry.name.clone(), error.to_string());
+            match error {
+                CallError::Unknown { .. } => ServerError::Unknown { server, why },
+                _ => ServerError::Failed { server, why },
+            }
+        })
+    }
+
+    fn unavailable(&self, why: String) -> ServerError {
+        let server = self.entry.name.clone();
+        match self.unknown.load(Ordering::Relaxed) {
+            true => ServerError::Unknown { server, why },
+            false => ServerError::Unavailable { server, why },
+        }
+    }
+
+    /// A place among the calls under way, and a connection; or why there is none.
+    async fn place(self: &Arc<Self>) -> Result<(SemaphorePermit<'_>, Arc<Connection>), String> {
+        let place = self.places.acquire().await.map_err(|error| error.to_string())?;
+        Ok((place, self.ready().await?))
     }
 
     /// The login at the server.

@@ -9,14 +9,15 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use nexus_core::AgentId;
-use nexus_core::mcp::{Accept, McpReach, ServerEntry, ServerError, ServerStatus};
+use nexus_core::mcp::{Accept, Lookup, McpReach, Origin, ServerEntry, ServerError, ServerStatus};
 use nexus_core::tool::{Tool, ToolSource};
 use serde_json::{Map, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::connection::{Call, CallError};
+use crate::connection::Call;
 use crate::ground::Ground;
 use crate::login::Login;
+use crate::read::{self, Reader};
 use crate::result;
 use crate::search::Finder;
 use crate::server::Server;
@@ -30,6 +31,7 @@ pub struct Servers {
     known: ArcSwap<Known>,
     version: AtomicU64,
     finders: [Arc<dyn Tool>; 2],
+    reader: Arc<dyn Tool>,
     /// Ends what runs, with the last who has this.
     _end: DropGuard,
 }
@@ -69,6 +71,7 @@ impl Servers {
                 known: ArcSwap::default(),
                 version: AtomicU64::new(0),
                 finders: finders(this.clone()),
+                reader: Arc::new(Reader::new(this.clone())),
                 _end: stop.clone().drop_guard(),
             }
         });
@@ -110,15 +113,11 @@ impl Servers {
                     Call { user: &user, tool: &tool, arguments, cancel: &cancel, people: &() };
                 let called = server.call(call, |_| ()).await;
                 Some(match called {
-                    Ok(result) if result.is_error == Some(true) => Err(result::text(&result)),
-                    Ok(result) => Ok(result::text(&result)),
-                    Err(
-                        CallError::Ended(why)
-                        | CallError::Refused(why)
-                        | CallError::Unknown { why, .. },
-                    ) => Err(why),
-                    Err(CallError::Silent(_)) => Err("it said nothing in time".into()),
-                    Err(CallError::Cancelled) => Err("cancelled".into()),
+                    Ok(result) => {
+                        let text = result::output(&result, &()).await.text;
+                        if result.is_error == Some(true) { Err(text) } else { Ok(text) }
+                    }
+                    Err(error) => Err(error.to_string()),
                 })
             }
         };
@@ -140,7 +139,7 @@ impl Servers {
         server.credentials().forget().await
     }
 
-    fn server(&self, name: &str) -> Result<&Arc<Server>, ServerError> {
+    pub(crate) fn server(&self, name: &str) -> Result<&Arc<Server>, ServerError> {
         self.by_name.get(name).ok_or_else(|| ServerError::NotThere(name.into()))
     }
 }
@@ -165,8 +164,9 @@ impl ToolSource for Servers {
     }
 
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        let finder = self.finders.iter().find(|tool| tool.spec().name == name).cloned();
-        finder.or_else(|| self.known.load().by_name.get(name).cloned())
+        let own = self.finders.iter().chain([&self.reader]);
+        let own = own.into_iter().find(|tool| tool.spec().name == name).cloned();
+        own.or_else(|| self.known.load().by_name.get(name).cloned())
     }
 
     fn finders(&self) -> Vec<Arc<dyn Tool>> {
@@ -201,6 +201,22 @@ impl ToolSource for Servers {
             Some(server) => server.disconnect(user).await,
             None => false,
         }
+    }
+
+    fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
+        let has = |server: &&Arc<Server>| server.listing().is_some_and(|it| it.has_resources);
+        let readable: Vec<Origin> =
+            self.by_name.values().filter(has).map(|server| read::origin(server)).collect();
+        (!readable.is_empty()).then(|| (self.reader.clone(), readable))
+    }
+
+    async fn look_up(
+        &self,
+        server: &str,
+        user: &AgentId,
+        lookup: &Lookup,
+    ) -> Result<Value, ServerError> {
+        self.server(server)?.look_up(user, lookup).await
     }
 
     async fn review(&self, server: &str, accept: Accept) -> Result<Vec<String>, ServerError> {

@@ -82,8 +82,8 @@ impl Tool for McpTool {
         {
             return Err(format!("the result does not fit the tool's own schema: {fault}"));
         }
-        let text = result::text(&result);
-        if result.is_error == Some(true) { Err(text) } else { Ok(text.into()) }
+        let output = result::output(&result, &*self.server.ground.intake).await;
+        if result.is_error == Some(true) { Err(output.text) } else { Ok(output) }
     }
 }
 

@@ -352,6 +352,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 /// The MCP servers of the configuration, none of which runs.
 pub fn mcp_servers(home: &Path, config: &Config, launcher: Launcher) -> Arc<Servers> {
     let ground = Ground {
+        intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         launcher,
         strength: sandbox::strength(),
         limits: limits(config),

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::method;
 use crate::params::Bounded;
@@ -33,6 +34,91 @@ method! {
     /// Accepts tools of an MCP server as they are now: those that `mcp_status` shows as quarantined, because they are new or
     /// say something else of themselves than when they were first listed. Only the administrator may.
     McpReview = "mcp_review", Agent Control, McpReviewParams => McpReviewResult
+}
+
+method! {
+    /// Lists the prompts of an MCP server, which is started if it does not run; without one, of all that run. Allowed to the
+    /// administrator and to the agent's ancestors.
+    McpPrompts = "mcp_prompts", Agent Control, McpPromptsParams => McpPromptsResult
+}
+
+method! {
+    /// Returns a prompt of an MCP server, filled in. Allowed to the administrator and to the agent's ancestors.
+    McpGetPrompt = "mcp_get_prompt", Agent Control, McpGetPromptParams => McpGetPromptResult
+}
+
+method! {
+    /// Lists the resources of an MCP server, which is started if it does not run; without one, the first page of each that
+    /// runs. Allowed to the administrator and to the agent's ancestors.
+    McpResources = "mcp_resources", Agent Control, McpResourcesParams => McpResourcesResult
+}
+
+method! {
+    /// Returns what a resource of an MCP server holds. Allowed to the administrator and to the agent's ancestors; the agent
+    /// has the tool `mcp_read`.
+    McpReadResource = "mcp_read_resource", Agent Control, McpReadResourceParams => McpReadResourceResult
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpPromptsParams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpPromptsResult {
+    /// In MCP's shape (`name`, `title`, `description`, `arguments`), each with its `server`; at most 1,000 of a server.
+    pub prompts: Vec<Map<String, Value>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpGetPromptParams {
+    pub server: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpGetPromptResult {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// In MCP's shape: each has a `role` and its `content`.
+    pub messages: Vec<Value>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpResourcesParams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Of `next_cursor`, for the next page of that server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpResourcesResult {
+    /// In MCP's shape (`uri`, `name`, `title`, `description`, `mimeType`, `size`), each with its `server`.
+    pub resources: Vec<Map<String, Value>>,
+    /// There are more, of the server that was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpReadResourceParams {
+    pub server: String,
+    pub uri: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpReadResourceResult {
+    /// In MCP's shape: each has `uri`, and `text` or `blob` (base64).
+    pub contents: Vec<Value>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

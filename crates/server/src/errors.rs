@@ -100,6 +100,7 @@ impl WireError for ServerError {
                 sentence(self),
                 &["Try it by hand: nexus3 mcp test NAME says what is missing."],
             ),
+            Self::Failed { .. } => RpcError::failed("EXECUTION_ERROR", sentence(self), &[]),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where a tool comes from, and how a server stands.
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::Defer;
@@ -145,6 +146,23 @@ pub enum Accept {
     Tools(Vec<String>),
 }
 
+/// What can be asked of a server beside its tools.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lookup {
+    Prompts,
+    Prompt {
+        name: String,
+        arguments: Option<Map<String, Value>>,
+    },
+    /// A page of them.
+    Resources {
+        cursor: Option<String>,
+    },
+    Resource {
+        uri: String,
+    },
+}
+
 /// Why a server cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ServerError {
@@ -154,4 +172,6 @@ pub enum ServerError {
     Unknown { server: String, why: String },
     #[error("the MCP server {server} cannot be had: {why}")]
     Unavailable { server: String, why: String },
+    #[error("the MCP server {server} does not give it: {why}")]
+    Failed { server: String, why: String },
 }

@@ -1,5 +1,6 @@
 //! Tools of MCP servers in the hands of agents: whose they are, who is asked, and what becomes of servers that misbehave.
 
+mod beside;
 mod conformance;
 mod elicit;
 mod faults;

@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use nexus_core::authority::Action;
-use nexus_core::mcp::{Accept, ServerState, ToolChange, ToolState};
+use nexus_core::mcp::{Accept, Lookup, ServerState, ToolChange, ToolState};
 use nexus_core::servers::ServerStanding;
 use nexus_protocol::RpcError;
 use nexus_protocol::mcp::{
     McpAccept, McpChange, McpConnect, McpConnectParams, McpConnectResult, McpDisconnect,
-    McpDisconnectParams, McpDisconnectResult, McpListServers, McpListServersParams,
-    McpListServersResult, McpReview, McpReviewParams, McpReviewResult, McpServerEntry,
-    McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult, McpTool,
+    McpDisconnectParams, McpDisconnectResult, McpGetPrompt, McpGetPromptParams, McpGetPromptResult,
+    McpListServers, McpListServersParams, McpListServersResult, McpPrompts, McpPromptsParams,
+    McpPromptsResult, McpReadResource, McpReadResourceParams, McpReadResourceResult, McpResources,
+    McpResourcesParams, McpResourcesResult, McpReview, McpReviewParams, McpReviewResult,
+    McpServerEntry, McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult,
+    McpTool,
 };
+use serde_json::{Map, Value};
 
 use crate::cx::Cx;
 use crate::dispatcher::Table;
@@ -21,14 +25,21 @@ use crate::errors::wire;
 const WAIT_MS: u32 = 30_000;
 
 pub fn register(table: &mut Table) {
-    table.on::<McpListServers, _, _>(list);
+    table.on::<McpListServers, _, _>(list_servers);
     table.on::<McpConnect, _, _>(connect);
     table.on::<McpDisconnect, _, _>(disconnect);
     table.on::<McpStatus, _, _>(status);
     table.on::<McpReview, _, _>(review);
+    table.on::<McpPrompts, _, _>(prompts);
+    table.on::<McpGetPrompt, _, _>(get_prompt);
+    table.on::<McpResources, _, _>(resources);
+    table.on::<McpReadResource, _, _>(read_resource);
 }
 
-async fn list(cx: Cx, params: McpListServersParams) -> Result<McpListServersResult, RpcError> {
+async fn list_servers(
+    cx: Cx,
+    params: McpListServersParams,
+) -> Result<McpListServersResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
     let servers = &cx.services().engine.servers;
     let listed = servers.list(&cx.caller.requester, &agent.snapshot()).await.map_err(wire)?;
@@ -91,6 +102,87 @@ async fn review(cx: Cx, params: McpReviewParams) -> Result<McpReviewResult, RpcE
     let servers = &cx.services().engine.servers;
     let accepted = servers.review(&cx.caller.requester, &params.server, accept).await;
     Ok(McpReviewResult { accepted: accepted.map_err(wire)? })
+}
+
+async fn prompts(cx: Cx, params: McpPromptsParams) -> Result<McpPromptsResult, RpcError> {
+    let (prompts, _) = listed(&cx, params.server, Lookup::Prompts, "prompts").await?;
+    Ok(McpPromptsResult { prompts })
+}
+
+async fn get_prompt(cx: Cx, params: McpGetPromptParams) -> Result<McpGetPromptResult, RpcError> {
+    let lookup = Lookup::Prompt { name: params.name, arguments: params.arguments };
+    let mut found = look_up(&cx, &params.server, &lookup).await?;
+    Ok(McpGetPromptResult {
+        description: found["description"].as_str().map(str::to_owned),
+        messages: list(found["messages"].take()),
+    })
+}
+
+async fn resources(cx: Cx, params: McpResourcesParams) -> Result<McpResourcesResult, RpcError> {
+    if params.cursor.is_some() && params.server.is_none() {
+        return Err(RpcError::invalid_param("/cursor", "cursor is of use only with its server"));
+    }
+    let lookup = Lookup::Resources { cursor: params.cursor };
+    let (resources, next_cursor) = listed(&cx, params.server, lookup, "resources").await?;
+    Ok(McpResourcesResult { resources, next_cursor })
+}
+
+async fn read_resource(
+    cx: Cx,
+    params: McpReadResourceParams,
+) -> Result<McpReadResourceResult, RpcError> {
+    let lookup = Lookup::Resource { uri: params.uri };
+    let mut found = look_up(&cx, &params.server, &lookup).await?;
+    Ok(McpReadResourceResult { contents: list(found["contents"].take()) })
+}
+
+/// What a server, or all that run, have under a name, and of one where there is more.
+async fn listed(
+    cx: &Cx,
+    server: Option<String>,
+    lookup: Lookup,
+    member: &str,
+) -> Result<(Vec<Map<String, Value>>, Option<String>), RpcError> {
+    let is_named = server.is_some();
+    let found = match server {
+        Some(server) => {
+            let found = look_up(cx, &server, &lookup).await?;
+            vec![(server, found)]
+        }
+        None => {
+            let agent = cx.agent(Action::Manage).await?;
+            let servers = &cx.services().engine.servers;
+            let all = servers.look_up_all(&cx.caller.requester, &agent, &lookup).await;
+            all.map_err(wire)?
+        }
+    };
+    let cursor = match found.as_slice() {
+        [(_, only)] if is_named => only["nextCursor"].as_str().map(str::to_owned),
+        _ => None,
+    };
+    let mut entries = Vec::new();
+    for (server, mut found) in found {
+        for entry in list(found[member].take()) {
+            let Value::Object(mut entry) = entry else { continue };
+            entry.insert("server".into(), server.as_str().into());
+            entries.push(entry);
+        }
+    }
+    Ok((entries, cursor))
+}
+
+async fn look_up(cx: &Cx, server: &str, lookup: &Lookup) -> Result<Value, RpcError> {
+    let agent = cx.agent(Action::Manage).await?;
+    let servers = &cx.services().engine.servers;
+    let found = servers.look_up(&cx.caller.requester, &agent, server, lookup).await;
+    found.map_err(wire)
+}
+
+fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values,
+        _ => Vec::new(),
+    }
 }
 
 fn status_entry(standing: ServerStanding) -> McpServerStatus {

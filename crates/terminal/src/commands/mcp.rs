@@ -2,13 +2,19 @@
 
 use nexus_protocol::mcp::{
     McpConnect, McpConnectParams, McpDisconnect, McpDisconnectParams, McpListServers,
-    McpListServersParams, McpServerEntry, McpStatus, McpStatusParams,
+    McpListServersParams, McpPrompts, McpPromptsParams, McpResources, McpResourcesParams,
+    McpServerEntry, McpStatus, McpStatusParams,
 };
+
+use serde_json::{Map, Value};
 
 use super::flags::{refuse_flags, split};
 use crate::cx::{Cx, Done, refuse};
 use crate::figures::counted;
 use crate::style::{Colour, Line, Style};
+
+/// Pages of resources that are shown. A server may have them without end.
+const PAGES_MAX: usize = 64;
 
 pub async fn mcp(cx: &Cx, rest: &str) -> Done {
     let words = split(rest)?;
@@ -36,8 +42,13 @@ pub async fn mcp(cx: &Cx, rest: &str) -> Done {
         ["disconnect", server] => disconnect(cx, server).await,
         ["tools"] => tools(cx, None).await,
         ["tools", server] => tools(cx, Some((*server).to_owned())).await,
-        ["resources" | "prompts", ..] => refuse("Only the tools of MCP servers are used so far."),
-        _ => refuse("Usage: /mcp [connect|retry|disconnect NAME] or /mcp tools [NAME]"),
+        ["prompts"] => prompts(cx, None).await,
+        ["prompts", server] => prompts(cx, Some((*server).to_owned())).await,
+        ["resources"] => resources(cx, None).await,
+        ["resources", server] => resources(cx, Some((*server).to_owned())).await,
+        _ => refuse(
+            "Usage: /mcp [connect|retry|disconnect NAME] or /mcp tools|prompts|resources [NAME]",
+        ),
     }
 }
 
@@ -108,4 +119,50 @@ async fn tools(cx: &Cx, server: Option<String>) -> Done {
     }
     cx.say_all(lines);
     Ok(())
+}
+
+async fn prompts(cx: &Cx, server: Option<String>) -> Done {
+    let params = McpPromptsParams { server };
+    let prompts = cx.of::<McpPrompts>(cx.shown()?, params).await?.prompts;
+    if prompts.is_empty() {
+        cx.note("No prompts: of servers that do not run, only those that are named are asked.");
+    }
+    cx.say_all(prompts.iter().map(|prompt| had(prompt, "name")).collect());
+    Ok(())
+}
+
+async fn resources(cx: &Cx, server: Option<String>) -> Done {
+    let mut params = McpResourcesParams { server, cursor: None };
+    for _ in 0..PAGES_MAX {
+        let page = cx.of::<McpResources>(cx.shown()?, params).await?;
+        if page.resources.is_empty() {
+            cx.note(
+                "No resources: of servers that do not run, only those that are named are asked.",
+            );
+        }
+        let server = page.resources.first().map(|it| said(it, "server").to_owned());
+        cx.say_all(page.resources.iter().map(|resource| had(resource, "uri")).collect());
+        match page.next_cursor {
+            Some(cursor) if server.is_some() => {
+                params = McpResourcesParams { server, cursor: Some(cursor) };
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// A line for something that a server has.
+fn had(entry: &Map<String, Value>, name: &str) -> Line {
+    let words = match said(entry, "description") {
+        "" => said(entry, "title"),
+        words => words,
+    };
+    Line::styled(said(entry, "server"), Style::BOLD)
+        .with(format!("  {}", said(entry, name)), Style::PLAIN)
+        .with(format!("  {}", words.lines().next().unwrap_or_default()), Style::DIM)
+}
+
+fn said<'a>(entry: &'a Map<String, Value>, name: &str) -> &'a str {
+    entry.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -6,7 +6,10 @@ use nexus_client::token::file_name;
 use nexus_client::{Environment, PORT_DEFAULT, Target};
 use nexus_protocol::Method;
 use nexus_protocol::conversation::{Compact, GetContext, GetMessages, GetTokens};
-use nexus_protocol::mcp::{McpConnect, McpDisconnect, McpListServers, McpReview, McpStatus};
+use nexus_protocol::mcp::{
+    McpConnect, McpDisconnect, McpGetPrompt, McpListServers, McpPrompts, McpReadResource,
+    McpResources, McpReview, McpStatus,
+};
 use nexus_protocol::permission::{ExplainPermission, GetPermissions, ListTools, SetPermissions};
 use nexus_protocol::settings::{GetModel, GetSystemPrompt, SetCwd, SetModel, SetSystemPrompt};
 use nexus_protocol::turn::{Cancel, ResumeTurn, Send};
@@ -22,7 +25,7 @@ use crate::style::Line;
 
 /// The methods of one agent, as which the shown one is meant. `shutdown` is not among them: without an agent it stops
 /// the server, and who says that has to say which he means.
-const OF_AN_AGENT: [&str; 21] = [
+const OF_AN_AGENT: [&str; 25] = [
     Cancel::NAME,
     Compact::NAME,
     ExplainPermission::NAME,
@@ -35,7 +38,11 @@ const OF_AN_AGENT: [&str; 21] = [
     ListTools::NAME,
     McpConnect::NAME,
     McpDisconnect::NAME,
+    McpGetPrompt::NAME,
     McpListServers::NAME,
+    McpPrompts::NAME,
+    McpReadResource::NAME,
+    McpResources::NAME,
     McpReview::NAME,
     McpStatus::NAME,
     ResumeTurn::NAME,

@@ -213,7 +213,7 @@ pub const COMMANDS: &[Command] = &[
         "mcp",
         [],
         None,
-        "/mcp\n/mcp connect NAME\n/mcp retry NAME\n/mcp disconnect NAME\n/mcp tools [NAME]",
+        "/mcp\n/mcp connect NAME\n/mcp retry NAME\n/mcp disconnect NAME\n/mcp tools|prompts|resources [NAME]",
         "The MCP servers whose tools the shown agent may use, how they stand, and what they have.",
         mcp::mcp,
     ),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{tool, user, with_entry};
 use crate::speakers::installed;
+use crate::support::waiting;
 
 /// The entry of an installed server, in a sandbox without a network.
 fn reference(program: &str, args: Value, sandbox: Value) -> Option<Value> {
@@ -46,12 +47,22 @@ async fn an_agent_reads_and_writes_with_the_filesystem_server_what_it_may() {
 async fn an_agent_uses_the_server_that_has_everything() {
     let sandbox = json!({"read": []});
     let Some(entry) = reference("mcp-server-everything", json!([]), sandbox) else { return };
-    let server = with_entry(entry).start().await;
+    let config = json!({"permissions": {"approvals": "ask"}});
+    let server = with_entry(entry).config(config).start().await;
     let wire = server.wire();
     user(&wire, "a").await;
     assert_eq!(tool(&wire, "a", "echo", json!({"message": "hi"})).await, "Echo: hi");
     let image = tool(&wire, "a", "get-tiny-image", json!({})).await;
-    assert!(image.contains("[image, image/png, about "), "{image}");
+    assert!(image.contains("\n[image, image/png]\n"), "{image}");
+    let asked = async {
+        let id = waiting(&wire).await["approval_id"].clone();
+        let content = json!({"name": "Ada", "email": "ada@example.com"});
+        let answer = json!({"approval_id": id, "decision": "accept", "content": content});
+        wire.ok("respond_approval", answer).await;
+    };
+    let (told, ()) =
+        tokio::join!(tool(&wire, "a", "trigger-elicitation-request", json!({})), asked);
+    assert!(told.contains("- Name: Ada\n") && told.contains("Favorite Integer: 42"), "{told}");
     let long = json!({"duration": 1, "steps": 4});
     let long = tool(&wire, "a", "trigger-long-running-operation", long).await;
     assert!(long.starts_with("Long running operation completed."), "{long}");

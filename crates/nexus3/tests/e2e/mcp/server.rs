@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::attachments::PNG;
+
 /// Says how the server behaves: words with blanks between them.
 const BEHAVIOUR: &str = "TEST_MCP_SERVER";
 
@@ -77,6 +79,7 @@ impl Served {
                     text(&id, "grown");
                 }
                 "tools/call" => self.call(&id, &message["params"]),
+                _ if self.is("has") => has(&id, &method, &message["params"]),
                 _ => refuse(&id),
             }
         }
@@ -97,10 +100,19 @@ impl Served {
             id,
             json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
-                "cacheScope": "private", "capabilities": {"tools": {}},
+                "cacheScope": "private", "capabilities": self.capabilities(),
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "2"}},
             }),
         );
+    }
+
+    fn capabilities(&self) -> Value {
+        let mut capabilities = json!({"tools": {"listChanged": !self.is("modern")}});
+        if self.is("has") {
+            capabilities["prompts"] = json!({});
+            capabilities["resources"] = json!({});
+        }
+        capabilities
     }
 
     fn initialize(&self, id: &Value) {
@@ -109,7 +121,7 @@ impl Served {
         answer(
             id,
             json!({
-                "protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
+                "protocolVersion": "2025-11-25", "capabilities": self.capabilities(),
                 "serverInfo": {"name": "test", "version": "1"},
             }),
         );
@@ -133,6 +145,9 @@ impl Served {
         tools[14]["outputSchema"] = json!({"type": "object", "required": ["n"]});
         if self.is("asks") {
             tools.push(tool("elicit"));
+        }
+        if self.is("has") {
+            tools.push(tool("picture"));
         }
         if grown {
             tools.push(tool("new"));
@@ -251,6 +266,14 @@ impl Served {
                 &format!("{:?}", TcpStream::connect(word("to")).map(drop).map_err(|it| it.kind())),
             ),
             "shape" => answer(id, json!({"content": [], "structuredContent": {"m": 1}})),
+            "picture" => answer(
+                id,
+                json!({"content": [
+                    {"type": "text", "text": "Look:"},
+                    {"type": "image", "mimeType": "image/png", "data": PNG},
+                    {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
+                ]}),
+            ),
             "ask" => {
                 say(json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage",
                     "params": {"messages": [], "maxTokens": 5}}));
@@ -258,6 +281,51 @@ impl Served {
             }
             _ => refuse(id),
         }
+    }
+}
+
+/// Prompts and resources, of which the list has two pages.
+fn has(id: &Value, method: &str, params: &Value) {
+    let whole = |result: Value| {
+        let mut result = result;
+        result["resultType"] = json!("complete");
+        result["ttlMs"] = json!(0);
+        result["cacheScope"] = json!("private");
+        result
+    };
+    let resource = |name: &str| json!({"uri": format!("note:///{name}"), "name": name});
+    match method {
+        "prompts/list" => {
+            let arguments = json!([{"name": "whom", "required": true}]);
+            let prompt =
+                json!({"name": "greet", "description": "Says hello", "arguments": arguments});
+            answer(id, whole(json!({"prompts": [prompt]})));
+        }
+        "prompts/get" if params["name"] == "greet" => {
+            let words = format!("Hello, {}!", params["arguments"]["whom"].as_str().unwrap());
+            let message = json!({"role": "user", "content": {"type": "text", "text": words}});
+            answer(id, whole(json!({"description": "Says hello", "messages": [message]})));
+        }
+        "resources/list" if params["cursor"] == "2" => {
+            answer(id, whole(json!({"resources": [resource("b")]})));
+        }
+        "resources/list" => {
+            answer(id, whole(json!({"resources": [resource("a")], "nextCursor": "2"})));
+        }
+        "resources/read" if params["uri"] == "note:///a" => {
+            let contents = json!([{"uri": "note:///a", "mimeType": "text/plain", "text": "x".repeat(60_000) + "end"}]);
+            answer(id, whole(json!({"contents": contents})));
+        }
+        "resources/read" if params["uri"] == "note:///b" => {
+            let contents = json!([{"uri": "note:///b", "mimeType": "image/png", "blob": PNG}]);
+            answer(id, whole(json!({"contents": contents})));
+        }
+        "resources/read" if params["uri"] == "note:///huge" => {
+            let contents = json!([{"uri": "note:///huge", "text": "x".repeat(5 << 20)}]);
+            answer(id, whole(json!({"contents": contents})));
+        }
+        "resources/read" if params["uri"] == "note:///hang" => {}
+        _ => refuse(id),
     }
 }
 

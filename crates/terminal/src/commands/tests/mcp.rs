@@ -99,11 +99,36 @@ async fn says_what_it_does_not_do() {
         ("/mcp connect files --nope", "Unknown flag: --nope"),
         ("/mcp connect files --allow-all", "Leave is asked for with the first call"),
         ("/mcp connect files --private", "One process serves all agents"),
-        ("/mcp prompts", "Only the tools of MCP servers are used so far."),
-        ("/mcp resources files", "Only the tools of MCP servers are used so far."),
     ];
     for (line, expected) in refused {
         let seen = Stage::new(&[]).run(line).await;
         assert!(seen.told[0].starts_with(expected), "{line}: {:?}", seen.told);
     }
+}
+
+#[tokio::test]
+async fn lists_prompts_and_resources() {
+    let prompts = json!({"prompts": [
+        {"server": "files", "name": "greet", "description": "Says hello\nand more"}, {"server": "git", "name": "b"},
+    ]});
+    Stage::new(&[("mcp_prompts", prompts)])
+        .check(
+            "/mcp prompts",
+            called("mcp_prompts", json!({})),
+            &["files  greet  Says hello", "git  b  "],
+        )
+        .await;
+    let resources =
+        json!({"resources": [{"server": "files", "uri": "note:///a", "name": "a", "title": "A"}]});
+    Stage::new(&[("mcp_resources", resources)])
+        .check(
+            "/mcp resources files",
+            called("mcp_resources", json!({"server": "files"})),
+            &["files  note:///a  A"],
+        )
+        .await;
+    let none = ["No prompts: of servers that do not run, only those that are named are asked."];
+    Stage::new(&[("mcp_prompts", json!({"prompts": []}))])
+        .check("/mcp prompts", called("mcp_prompts", json!({})), &none)
+        .await;
 }

@@ -5,7 +5,10 @@ use nexus_protocol::agent::*;
 use nexus_protocol::code::ValidateCode;
 use nexus_protocol::conversation::*;
 use nexus_protocol::key::{CreateKey, ListKeys, RevokeKey};
-use nexus_protocol::mcp::{McpConnect, McpDisconnect, McpListServers, McpReview, McpStatus};
+use nexus_protocol::mcp::{
+    McpConnect, McpDisconnect, McpGetPrompt, McpListServers, McpPrompts, McpReadResource,
+    McpResources, McpReview, McpStatus,
+};
 use nexus_protocol::memory::*;
 use nexus_protocol::metrics::GetMetrics;
 use nexus_protocol::model::*;
@@ -102,7 +105,11 @@ async fn by_name(
         ListKeys,
         McpConnect,
         McpDisconnect,
+        McpGetPrompt,
         McpListServers,
+        McpPrompts,
+        McpReadResource,
+        McpResources,
         McpReview,
         McpStatus,
         RevokeKey,
