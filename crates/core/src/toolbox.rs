@@ -149,20 +149,27 @@ impl Toolbox {
         };
         let deferred: Vec<_> = of_servers.iter().copied().filter(|it| !is_shown(it)).collect();
         let shown = of_servers.iter().filter(|it| is_shown(it)).map(|tool| tool.spec().clone());
-        fixed.chain(shown).chain(self.finders(&deferred)).chain(self.reader(permissions)).collect()
+        fixed
+            .chain(shown)
+            .chain(self.finders(&deferred))
+            .chain(self.reader(permissions, !of_servers.is_empty()))
+            .collect()
     }
 
-    /// What reads resources, with those servers that have some which the agent may read.
-    fn reader(&self, permissions: &Permissions) -> Option<ToolSpec> {
+    /// What reads on in long results, for who has tools of servers, and resources of those servers that have some which the
+    /// agent may read.
+    fn reader(&self, permissions: &Permissions, has_tools: bool) -> Option<ToolSpec> {
         let (reader, readable) = self.source.reader()?;
         let mut spec = reader.spec().clone();
         let may = |origin: &&Origin| permissions.offers_of(origin, &spec.name);
         let servers: Vec<_> = readable.iter().filter(may).map(|it| it.server.as_str()).collect();
-        if servers.is_empty() {
-            return None;
+        let is_off = permissions.disabled_tools.contains(&spec.name);
+        let is_of_use = !is_off && (has_tools || !servers.is_empty());
+        if !servers.is_empty() {
+            let servers = servers.join(", ");
+            spec.description = format!("{} Servers with resources: {servers}.", spec.description);
         }
-        spec.description = format!("{} {}.", spec.description, servers.join(", "));
-        Some(spec)
+        is_of_use.then_some(spec)
     }
 
     /// What is shown in the place of tools that are not: how to find them, with a line for each server.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::results::Results;
 use nexus_core::attach::Intake;
 use nexus_tools::sandbox::{Launcher, Limits, Strength};
 
@@ -16,6 +17,8 @@ pub struct Ground {
     pub home: PathBuf,
     /// Looks at images that servers send.
     pub intake: Arc<dyn Intake>,
+    /// Where long results are kept.
+    pub results: Arc<Results>,
     /// The variables of this process. Servers see few of them.
     pub variables: BTreeMap<String, String>,
 }

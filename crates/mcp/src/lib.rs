@@ -23,6 +23,7 @@ mod program;
 mod read;
 mod remote;
 mod result;
+mod results;
 mod schema;
 mod search;
 mod server;
@@ -37,6 +38,7 @@ mod variables;
 
 pub use ground::Ground;
 pub use login::Login;
+pub use results::Results;
 pub use servers::{Servers, Tried};
 
 /// Locks a mutex whose data stays whole even if a holder panicked: every holder in this crate only swaps or counts.

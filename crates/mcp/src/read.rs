@@ -1,8 +1,10 @@
-//! `mcp_read`: resources of servers, for models. Judged as a tool of the server that has them.
+//! `mcp_read`: long results, and resources of servers, for models. To read a resource is judged as a tool of the server
+//! that has it; a result is its agent's own.
 
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use nexus_core::mcp::{Lookup, Origin};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
@@ -12,14 +14,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::result::Shown;
+use crate::results::{PIECE_BYTES_MAX, Piece, SCHEME};
 use crate::server::Server;
 use crate::servers::Servers;
 
 /// What reading is called where permissions name tools.
 const READING: &str = "resources/read";
-
-/// Of one answer: about what a model can make use of.
-const ANSWER_BYTES_MAX: usize = 50_000;
 
 /// `mcp_read`.
 pub struct Reader {
@@ -31,8 +31,8 @@ pub struct Reader {
 #[serde(deny_unknown_fields)]
 struct Wanted {
     uri: String,
-    server: String,
-    offset: Option<usize>,
+    server: Option<String>,
+    offset: Option<u64>,
 }
 
 impl Reader {
@@ -40,14 +40,14 @@ impl Reader {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "server": {"type": "string"},
-                "uri": {"type": "string", "description": "The resource's address, as a tool or the server gave it."},
+                "uri": {"type": "string", "description": "mcp-result:…, or the address of a resource."},
+                "server": {"type": "string", "description": "The server that has the resource."},
                 "offset": {"type": "integer", "minimum": 0, "description": "Byte to read on from."},
             },
-            "required": ["server", "uri"],
+            "required": ["uri"],
             "additionalProperties": false,
         });
-        let description = "Reads a resource of an MCP server. Servers that have some:";
+        let description = "Reads on in a long result of a tool of an MCP server, or reads a resource of a server.";
         let spec = ToolSpec {
             name: READ_TOOL.into(),
             description: description.into(),
@@ -60,6 +60,16 @@ impl Reader {
         let servers = self.servers.upgrade();
         let found = servers.and_then(|servers| servers.server(name).ok().cloned());
         found.ok_or_else(|| format!("there is no MCP server {name}"))
+    }
+}
+
+impl Reader {
+    /// A piece of a result that is kept.
+    async fn kept(&self, born: Timestamp, uri: String, offset: u64) -> Result<String, String> {
+        let servers = self.servers.upgrade().ok_or("the program is stopping")?;
+        let results = servers.results().clone();
+        let read = tokio::task::spawn_blocking(move || results.read(born, &uri, offset)).await;
+        Ok(shown_piece(&read.map_err(|error| error.to_string())??))
     }
 }
 
@@ -91,15 +101,22 @@ impl Tool for Reader {
     }
 
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
-        let server = self.server(&wanted(arguments)?.server)?;
-        Ok(vec![Need::Server(origin(&server))])
+        let Wanted { uri, server, .. } = wanted(arguments)?;
+        match server {
+            _ if uri.starts_with(SCHEME) => Ok(Vec::new()),
+            Some(server) => Ok(vec![Need::Server(origin(&*self.server(&server)?))]),
+            None => Err("server is missing: the one that has the resource".into()),
+        }
     }
 
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
         let Wanted { uri, server, offset } = wanted(&call.arguments)?;
+        let offset = offset.unwrap_or(0);
+        let Some(server) = server.filter(|_| !uri.starts_with(SCHEME)) else {
+            return self.kept(call.agent.snapshot().created_at, uri, offset).await.map(Into::into);
+        };
         let server = self.server(&server)?;
-        let user = call.agent.id();
-        let lookup = Lookup::Resource { uri };
+        let (user, lookup) = (call.agent.id(), Lookup::Resource { uri });
         let read = server.look_up(&user, &lookup);
         let read = call.cancel.run_until_cancelled(read).await.ok_or("cancelled")?;
         let read = read.map_err(|error| error.to_string())?;
@@ -117,26 +134,34 @@ impl Tool for Reader {
             }
         }
         let (text, attachments) = shown.parts();
-        Ok(ToolOutput { text: piece(&text, offset.unwrap_or(0))?, attachments, change: None })
+        Ok(ToolOutput { text: shown_piece(&piece(&text, offset)?), attachments, change: None })
     }
 }
 
-/// As much of a text as an answer has room for, and where to go on.
-fn piece(text: &str, offset: usize) -> Result<String, String> {
+/// As much of a text as an answer has room for.
+fn piece(text: &str, offset: u64) -> Result<Piece, String> {
     let bytes = text.len();
-    if offset > bytes {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    if from > bytes {
         return Err(format!("it has only {bytes} bytes"));
     }
-    let from = text.floor_char_boundary(offset);
-    let until = text.floor_char_boundary((from + ANSWER_BYTES_MAX).min(bytes));
-    let piece = &text[from..until];
-    Ok(match (from, until == bytes) {
-        (0, true) if bytes == 0 => "It is empty.".into(),
-        (_, true) => piece.to_owned(),
-        (_, false) => {
-            format!("{piece}\n[bytes {from} to {until} of {bytes}; read on with offset {until}]")
+    let from = text.floor_char_boundary(from);
+    let until = text.floor_char_boundary((from + PIECE_BYTES_MAX).min(bytes));
+    let (text, [from, until, bytes]) =
+        (&text[from..until], [from, until, bytes].map(|it| it as u64));
+    Ok(Piece { text: text.into(), from, until, bytes })
+}
+
+/// A piece as a model is shown it, and where to go on.
+fn shown_piece(piece: &Piece) -> String {
+    let Piece { text, from, until, bytes } = piece;
+    match until == bytes {
+        true if *bytes == 0 => "It is empty.".into(),
+        true => text.clone(),
+        false => {
+            format!("{text}\n[bytes {from} to {until} of {bytes}; read on with offset {until}]")
         }
-    })
+    }
 }
 
 #[cfg(test)]
@@ -145,19 +170,18 @@ mod tests {
 
     #[test]
     fn a_long_text_is_read_piece_by_piece() {
-        assert_eq!(piece("", 0).unwrap(), "It is empty.");
-        assert_eq!(piece("abc", 1).unwrap(), "bc");
-        assert_eq!(piece("abc", 3).unwrap(), "");
-        assert!(piece("abc", 4).is_err());
-        let longest = "a".repeat(ANSWER_BYTES_MAX);
-        assert_eq!(piece(&longest, 0).unwrap(), longest);
-        let longer = format!("{}éb", "a".repeat(ANSWER_BYTES_MAX - 1));
-        let first = piece(&longer, 0).unwrap();
-        let end = ANSWER_BYTES_MAX - 1;
-        assert!(first.ends_with(&format!(
-            "\n[bytes 0 to {end} of {}; read on with offset {end}]",
-            longer.len()
-        )));
-        assert_eq!(piece(&longer, end).unwrap(), "éb");
+        let read = |text: &str, offset: u64| piece(text, offset).map(|piece| shown_piece(&piece));
+        assert_eq!(read("", 0).unwrap(), "It is empty.");
+        assert_eq!(read("abc", 1).unwrap(), "bc");
+        assert_eq!(read("abc", 3).unwrap(), "");
+        assert!(read("abc", 4).is_err());
+        let longest = "a".repeat(PIECE_BYTES_MAX);
+        assert_eq!(read(&longest, 0).unwrap(), longest);
+        let longer = format!("{}éb", "a".repeat(PIECE_BYTES_MAX - 1));
+        let first = read(&longer, 0).unwrap();
+        let end = PIECE_BYTES_MAX - 1;
+        let words = format!("\n[bytes 0 to {end} of {}; read on with offset {end}]", longer.len());
+        assert!(first.ends_with(&words));
+        assert_eq!(read(&longer, end as u64).unwrap(), "éb");
     }
 }

@@ -9,7 +9,11 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
 /// Of one result: about what a model can make use of in one answer.
-const RESULT_BYTES_MAX: usize = 50_000;
+pub const SHOWN_BYTES_MAX: usize = 50_000;
+
+/// Of one that is longer.
+const BEGINNING_BYTES: usize = 40_000;
+const END_BYTES: usize = 8_000;
 
 /// A result as a model is shown it. Images are shown to those that see, and never spelt out.
 pub async fn output(result: &CallToolResult, intake: &dyn Intake) -> ToolOutput {
@@ -39,7 +43,7 @@ pub async fn output(result: &CallToolResult, intake: &dyn Intake) -> ToolOutput 
     if text.is_empty() {
         text = "The tool said nothing.".into();
     }
-    ToolOutput { text: cut(text), attachments, change: None }
+    ToolOutput { text, attachments, change: None }
 }
 
 /// What is shown so far.
@@ -103,15 +107,19 @@ fn resource(contents: &ResourceContents) -> String {
     }
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > RESULT_BYTES_MAX {
-        let bytes = text.len();
-        text.truncate(text.floor_char_boundary(RESULT_BYTES_MAX));
-        text.push_str(&format!(
-            "\n[The result has {bytes} bytes; what follows the first {RESULT_BYTES_MAX} was left out. Ask for less of it.]"
-        ));
-    }
-    text
+/// A text that is too long for one answer: its beginning and its end. `kept` is how the whole is called.
+pub fn cut(text: &str, kept: Option<&str>) -> String {
+    let bytes = text.len();
+    let beginning = &text[..text.floor_char_boundary(BEGINNING_BYTES)];
+    let end = &text[text.ceil_char_boundary(bytes - END_BYTES)..];
+    let (from, left_out) = (beginning.len(), bytes - beginning.len() - end.len());
+    let how = match kept {
+        Some(uri) => format!("mcp_read {{\"uri\": \"{uri}\", \"offset\": {from}}} reads on"),
+        None => "ask for less of it".into(),
+    };
+    format!(
+        "{beginning}\n[The result has {bytes} bytes, of which {left_out} are left out here: {how}.]\n{end}"
+    )
 }
 
 #[cfg(test)]
@@ -159,10 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn just_the_longest_is_whole_and_one_byte_more_is_cut() {
-        assert_eq!(cut("a".repeat(RESULT_BYTES_MAX)).len(), RESULT_BYTES_MAX);
-        let cut = cut(format!("{}é", "a".repeat(RESULT_BYTES_MAX - 1)));
-        let kept = "a".repeat(RESULT_BYTES_MAX - 1);
-        assert!(cut.starts_with(&kept) && cut.contains("has 50001 bytes"), "{}", &cut[49_990..]);
+    fn of_a_long_text_the_beginning_and_the_end_are_shown() {
+        let text = format!("{}é{}é{}", "a".repeat(39_999), "b".repeat(20_000), "c".repeat(7_999));
+        let shown = cut(&text, Some("mcp-result:1"));
+        let left_out = text.len() - 39_999 - 7_999;
+        let words = format!(
+            "\n[The result has {} bytes, of which {left_out} are left out here: \
+             mcp_read {{\"uri\": \"mcp-result:1\", \"offset\": 39999}} reads on.]\n",
+            text.len()
+        );
+        assert_eq!(shown, format!("{}{words}{}", "a".repeat(39_999), "c".repeat(7_999)));
+        assert!(cut(&text, None).contains("left out here: ask for less of it.]"));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::mcp::{Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
@@ -20,6 +21,7 @@ use crate::kept;
 use crate::listing::Listing;
 use crate::lock;
 use crate::remote::Unknown;
+use crate::result;
 use crate::start;
 use crate::state::{Phase, State};
 use crate::tail::Tail;
@@ -175,6 +177,20 @@ impl Server {
     async fn place(self: &Arc<Self>) -> Result<(SemaphorePermit<'_>, Arc<Connection>), String> {
         let place = self.places.acquire().await.map_err(|error| error.to_string())?;
         Ok((place, self.ready().await?))
+    }
+
+    /// The beginning and the end of a long text, which is kept for the agent to read on in.
+    pub async fn shortened(self: &Arc<Self>, text: String, born: Timestamp) -> String {
+        let this = self.clone();
+        let shorten = move || {
+            let kept = this.ground.results.keep(born, &text);
+            if let Err(error) = &kept {
+                tracing::warn!(%error, "a long result of an MCP server was not kept");
+            }
+            result::cut(&text, kept.ok().as_deref())
+        };
+        let shortened = tokio::task::spawn_blocking(shorten).await;
+        shortened.unwrap_or_else(|error| error.to_string())
     }
 
     /// The login at the server.

@@ -19,6 +19,7 @@ use crate::ground::Ground;
 use crate::login::Login;
 use crate::read::{self, Reader};
 use crate::result;
+use crate::results::Results;
 use crate::search::Finder;
 use crate::server::Server;
 use crate::tool::McpTool;
@@ -32,6 +33,7 @@ pub struct Servers {
     version: AtomicU64,
     finders: [Arc<dyn Tool>; 2],
     reader: Arc<dyn Tool>,
+    results: Arc<Results>,
     /// Ends what runs, with the last who has this.
     _end: DropGuard,
 }
@@ -72,6 +74,7 @@ impl Servers {
                 version: AtomicU64::new(0),
                 finders: finders(this.clone()),
                 reader: Arc::new(Reader::new(this.clone())),
+                results: ground.results.clone(),
                 _end: stop.clone().drop_guard(),
             }
         });
@@ -137,6 +140,10 @@ impl Servers {
     pub async fn logout(&self, name: &str) -> Result<bool, String> {
         let server = self.server(name).map_err(|error| error.to_string())?;
         server.credentials().forget().await
+    }
+
+    pub(crate) fn results(&self) -> &Arc<Results> {
+        &self.results
     }
 
     pub(crate) fn server(&self, name: &str) -> Result<&Arc<Server>, ServerError> {
@@ -205,9 +212,8 @@ impl ToolSource for Servers {
 
     fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
         let has = |server: &&Arc<Server>| server.listing().is_some_and(|it| it.has_resources);
-        let readable: Vec<Origin> =
-            self.by_name.values().filter(has).map(|server| read::origin(server)).collect();
-        (!readable.is_empty()).then(|| (self.reader.clone(), readable))
+        let readable = self.by_name.values().filter(has).map(|server| read::origin(server));
+        (!self.by_name.is_empty()).then(|| (self.reader.clone(), readable.collect()))
     }
 
     async fn look_up(

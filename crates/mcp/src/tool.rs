@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::clean::is_seen;
 use crate::connection::{Call, CallError};
 use crate::listing::Listed;
-use crate::result;
+use crate::result::{self, SHOWN_BYTES_MAX};
 use crate::server::Server;
 
 pub struct McpTool {
@@ -82,7 +82,11 @@ impl Tool for McpTool {
         {
             return Err(format!("the result does not fit the tool's own schema: {fault}"));
         }
-        let output = result::output(&result, &*self.server.ground.intake).await;
+        let mut output = result::output(&result, &*self.server.ground.intake).await;
+        if output.text.len() > SHOWN_BYTES_MAX {
+            output.text =
+                self.server.shortened(output.text, call.agent.snapshot().created_at).await;
+        }
         if result.is_error == Some(true) { Err(output.text) } else { Ok(output) }
     }
 }

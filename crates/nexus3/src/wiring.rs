@@ -20,7 +20,7 @@ use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
 use nexus_core::toolbox::Toolbox;
 use nexus_local::{Local, LocalEmbedder};
-use nexus_mcp::{Ground, Servers};
+use nexus_mcp::{Ground, Results, Servers};
 use nexus_models::tokenizer::Tokenizer;
 use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
@@ -353,6 +353,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 pub fn mcp_servers(home: &Path, config: &Config, launcher: Launcher) -> Arc<Servers> {
     let ground = Ground {
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
+        results: Arc::new(Results::new(home.join("mcp/results"))),
         launcher,
         strength: sandbox::strength(),
         limits: limits(config),

@@ -123,9 +123,10 @@ async fn a_model_reads_resources_within_its_permissions() {
         refused,
         "Refused: this agent may not use the tool resources/read of the MCP server s."
     );
-    assert!(!offered(&server).contains(&"mcp_read".into()));
     let unknown = read(&wire, "a", json!({"server": "x", "uri": "note:///a"})).await;
     assert!(unknown.contains("there is no MCP server x"), "{unknown}");
+    let missing = read(&wire, "a", json!({"uri": "note:///a"})).await;
+    assert!(missing.contains("server is missing"), "{missing}");
     let failed = read(&wire, "a", json!({"server": "s", "uri": "note:///nope"})).await;
     assert!(failed.starts_with("Failed: ") && failed.contains("unknown method"), "{failed}");
     let beyond = json!({"server": "s", "uri": "note:///a", "offset": 60_004});
@@ -187,4 +188,32 @@ async fn images_are_shown_and_never_spelt_out() {
         assert_eq!(asked.matches(start).count(), if sees { 2 } else { 0 }, "{asked}");
         assert!(!asked.contains("aGVsbG8="), "{asked}");
     }
+}
+
+/// Of a long result a model is shown beginning and end, and reads on in it; another agent does not.
+#[tokio::test]
+async fn a_long_result_is_read_on_by_its_agent() {
+    let server = with("").start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    user(&wire, "b").await;
+    let big = tool(&wire, "a", "big", json!({})).await;
+    let (_, rest) = big.split_once("\"uri\": \"").unwrap();
+    let (uri, _) = rest.split_once('"').unwrap();
+    let piece = read(&wire, "a", json!({"uri": uri, "offset": 40_000})).await;
+    assert!(piece.starts_with("bbb"), "{piece}");
+    assert!(piece.ends_with("\n[bytes 40000 to 90000 of 200000; read on with offset 90000]"));
+    let last = read(&wire, "a", json!({"uri": uri, "offset": 199_990})).await;
+    assert_eq!(last, "b".repeat(10));
+    let other = read(&wire, "b", json!({"uri": uri})).await;
+    assert!(other.contains("is not kept any more: call the tool again"), "{other}");
+    let beyond = read(&wire, "a", json!({"uri": uri, "offset": 200_001})).await;
+    assert!(beyond.contains("it has only 200000 bytes"), "{beyond}");
+    // Nothing of it lies about, and it ends with the process.
+    let results = server.world.home().join("mcp/results");
+    assert_eq!(std::fs::read_dir(results).unwrap().count(), 0);
+    let server = server.restart().await;
+    let wire = server.wire();
+    let gone = read(&wire, "a", json!({"uri": uri})).await;
+    assert!(gone.contains("is not kept any more"), "{gone}");
 }

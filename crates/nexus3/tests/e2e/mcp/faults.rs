@@ -64,7 +64,10 @@ async fn a_long_result_is_cut_and_one_without_end_ends_the_server() {
     let wire = server.wire();
     user(&wire, "a").await;
     let big = tool(&wire, "a", "big", json!({})).await;
-    assert!(big.starts_with("bbb") && big.contains("The result has 200000 bytes"), "{}", big.len());
+    assert!(big.starts_with("bbb") && big.ends_with("bbb"), "{}", big.len());
+    assert!(
+        big.contains("The result has 200000 bytes, of which 152000 are left out here: mcp_read")
+    );
     assert!(big.len() < 51_000, "{}", big.len());
     let huge = tool(&wire, "a", "huge", json!({})).await;
     assert!(huge.contains("it sent a message of more than 16 MiB"), "{huge}");

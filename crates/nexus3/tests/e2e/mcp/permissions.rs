@@ -83,7 +83,7 @@ async fn a_tool_is_handed_out_by_name_and_no_other(wire: &Wire) {
         let names = tools.iter().map(|it| it["function"]["name"].as_str().unwrap().to_owned());
         names.filter(|name| name.starts_with("mcp_")).collect()
     };
-    assert_eq!(told(0), ["mcp_s_echo"], "the first turn finds out what there is");
+    assert_eq!(told(0), ["mcp_s_echo", "mcp_read"], "the first turn finds out what there is");
     let refused = tool(wire, "a", "fail", json!({})).await;
     assert_eq!(refused, "Refused: this agent may not use the tool fail of the MCP server s.");
     let explained = json!({"agent_id": "a", "tool": "mcp_s_fail"});

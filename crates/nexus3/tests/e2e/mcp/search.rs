@@ -31,16 +31,17 @@ async fn few_tools_are_shown_and_many_are_found() {
     assert_eq!(stands["tools"][0]["state"], "offered");
     assert!(stands["context_tokens"].as_u64().unwrap() > 100, "{}", stands["context_tokens"]);
 
-    // 2,000 of them: two tools are shown, and a line for the server.
+    // 2,000 of them: what finds and calls them is shown, and a line for the server.
     let many = with("many").start().await;
     let wire = many.wire();
     user(&wire, "a").await;
     say(&wire, "a", "hi").await;
     let names = shown(&wire);
     assert!(of_servers(&names).is_empty(), "{names:?}");
-    assert!(names.ends_with(&["tool_search".into(), "mcp_call".into()]), "{names:?}");
+    let finders = ["tool_search", "mcp_call", "mcp_read"].map(String::from);
+    assert!(names.ends_with(&finders), "{names:?}");
     let request = wire.model().requests().pop().unwrap();
-    let search = request.body["tools"].as_array().unwrap().iter().rev().nth(1).unwrap().clone();
+    let search = request.body["tools"].as_array().unwrap().iter().rev().nth(2).unwrap().clone();
     let words = search["function"]["description"].as_str().unwrap();
     assert!(words.ends_with("\n- s: 2000 tools") && !words.contains("t17"), "{words}");
     let [all, mcp] = tokens(&wire).await;
