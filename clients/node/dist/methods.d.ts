@@ -838,6 +838,14 @@ export type WatchedEvent =
     "type": "tool_output";
     "id": string;
     "text": string;
+}
+/** How far the call of a tool of an MCP server is, in the server's own numbers and words: at most four a second. */
+ | {
+    "type": "tool_progress";
+    "id": string;
+    "progress": number;
+    "total"?: number | null;
+    "message"?: string | null;
 } | {
     "type": "tool_result";
     "id": string;

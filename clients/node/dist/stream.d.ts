@@ -15,6 +15,12 @@ export type StreamEvent =
 }
 /** `refused_by` is the rule that refused the call, as `explain_permission` names it. */
  | {
+    type: "tool_progress";
+    id: string;
+    progress: number;
+    total?: number;
+    message?: string;
+} | {
     type: "tool_result";
     id: string;
     content: string;

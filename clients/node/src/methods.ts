@@ -861,6 +861,8 @@ export type WatchedEvent =
   | { "type": "tool_started"; "id": string }
   /** A piece of what the call prints while it runs: at most ten a second, and 64 KiB in all. Only with `deltas`. */
   | { "type": "tool_output"; "id": string; "text": string }
+  /** How far the call of a tool of an MCP server is, in the server's own numbers and words: at most four a second. */
+  | { "type": "tool_progress"; "id": string; "progress": number; "total"?: number | null; "message"?: string | null }
   | { "type": "tool_result"; "id": string; "content": string; "failed": boolean; "duration_ms": number; "change"?: FileChange | null; "refused_by"?: string | null }
   /** Also told to those who watch an ancestor of the agent that asks. */
   | { "type": "approval_requested"; "approval": ApprovalEntry }

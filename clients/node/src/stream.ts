@@ -10,6 +10,7 @@ export type StreamEvent =
   | { type: "text"; text: string }
   | { type: "tool_call"; id: string; name: string; arguments: unknown }
   /** `refused_by` is the rule that refused the call, as `explain_permission` names it. */
+  | { type: "tool_progress"; id: string; progress: number; total?: number; message?: string }
   | { type: "tool_result"; id: string; content: string; refused_by?: string }
   /** The turn waits for `respond_approval`. */
   | { type: "approval_requested"; approval: ApprovalEntry }

@@ -298,7 +298,7 @@ for (const [bytes, isLeft] of [[MESSAGE_BYTES_MAX, false], [MESSAGE_BYTES_MAX + 
 test("its events are those of the schema", () => {
   const known: Record<WatchedEvent["type"], true> = {
     snapshot: true, turn_queued: true, turn_started: true, delta: true, reasoning: true, message: true, tool_call: true,
-    tool_started: true, tool_output: true, tool_result: true, approval_requested: true, approval_decided: true, waiting: true, fallback: true,
+    tool_started: true, tool_output: true, tool_progress: true, tool_result: true, approval_requested: true, approval_decided: true, waiting: true, fallback: true,
     usage: true, turn_ended: true, compacted: true, agent_created: true, agent_ended: true, agent_renamed: true,
     agent_changed: true, agent_left_memory: true, watchers: true, server_stopping: true, gap: true,
   };

@@ -21,6 +21,19 @@ class ToolCallEvent(TypedDict):
     arguments: Any
 
 
+class _ToolProgress(TypedDict):
+    type: Literal["tool_progress"]
+    id: str
+    progress: float
+
+
+class ToolProgressEvent(_ToolProgress, total=False):
+    """How far the call of a tool of an MCP server is."""
+
+    total: float
+    message: str
+
+
 class _ToolResult(TypedDict):
     type: Literal["tool_result"]
     id: str
@@ -102,6 +115,7 @@ class TaskStatusEvent(_TaskStatus, total=False):
 Event = Union[
     TextEvent,
     ToolCallEvent,
+    ToolProgressEvent,
     ToolResultEvent,
     ApprovalRequestedEvent,
     ReasoningEvent,

@@ -1598,6 +1598,21 @@ class WatchedToolOutput(TypedDict):
     text: str
 
 
+class _WatchedToolProgressRequired(TypedDict):
+    type: Literal["tool_progress"]
+    id: str
+    progress: float
+
+
+class WatchedToolProgress(_WatchedToolProgressRequired, total=False):
+    """How far the call of a tool of an MCP server is, in the server's own numbers and words: at most four a
+    second."""
+    # What it goes up to, where the server knows.
+    total: Optional[float]
+    # At most 500 characters.
+    message: Optional[str]
+
+
 class _WatchedToolResultRequired(TypedDict):
     type: Literal["tool_result"]
     id: str
@@ -1745,6 +1760,7 @@ WatchedEvent = Union[
     WatchedToolCall,
     WatchedToolStarted,
     WatchedToolOutput,
+    WatchedToolProgress,
     WatchedToolResult,
     WatchedApprovalRequested,
     WatchedApprovalDecided,

@@ -6,6 +6,7 @@ use crate::message::{Stop, ToolCall};
 use crate::preview::FileChange;
 use crate::provider::Waiting;
 use crate::store::ApprovalRecord;
+use crate::tool::ToolProgress;
 use crate::usage::{Bill, Usage};
 
 /// Something that happened in a turn.
@@ -19,6 +20,11 @@ pub enum TurnEvent<'a> {
         tokens: Option<u64>,
     },
     ToolCall(&'a ToolCall),
+    /// How far a call is.
+    ToolProgress {
+        id: &'a str,
+        progress: &'a ToolProgress,
+    },
     /// `refused_by` names the rule of the gate that refused the call.
     ToolResult {
         id: &'a str,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Number, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -121,6 +121,30 @@ pub trait Onlookers: Send + Sync {
 
     /// Shows a piece of what is printed.
     fn show_output(&self, text: String);
+
+    /// Whether somebody sees how far a call is. It may change while a call runs.
+    fn want_progress(&self) -> bool {
+        false
+    }
+
+    /// Shows how far the call is. Whoever shows it does so a few times a second at most.
+    fn show_progress(&self, _: ToolProgress) {}
+}
+
+/// How far a call is, in the numbers of whoever carries it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolProgress {
+    pub progress: Number,
+    /// What it goes up to, where that is known.
+    pub total: Option<Number>,
+    pub message: Option<String>,
+}
+
+impl ToolProgress {
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, String::len)
+    }
 }
 
 /// Nobody looks on.

@@ -261,6 +261,9 @@ impl Connection {
             tokio::select! {
                 biased;
                 answer = &mut handle.rx => {
+                    while let Ok(heard) = listening.progress.try_recv() {
+                        show(heard);
+                    }
                     return match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
                         Ok(result) => Ok(result),
                         Err(error) => Err(self.failed(error).await),

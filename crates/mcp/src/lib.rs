@@ -20,6 +20,7 @@ mod lookup;
 mod names;
 mod pins;
 mod program;
+mod progress;
 mod read;
 mod remote;
 mod result;

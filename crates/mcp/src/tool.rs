@@ -7,12 +7,11 @@ use nexus_core::mcp::{Origin, ToolState};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
 use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
-use rmcp::model::ProgressNotificationParam;
 use serde_json::{Map, Value};
 
-use crate::clean::is_seen;
 use crate::connection::{Call, CallError};
 use crate::listing::Listed;
+use crate::progress::Progress;
 use crate::result::{self, SHOWN_BYTES_MAX};
 use crate::server::Server;
 
@@ -60,12 +59,7 @@ impl Tool for McpTool {
             Value::Object(arguments) => arguments,
             _ => Map::new(),
         };
-        let onlookers = call.onlookers;
-        let show = |progress: ProgressNotificationParam| {
-            if onlookers.want_output() {
-                onlookers.show_output(words(&progress));
-            }
-        };
+        let progress = Progress::new(&*call.onlookers);
         let user = call.agent.id();
         let asked = Call {
             user: &user,
@@ -74,8 +68,8 @@ impl Tool for McpTool {
             cancel: &call.cancel,
             people: &*call.people,
         };
-        let called = self.server.call(asked, show);
-        let result = called.await.map_err(|error| self.explain(error))?;
+        let called = self.server.call(asked, |said| progress.put(said));
+        let result = progress.during(called).await.map_err(|error| self.explain(error))?;
         if let Some(structured) = &result.structured_content
             && result.is_error != Some(true)
             && let Err(fault) = self.listed.check_output(structured)
@@ -105,15 +99,5 @@ impl McpTool {
             CallError::Cancelled => "cancelled".into(),
             CallError::Refused(why) | CallError::Unknown { why, .. } => why,
         }
-    }
-}
-
-/// A line of progress.
-fn words(progress: &ProgressNotificationParam) -> String {
-    let message = progress.message.as_deref().unwrap_or_default();
-    let message: String = message.chars().filter(|c| is_seen(*c)).take(500).collect();
-    match progress.total {
-        Some(total) => format!("{}/{total} {message}\n", progress.progress),
-        None => format!("{} {message}\n", progress.progress),
     }
 }

@@ -192,6 +192,12 @@ fn line(happened: &Happened) -> Option<String> {
             format!("{}\n", harmless(&message.content))
         }
         Event::ToolCall(call) => format!("{}\n", printed::tool_call(call)),
+        Event::ToolProgress { id, progress, total, message } => {
+            let total = total.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
+            let message = message.as_ref().map(|it| format!(" {}", harmless_line(it)));
+            let id = printed::short_id(id);
+            format!("… [{id}] {progress}{total}{}\n", message.unwrap_or_default())
+        }
         Event::ToolResult { id, content, failed, duration_ms, change, refused_by } => {
             let mark = match (refused_by, failed) {
                 (Some(rule), _) => format!("⊘ {}", harmless_line(rule)),
@@ -399,6 +405,14 @@ mod tests {
             json!({"type": "tool_result", "id": "1", "content": "no", "failed": true, "duration_ms": 0, "refused_by": "level"}),
             Some("⊘ level [1] 0.0 s\n    no"),
         );
+        check(
+            json!({"type": "tool_progress", "id": "call_57d0", "progress": 3, "total": 20, "message": "at it"}),
+            Some("… [57d0] 3/20 at it"),
+        );
+        check(
+            json!({"type": "tool_progress", "id": "call_57d0", "progress": 0.5}),
+            Some("… [57d0] 0.5"),
+        );
         check(ended(json!(0.5)), Some("■ done, 1.5 s, 10 in, 5 out, $0.5000"));
         let message = |role: &str, content: &str| {
             let entry = json!({"index": 0, "role": role, "content": content});
@@ -417,6 +431,7 @@ mod tests {
             json!({"type": "turn_started", "content": evil, "source": evil, "model": evil}),
             json!({"type": "tool_call", "id": evil, "name": evil, "arguments": {"a": evil}}),
             json!({"type": "tool_result", "id": evil, "content": evil, "failed": false, "duration_ms": 0, "refused_by": evil}),
+            json!({"type": "tool_progress", "id": evil, "progress": 1, "message": evil}),
             json!({"type": "fallback", "from": evil, "to": evil, "reason": evil}),
             json!({"type": "agent_renamed", "to": evil}),
         ] {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 pub const STREAM_START: &str = "stream_start";
 pub const STREAM_DATA: &str = "stream_data";
@@ -47,6 +47,17 @@ pub enum Event {
         id: String,
         name: String,
         arguments: Value,
+    },
+    /// How far the call of a tool of an MCP server is, in the server's own numbers and words: at most four a second.
+    ToolProgress {
+        id: String,
+        progress: Number,
+        /// What it goes up to, where the server knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<Number>,
+        /// At most 500 characters.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
     },
     ToolResult {
         id: String,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::agent::AgentEntry;
 use crate::conversation::{MessageEntry, ToolCallEntry};
@@ -150,6 +150,17 @@ pub enum Event {
     ToolOutput {
         id: String,
         text: String,
+    },
+    /// How far the call of a tool of an MCP server is, in the server's own numbers and words: at most four a second.
+    ToolProgress {
+        id: String,
+        progress: Number,
+        /// What it goes up to, where the server knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<Number>,
+        /// At most 500 characters.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
     },
     ToolResult {
         id: String,

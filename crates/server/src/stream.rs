@@ -5,6 +5,7 @@ use std::sync::{Arc, Once};
 
 use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::plans::Sinks;
+use nexus_core::tool::ToolProgress;
 use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,
@@ -162,6 +163,10 @@ impl EventSink for Sink {
                 name: call.name.clone(),
                 arguments: call.arguments.clone(),
             }),
+            TurnEvent::ToolProgress { id, progress } => {
+                let ToolProgress { progress, total, message } = progress.clone();
+                self.put(Event::ToolProgress { id: id.into(), progress, total, message })
+            }
             TurnEvent::ToolResult { id, content, refused_by, .. } => self.put(Event::ToolResult {
                 id: id.into(),
                 content: content.into(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nexus_core::agent::{LiveTurn, TurnCard};
 use nexus_core::observe::TurnEnd;
+use nexus_core::tool::ToolProgress;
 use nexus_core::turn::TurnError;
 use nexus_core::watch::{Asked, Ended, Event as Told, Happening, Piece};
 use nexus_core::watching::{Standing, WatchedAgent};
@@ -192,6 +193,10 @@ fn wire_event(engine: &Engine, event: &Told) -> Event {
         Told::ToolCall(call) => Event::ToolCall(tool_call_entry(call)),
         Told::ToolStarted { id } => Event::ToolStarted { id: id.clone() },
         Told::ToolOutput { id, text } => Event::ToolOutput { id: id.clone(), text: text.clone() },
+        Told::ToolProgress { id, progress } => {
+            let ToolProgress { progress, total, message } = progress.clone();
+            Event::ToolProgress { id: id.clone(), progress, total, message }
+        }
         Told::ToolResult { id, content, failed, lasted, refused_by, change } => Event::ToolResult {
             id: id.clone(),
             content: content.clone(),

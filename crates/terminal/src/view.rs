@@ -245,13 +245,16 @@ impl View {
                     turn.activity = Activity::Running(name);
                 }
             }
-            Event::ToolOutput { text, .. } => {
-                if let Some(turn) = &mut self.turn {
-                    turn.output.push_str(&text);
-                    let surplus = turn.output.len().saturating_sub(OUTPUT_BYTES_MAX);
-                    let surplus = turn.output.ceil_char_boundary(surplus);
-                    turn.output.drain(..surplus);
+            Event::ToolOutput { text, .. } => self.output(&text),
+            Event::ToolProgress { progress, total, message, .. } => {
+                let mut line = match total {
+                    Some(total) => format!("{progress}/{total}"),
+                    None => progress.to_string(),
+                };
+                if let Some(message) = message {
+                    line = format!("{line} {message}");
                 }
+                self.output(&format!("{line}\n"));
             }
             Event::ToolResult { id, content, failed, refused_by, change, .. } => {
                 if let Some(turn) = &mut self.turn {
@@ -299,6 +302,16 @@ impl View {
             _ => {}
         }
         lines
+    }
+
+    /// What a call that runs puts out; the end of it is shown.
+    fn output(&mut self, text: &str) {
+        if let Some(turn) = &mut self.turn {
+            turn.output.push_str(text);
+            let surplus = turn.output.len().saturating_sub(OUTPUT_BYTES_MAX);
+            let surplus = turn.output.ceil_char_boundary(surplus);
+            turn.output.drain(..surplus);
+        }
     }
 
     /// A message of the conversation; what of it was printed as it came is not printed again.

@@ -41,6 +41,9 @@ use crate::watch::{Asked, Ended, Event};
 /// takes no more; whoever watches finds the approvals in their list.
 const ANNOUNCEMENTS_MAX: usize = 256;
 
+/// The same for how far calls are, which nobody misses that gets the next.
+const REPORTS_MAX: usize = 64;
+
 /// How often in a row a model is told to go on with an answer that was cut.
 const GO_ON_MAX: u32 = 3;
 
@@ -441,8 +444,10 @@ impl Turn {
         let (asked, mut announced) = mpsc::channel(ANNOUNCEMENTS_MAX);
         let announce: Announce =
             Arc::new(move |approval: &ApprovalRecord| drop(asked.try_send(approval.clone())));
+        let (reports, mut reported) = mpsc::channel(REPORTS_MAX);
+        let streamed = said.is_watched();
         let run = |call: ToolCall| {
-            let announce = announce.clone();
+            let (announce, reports) = (announce.clone(), reports.clone());
             async move {
                 let errand = Errand {
                     turn: &self.run.id,
@@ -452,6 +457,8 @@ impl Turn {
                     onlookers: Arc::new(WatchedCall {
                         watched: self.watched.clone(),
                         id: call.id.clone(),
+                        streamed,
+                        reports,
                     }),
                 };
                 let began = Instant::now();
@@ -488,8 +495,13 @@ impl Turn {
             tokio::select! {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
+                Some(report) = reported.recv() => said.progress(&report),
                 written = &mut writing, if !writing.is_terminated() => drop(written?),
                 Some((call, began, outcome)) = results.next(), if running > 0 => {
+                    // What was said of a call on its way is told before its end.
+                    while let Ok(report) = reported.try_recv() {
+                        said.progress(&report);
+                    }
                     ended.push(self.result(&call, began, outcome, said));
                     running -= 1;
                 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use super::TurnError;
 use crate::agent::Live;
 use crate::events::{EventSink, TurnEvent};
@@ -10,7 +12,7 @@ use crate::gate::ToolOutcome;
 use crate::message::ToolCall;
 use crate::name::{AgentId, TurnId};
 use crate::provider::ProviderError;
-use crate::tool::Onlookers;
+use crate::tool::{Onlookers, ToolProgress};
 use crate::watch::{Event, Piece, Watches};
 
 /// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has
@@ -58,6 +60,9 @@ impl Watched {
         }
         let event = match event {
             TurnEvent::ToolCall(call) => Event::ToolCall((*call).clone()),
+            TurnEvent::ToolProgress { id, progress } => {
+                Event::ToolProgress { id: (*id).into(), progress: (*progress).clone() }
+            }
             TurnEvent::ToolResult { id, content, failed, lasted, refused_by, change } => {
                 Event::ToolResult {
                     id: (*id).into(),
@@ -93,11 +98,18 @@ impl Watched {
     }
 }
 
-/// Those who watch the agent of a turn, for one call of it.
+/// Those who see one call of a turn: whoever watches its agent, and who reads the turn's stream.
 pub(super) struct WatchedCall {
     pub watched: Arc<Watched>,
     pub id: String,
+    /// The turn has a stream.
+    pub streamed: bool,
+    /// To the turn, which alone tells its stream.
+    pub reports: mpsc::Sender<Report>,
 }
+
+/// How far the call of that id is.
+pub(super) type Report = (String, ToolProgress);
 
 impl Onlookers for WatchedCall {
     /// A stream of the turn has only its own events, which say nothing of files: a diff is made for those who watch.
@@ -111,6 +123,15 @@ impl Onlookers for WatchedCall {
 
     fn show_output(&self, text: String) {
         self.watched.tell(|| Event::ToolOutput { id: self.id.clone(), text });
+    }
+
+    fn want_progress(&self) -> bool {
+        self.streamed || self.watched.watches.is_watched()
+    }
+
+    /// What finds no place says nothing that the next does not.
+    fn show_progress(&self, progress: ToolProgress) {
+        let _ = self.reports.try_send((self.id.clone(), progress));
     }
 }
 
@@ -153,6 +174,11 @@ impl Said {
         self.live.call_ended(id);
         let change = change.as_ref();
         self.tell(TurnEvent::ToolResult { id, content, failed, lasted, refused_by, change });
+    }
+
+    /// How far calls are that are under way.
+    pub fn progress(&mut self, (id, progress): &Report) {
+        self.tell(TurnEvent::ToolProgress { id, progress });
     }
 
     pub fn take_text(&mut self) -> String {

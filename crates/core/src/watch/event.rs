@@ -12,6 +12,7 @@ use crate::observe::TurnEnd;
 use crate::preview::FileChange;
 use crate::provider::Waiting;
 use crate::store::{AgentRecord, ApprovalRecord};
+use crate::tool::ToolProgress;
 use crate::usage::{Bill, Usage};
 
 /// Something that happened. Made once, however many watch.
@@ -54,6 +55,11 @@ pub enum Event {
     ToolOutput {
         id: String,
         text: String,
+    },
+    /// How far the call is.
+    ToolProgress {
+        id: String,
+        progress: ToolProgress,
     },
     ToolResult {
         id: String,
@@ -180,6 +186,7 @@ impl Event {
             Self::Message { message, .. } => message.text_bytes(),
             Self::ToolCall(call) => call.text_bytes(),
             Self::ToolOutput { text, .. } => text.len(),
+            Self::ToolProgress { progress, .. } => progress.bytes(),
             Self::ToolResult { content, change, .. } => {
                 content.len() + change.as_ref().map_or(0, |change| change.diff.len())
             }

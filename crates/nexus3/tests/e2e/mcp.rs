@@ -8,6 +8,7 @@ mod life;
 mod logins;
 mod permissions;
 mod pins;
+mod progress;
 mod project;
 mod reference;
 mod remote;

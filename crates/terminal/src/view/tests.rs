@@ -47,6 +47,28 @@ fn answer(index: u64, content: &str, calls: &[Value]) -> Value {
     json!({"type": "message", "index": index, "message": message})
 }
 
+#[test]
+fn how_far_a_call_is_stands_where_its_output_does() {
+    let look = Look { width: 80, wrap: Wrap::Word, theme: Theme::Mono };
+    let mut view = View::new("api".into(), Settings::default(), look);
+    let progress = |progress: Value| {
+        let mut event = json!({"type": "tool_progress", "id": "call_7f3a"});
+        event.as_object_mut().unwrap().extend(progress.as_object().unwrap().clone());
+        event
+    };
+    for event in [
+        started(),
+        told_call(),
+        progress(json!({"progress": 3, "total": 20, "message": "tests"})),
+        progress(json!({"progress": 0.5})),
+    ] {
+        let happened = json!({"agent_id": "api", "request_id": "r1", "at": "", "event": event});
+        view.happened(serde_json::from_value(happened).unwrap());
+    }
+    let open: Vec<_> = view.open().iter().map(Line::text).collect();
+    assert_eq!(open, ["  3/20 tests", "  0.5"]);
+}
+
 const CALLED: &str = "● read_file  a.py   [7f3a]";
 
 #[test]

@@ -220,7 +220,11 @@ impl Served {
             }
             "hang" => {}
             "flood" => {
+                let token = &params["_meta"]["progressToken"];
+                let message = format!("a\nb\u{200b}{}", "x".repeat(1_000));
                 for number in 0..20_000 {
+                    say(json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": number, "message": message}}));
                     println!("log line {number}");
                     say(json!({"jsonrpc": "2.0", "method": "notifications/message",
                         "params": {"level": "info", "data": "x".repeat(100)}}));
