@@ -104,6 +104,8 @@ export type ApprovalGrant =
 };
 /** What waits for an answer. */
 export type ApprovalKind = "call" | "elicitation";
+/** What `allow_session` allows. */
+export type ApprovalScope = "tool" | "server";
 /** An image or a document of a message. */
 export interface AttachmentEntry {
     /** `image` or `file`. */
@@ -1608,6 +1610,11 @@ export interface RespondApprovalParams {
     message?: string | null;
     /** With `accept` only: what stands in the form. What is left out of it has the default that its schema gives. */
     content?: Record<string, unknown> | null;
+    /**
+     * With `allow_session` only: what is allowed; `tool` when absent. `server` is for approvals whose `grant` is a tool of
+     * an MCP server.
+     */
+    scope?: ApprovalScope | null;
 }
 export interface RespondApprovalResult {
     approval: ApprovalEntry;

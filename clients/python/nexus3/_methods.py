@@ -10,6 +10,7 @@ from ._stream import Stream, Watch
 from .types import (
     All,
     ApprovalDecision,
+    ApprovalScope,
     CancelPlanResult,
     CancelResult,
     CloneSessionResult,
@@ -596,6 +597,7 @@ class ServerMethods:
         *,
         message: Optional[str] = None,
         content: Optional[Dict[str, Any]] = None,
+        scope: Optional[ApprovalScope] = None,
     ) -> RespondApprovalResult:
         """Answers an approval. Allowed to the administrator and to the agent's ancestors, not to the agent
         itself. A request for leave is answered by `allow_once`, `allow_session` or `deny`, a question of an MCP
@@ -603,12 +605,15 @@ class ServerMethods:
 
         message: With `deny` only: what the model is told beside it. At most 2,000 characters, and not blank.
         content: With `accept` only: what stands in the form. What is left out of it has the default that its
-        schema gives."""
+        schema gives.
+        scope: With `allow_session` only: what is allowed; `tool` when absent. `server` is for approvals whose
+        `grant` is a tool of an MCP server."""
         result: RespondApprovalResult = await self._call("respond_approval", {
             "approval_id": approval_id,
             "decision": decision,
             "message": message,
             "content": content,
+            "scope": scope,
         })
         return result
 

@@ -1727,6 +1727,8 @@ ApprovalDecision = Literal["allow_once", "allow_session", "deny", "accept", "dec
 ApprovalGrant = Dict[str, Any]
 # What waits for an answer.
 ApprovalKind = Literal["call", "elicitation"]
+# What `allow_session` allows.
+ApprovalScope = Literal["tool", "server"]
 CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]

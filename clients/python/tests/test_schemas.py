@@ -41,7 +41,7 @@ MEANT = re.compile(
             r"at most 1000 may be named",
             r"^if_version is|^There is no \w+ .* to modify",
             r"^since must be a moment|needs a chat_id",
-            r"is past its end|^message is said with a denial only",
+            r"is past its end|^message is said with a denial only|^scope is given with allow_session only",
             r"^There is no MCP server|has no (such )?tool",
             r"is of an agent that is made, and none is|is not for methods",
         )

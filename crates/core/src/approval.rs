@@ -14,6 +14,7 @@ use crate::agent::{Agent, Snapshot};
 use crate::authority::{Action, Requester};
 use crate::inquiry::{Asking, Complete, Reply};
 use crate::kin::{AuthorizeError, Kin};
+use crate::mcp::McpGrants;
 use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
 use crate::preview::{Grant, Preview};
@@ -51,6 +52,8 @@ pub enum Decision {
     AllowOnce,
     /// Allow it, and what is like it, as long as the agent lives.
     AllowSession,
+    /// The same for all tools of the MCP server whose tool asks, as they are now.
+    AllowServer,
     Deny,
 }
 
@@ -88,6 +91,10 @@ pub enum RespondError {
     Own,
     #[error("approval {id} is {what}")]
     Unfit { id: String, what: &'static str },
+    #[error(
+        "approval {0} is not about a tool of an MCP server alone, so there are no others to allow"
+    )]
+    NoServer(String),
     #[error("{0}")]
     Form(String),
     #[error(transparent)]
@@ -115,6 +122,7 @@ pub(crate) enum Matter {
         grant: Grants,
         preview: Option<Preview>,
         recheck: Recheck,
+        siblings: Siblings,
     },
     /// What a server wants to know, whose call has its leave.
     Server(Asking),
@@ -128,6 +136,9 @@ pub type Announce = Arc<dyn Fn(&ApprovalRecord) + Send + Sync>;
 pub(crate) type Recheck = Arc<dyn Fn() -> BoxFuture<'static, Rechecked> + Send + Sync>;
 
 pub(crate) type Rechecked = Result<Option<Arc<Snapshot>>, StoreError>;
+
+/// All tools of the MCP servers of which a question asks for one, as they are when somebody answers it.
+pub(crate) type Siblings = Arc<dyn Fn() -> McpGrants + Send + Sync>;
 
 /// How a question ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +181,7 @@ pub(crate) struct Waiting {
 /// How a question is answered.
 #[derive(Clone)]
 enum Answers {
-    Leave { grant: Grants, recheck: Recheck },
+    Leave { grant: Grants, recheck: Recheck, siblings: Siblings },
     Form(Complete),
 }
 
@@ -277,8 +288,8 @@ impl Approvals {
     ) -> Result<(Asked, watch::Receiver<Option<Ended>>), StoreError> {
         let created_at = crate::now();
         let (answers, preview, inquiry) = match question.matter {
-            Matter::Leave { grant, preview, recheck } => {
-                (Answers::Leave { grant, recheck }, preview, None)
+            Matter::Leave { grant, preview, recheck, siblings } => {
+                (Answers::Leave { grant, recheck, siblings }, preview, None)
             }
             Matter::Server(Asking { inquiry, complete }) => {
                 (Answers::Form(complete), None, Some(Arc::new(inquiry)))
@@ -418,14 +429,15 @@ impl Approvals {
         if *requester == Requester::Agent(asking) {
             return Err(RespondError::Own);
         }
-        let Answered { status, message, form } = answered(id, response.into(), answers)?;
+        let answered = answered(id, response.into(), answers)?;
+        let Answered { status, message, form, siblings } = answered;
         let by = match requester {
             Requester::Administrator => ADMINISTRATOR.to_owned(),
             Requester::Agent(agent) => agent.to_string(),
         };
         let answer = ApprovalAnswer { status, by: Some(by), message };
         let (this, id) = (self.clone(), id.to_owned());
-        detached(async move { this.decide(&id, Ended { answer, form }).await }).await
+        detached(async move { this.decide(&id, Ended { answer, form }, siblings).await }).await
     }
 
     /// To whoever may not answer it, an approval looks the same as one that is not there.
@@ -443,7 +455,13 @@ impl Approvals {
     }
 
     /// Writes an end down and, when it is on disk, tells the turn that waits. Of two at once, one decides.
-    async fn decide(&self, id: &str, said: Ended) -> Result<ApprovalRecord, RespondError> {
+    /// `siblings` says what is granted beside what was asked for.
+    async fn decide(
+        &self,
+        id: &str,
+        said: Ended,
+        siblings: Option<Siblings>,
+    ) -> Result<ApprovalRecord, RespondError> {
         let Some(begun) = self.begin(id) else {
             return Err(match lock(&self.waiting).contains_key(id) {
                 true => RespondError::Deciding(id.into()),
@@ -452,7 +470,7 @@ impl Approvals {
         };
         let Ended { answer, form } = said;
         let status = answer.status;
-        match self.settle_begun(id, answer, begun).await {
+        match self.settle_begun(id, answer, begun, siblings).await {
             Ok(settled) => {
                 let ended = self.end(id, Ended { answer: settled, form });
                 let ended = ended.ok_or_else(|| RespondError::Decided(id.into()))?;
@@ -479,9 +497,10 @@ impl Approvals {
         id: &str,
         answer: ApprovalAnswer,
         begun: Begun,
+        siblings: Option<Siblings>,
     ) -> Result<ApprovalAnswer, StoreError> {
         let Begun { agent, answers } = begun;
-        let Answers::Leave { grant, recheck } = answers else {
+        let Answers::Leave { mut grant, recheck, .. } = answers else {
             return self.settle(id, answer).await;
         };
         if answer.status == ApprovalStatus::Denied {
@@ -492,6 +511,9 @@ impl Approvals {
         let Some(checked) = recheck().await? else { return self.settle(id, denied).await };
         if answer.status == ApprovalStatus::AllowedOnce {
             return self.settle(id, answer).await;
+        }
+        if let Some(siblings) = siblings {
+            grant.mcp.extend(siblings());
         }
         match agent.settle_approval(id.into(), answer.clone(), grant, checked).await? {
             true => Ok(answer),
@@ -588,6 +610,7 @@ struct Answered {
     status: ApprovalStatus,
     message: Option<String>,
     form: Map<String, Value>,
+    siblings: Option<Siblings>,
 }
 
 /// What an answer comes to; or why the question is not answered by it.
@@ -595,6 +618,14 @@ fn answered(id: &str, response: Response, answers: Answers) -> Result<Answered, 
     use ApprovalStatus::{Accepted, Cancelled, Declined, Denied};
     let unfit = |what| RespondError::Unfit { id: id.into(), what };
     let (status, message, form) = match (response, answers) {
+        (Response::Leave(Decision::AllowServer), Answers::Leave { grant, siblings, .. }) => {
+            if !matches!(Grant::only(&grant), Some(Grant::Mcp { .. })) {
+                return Err(RespondError::NoServer(id.into()));
+            }
+            let status = Decision::AllowServer.status();
+            let (message, form, siblings) = (None, Map::new(), Some(siblings));
+            return Ok(Answered { status, message, form, siblings });
+        }
         (Response::Leave(decision), Answers::Leave { .. }) => (decision.status(), None, Map::new()),
         (Response::Denial(message), Answers::Leave { .. }) => (Denied, Some(message), Map::new()),
         (Response::Reply(reply), Answers::Form(complete)) => match reply {
@@ -613,14 +644,14 @@ fn answered(id: &str, response: Response, answers: Answers) -> Result<Answered, 
             ));
         }
     };
-    Ok(Answered { status, message, form })
+    Ok(Answered { status, message, form, siblings: None })
 }
 
 impl Decision {
     fn status(self) -> ApprovalStatus {
         match self {
             Self::AllowOnce => ApprovalStatus::AllowedOnce,
-            Self::AllowSession => ApprovalStatus::AllowedSession,
+            Self::AllowSession | Self::AllowServer => ApprovalStatus::AllowedSession,
             Self::Deny => ApprovalStatus::Denied,
         }
     }

@@ -185,6 +185,13 @@ pub struct ListApprovalsResult {
     pub approvals: Vec<ApprovalEntry>,
 }
 
+impl ApprovalEntry {
+    /// Whether all tools of an MCP server can be allowed with it.
+    pub fn has_server(&self) -> bool {
+        matches!(self.grant, Some(ApprovalGrant::Mcp { .. }))
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalEntry {
     pub approval_id: String,
@@ -312,13 +319,35 @@ pub struct RespondApprovalParams {
     /// With `accept` only: what stands in the form. What is left out of it has the default that its schema gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Map<String, Value>>,
+    /// With `allow_session` only: what is allowed; `tool` when absent. `server` is for approvals whose `grant` is a tool of
+    /// an MCP server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ApprovalScope>,
 }
 
 impl RespondApprovalParams {
     /// An answer without words.
     pub fn new(approval_id: impl Into<String>, decision: ApprovalDecision) -> Self {
-        Self { approval_id: approval_id.into(), decision, message: None, content: None }
+        let approval_id = approval_id.into();
+        Self { approval_id, decision, message: None, content: None, scope: None }
     }
+
+    /// Allows all tools of the MCP server whose tool asks, for as long as the agent lives.
+    pub fn allow_server(approval_id: impl Into<String>) -> Self {
+        let params = Self::new(approval_id, ApprovalDecision::AllowSession);
+        Self { scope: Some(ApprovalScope::Server), ..params }
+    }
+}
+
+/// What `allow_session` allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// What was asked for.
+    #[default]
+    Tool,
+    /// All tools of the MCP server, as they are now: one that is new or says something else later is asked about.
+    Server,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

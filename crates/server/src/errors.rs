@@ -303,6 +303,7 @@ impl WireError for RespondError {
             .with("owner", owner(holder)),
             Self::Own => RpcError::not_allowed(sentence(self)),
             Self::Unfit { .. } => RpcError::invalid_param("/decision", sentence(self)),
+            Self::NoServer(_) => RpcError::invalid_param("/scope", sentence(self)),
             Self::Form(fault) => RpcError::invalid_param("/content", fault.as_str()),
             Self::Store(error) => error.to_rpc(),
         }

@@ -198,6 +198,10 @@ impl Plain {
                 }
             }
             Question::Approval(approval) => {
+                if text == "5" && approval.has_server() {
+                    self.respond(RespondApprovalParams::allow_server(approval.approval_id));
+                    return Ok(());
+                }
                 let decision = match text {
                     "1" if is_question(&approval) => {
                         let schema = approval.schema.unwrap_or_default();
@@ -378,6 +382,9 @@ fn asks(approval: &ApprovalEntry) -> Vec<Line> {
     lines.extend(approval_lines(approval, 1).into_iter().skip(1));
     lines.push(Line::plain(match can_grant(approval) {
         _ if is_question(approval) => "1) answer  3) decline  4) cancel",
+        true if approval.has_server() => {
+            "1) allow once  2) allow for the session  3) deny  5) allow the server's tools"
+        }
         true => "1) allow once  2) allow for the session  3) deny",
         false => "1) allow once  3) deny",
     }));

@@ -18,10 +18,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Snapshot};
-use crate::approval::{Announce, Approvals, Matter, Question, Recheck, Verdict};
+use crate::approval::{Announce, Approvals, Matter, Question, Recheck, Siblings, Verdict};
 use crate::authority::Requester;
 use crate::footprint::Footprint;
 use crate::kin::{Kin, Rights};
+use crate::mcp::McpGrants;
 use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
 use crate::name::{AgentId, TurnId};
@@ -246,6 +247,7 @@ impl Gate {
                 grant: grant.clone(),
                 preview,
                 recheck: self.recheck(agent, call, &grant),
+                siblings: self.siblings(&grant),
             },
         };
         match self.approvals.ask(agent, question, cancel, announce).await {
@@ -294,6 +296,19 @@ impl Gate {
                 }
             }
             .boxed()
+        })
+    }
+
+    /// The tools of the servers that `asked` names tools of. One that waits to be looked at is none that could be allowed.
+    fn siblings(&self, asked: &Grants) -> Siblings {
+        let (toolbox, asked) = (self.toolbox.clone(), asked.mcp.clone());
+        Arc::new(move || {
+            let tools = toolbox.source().tools();
+            let origins = tools.iter().filter_map(|tool| tool.origin());
+            let of_server = origins.filter(|it| asked.names(&it.server) && !it.quarantined);
+            let mut siblings = McpGrants::default();
+            of_server.for_each(|origin| siblings.extend(McpGrants::one(origin)));
+            siblings
         })
     }
 

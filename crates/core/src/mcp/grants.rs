@@ -23,6 +23,11 @@ impl McpGrants {
         tools.and_then(|tools| tools.get(&origin.tool)).is_some_and(|pin| *pin == origin.pin)
     }
 
+    /// Whether any tool of the server is among them.
+    pub fn names(&self, server: &str) -> bool {
+        self.0.contains_key(server)
+    }
+
     pub fn extend(&mut self, other: Self) {
         for (server, tools) in other.0 {
             self.0.entry(server).or_default().extend(tools);

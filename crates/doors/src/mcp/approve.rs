@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use nexus_protocol::hidden::is_hidden;
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalKind, RespondApproval, RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApproval,
+    RespondApprovalParams,
 };
 use nexus_protocol::{Api, CallError, Target};
 use rmcp::RoleServer;
@@ -21,6 +22,9 @@ use super::Visitor;
 
 /// Longest arguments in a question.
 const ARGUMENTS_BYTES_MAX: usize = 2_000;
+
+/// The choice that allows all tools of the server whose tool asks.
+const ALLOW_SERVER: &str = "allow_server";
 
 /// Until a turn has heard what was decided.
 pub const HEARD: Duration = Duration::from_secs(5);
@@ -79,19 +83,18 @@ fn for_leave(approval: &ApprovalEntry) -> (String, Value) {
     }
     let ApprovalEntry { agent_id, tool, reason, .. } = approval;
     let message = format!("Agent {agent_id} wants to {reason}.\n{tool} {arguments}");
-    let schema = json!({
-        "type": "object",
-        "properties": {"decision": {
-            "type": "string",
-            "title": "Decision",
-            "oneOf": [
-                {"const": "allow_once", "title": "Allow once"},
-                {"const": "allow_session", "title": "Allow for this agent"},
-                {"const": "deny", "title": "Deny"},
-            ],
-        }},
-        "required": ["decision"],
-    });
+    let mut choices = vec![
+        json!({"const": "allow_once", "title": "Allow once"}),
+        json!({"const": "allow_session", "title": "Allow for this agent"}),
+        json!({"const": "deny", "title": "Deny"}),
+    ];
+    if let Some(ApprovalGrant::Mcp { server, .. }) = &approval.grant {
+        let title = format!("Allow all tools of {server} for this agent");
+        choices.insert(2, json!({"const": ALLOW_SERVER, "title": title}));
+    }
+    let decision = json!({"type": "string", "title": "Decision", "oneOf": choices});
+    let schema =
+        json!({"type": "object", "properties": {"decision": decision}, "required": ["decision"]});
     (message, schema)
 }
 
@@ -119,7 +122,14 @@ pub fn input_requests(asked: &[ApprovalEntry]) -> InputRequests {
 /// What a person said to a question. Whoever does not say yes has said no.
 fn response(approval: &ApprovalEntry, answer: ElicitResult) -> RespondApprovalParams {
     let said = answer.content.as_ref().and_then(|content| content.get("decision"));
-    let decision = match (approval.kind, &answer.action, said.and_then(Value::as_str)) {
+    let said = said.and_then(Value::as_str);
+    if approval.has_server()
+        && answer.action == ElicitationAction::Accept
+        && said == Some(ALLOW_SERVER)
+    {
+        return RespondApprovalParams::allow_server(approval.approval_id.as_str());
+    }
+    let decision = match (approval.kind, &answer.action, said) {
         (ApprovalKind::Elicitation, ElicitationAction::Accept, _) => ApprovalDecision::Accept,
         (ApprovalKind::Elicitation, ElicitationAction::Decline, _) => ApprovalDecision::Decline,
         (ApprovalKind::Elicitation, ..) => ApprovalDecision::Cancel,

@@ -34,6 +34,9 @@ enum ApprovalsCommand {
         /// Allows the like of it for as long as the agent lives.
         #[arg(long)]
         session: bool,
+        /// With --session: allows all tools of the MCP server, as they are now.
+        #[arg(long, requires = "session")]
+        server: bool,
     },
     /// Denies it.
     Deny {
@@ -73,10 +76,13 @@ pub async fn run(server: &ServerArgs, args: ApprovalsArgs) -> Result<Value> {
             let params = ListApprovalsParams { agent_id: id, include_decided: all.then_some(true) };
             return ask::<ListApprovals>(server, &Target::Server, params).await;
         }
-        ApprovalsCommand::Allow { approval, session: false } => {
+        ApprovalsCommand::Allow { approval, server: true, .. } => {
+            RespondApprovalParams::allow_server(approval)
+        }
+        ApprovalsCommand::Allow { approval, session: false, .. } => {
             RespondApprovalParams::new(approval, ApprovalDecision::AllowOnce)
         }
-        ApprovalsCommand::Allow { approval, session: true } => {
+        ApprovalsCommand::Allow { approval, session: true, .. } => {
             RespondApprovalParams::new(approval, ApprovalDecision::AllowSession)
         }
         ApprovalsCommand::Deny { approval, message } => {

@@ -13,7 +13,7 @@ use nexus_core::store::ApprovalRecord;
 use nexus_protocol::RpcError;
 use nexus_protocol::params::{BLANK, NoParams, is_blank};
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, DENIAL_CHARS_MAX,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, ApprovalScope, DENIAL_CHARS_MAX,
     ExplainPermission, ExplainPermissionParams, ExplainPermissionResult,
     FileChange as WireFileChange, GetPermissions, GetPermissionsResult, ListApprovals,
     ListApprovalsParams, ListApprovalsResult, ListPresets, ListPresetsResult, ListTools,
@@ -173,9 +173,15 @@ async fn respond_approval(
     if params.content.is_some() && params.decision != ApprovalDecision::Accept {
         return Err(RpcError::invalid_param("/content", "content is given with accept only"));
     }
+    if params.scope.is_some() && params.decision != ApprovalDecision::AllowSession {
+        return Err(RpcError::invalid_param("/scope", "scope is given with allow_session only"));
+    }
     let response = match (params.decision, params.message) {
         (ApprovalDecision::AllowOnce, _) => Decision::AllowOnce.into(),
-        (ApprovalDecision::AllowSession, _) => Decision::AllowSession.into(),
+        (ApprovalDecision::AllowSession, _) => match params.scope.unwrap_or_default() {
+            ApprovalScope::Tool => Decision::AllowSession.into(),
+            ApprovalScope::Server => Decision::AllowServer.into(),
+        },
         (ApprovalDecision::Deny, None) => Decision::Deny.into(),
         (ApprovalDecision::Deny, Some(message)) => Response::Denial(message),
         (ApprovalDecision::Accept, _) => {

@@ -74,6 +74,9 @@ impl App {
             Code::Char('a' | '2') if can_grant(approval) => {
                 self.respond(RespondApprovalParams::new(id, ApprovalDecision::AllowSession));
             }
+            Code::Char('s' | '5') if approval.has_server() => {
+                self.respond(RespondApprovalParams::allow_server(id));
+            }
             Code::Char('n' | '3') => {
                 self.respond(RespondApprovalParams::new(id, ApprovalDecision::Deny));
             }
@@ -159,6 +162,9 @@ impl App {
         let mut rows = question(approval, waiting);
         let keys = match can_grant(approval) {
             _ if is_question(approval) => "y answer · n decline · c cancel · p all · Esc later",
+            true if approval.has_server() => {
+                "y once · a session · s server · n deny · d deny, saying why · p all · Esc later"
+            }
             true => "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later",
             false => "y once · n deny · d deny, saying why · p all · ? rule · Esc later",
         };
@@ -276,6 +282,8 @@ pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
         Some(ApprovalGrant::Mcp { server, tool }) => {
             let words =
                 format!("for the session: {tool} of the MCP server {server} without asking");
+            rows.push(Line::styled(words, Style::DIM));
+            let words = format!("for the server: all tools that {server} has now without asking");
             rows.push(Line::styled(words, Style::DIM));
         }
         _ => {}

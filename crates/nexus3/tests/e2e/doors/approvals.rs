@@ -306,3 +306,45 @@ fn check_handed_on(asked: &Value) {
     assert_eq!(params["message"], message, "{asked}");
     assert_eq!(params["requestedSchema"]["properties"]["name"]["type"], "string", "{asked}");
 }
+
+/// Where a tool of an MCP server is asked for, all of that server can be allowed; elsewhere that is not among the choices.
+#[tokio::test]
+async fn all_tools_of_a_server_can_be_allowed_at_the_host() {
+    let servers = json!({"s": mcp::server::server("")});
+    let config = json!({"permissions": {"approvals": "ask"}, "mcp_servers": servers});
+    let server = Setup::new().config(config).start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let host = Host::connect(&server, Era::Modern, asks()).await;
+    let choices = |question: &Value| -> Vec<String> {
+        let decision = &question["params"]["requestedSchema"]["properties"]["decision"];
+        let choices = decision["oneOf"].as_array().unwrap().iter();
+        choices.map(|it| it["const"].as_str().unwrap().to_owned()).collect()
+    };
+    write(&server);
+    let wanted = host.ok("tools/call", send()).await;
+    let (name, question) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(choices(question), ["allow_once", "allow_session", "deny"]);
+    // Whoever makes that choice all the same has not said yes.
+    let mut again = send();
+    again["requestState"] = wanted["requestState"].clone();
+    again["inputResponses"] =
+        json!({name: {"action": "accept", "content": {"decision": "allow_server"}}});
+    host.ok("tools/call", again).await;
+    assert!(!is_written(&server));
+
+    server.model().push(Reply::tool_call("mcp_s_echo", json!({"text": "x"})));
+    server.model().push(Reply::tool_call("mcp_s_twice", json!({})));
+    server.model().push(Reply::text("done"));
+    let wanted = host.ok("tools/call", send()).await;
+    let (name, question) = wanted["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(choices(question), ["allow_once", "allow_session", "allow_server", "deny"]);
+    let mut again = send();
+    again["requestState"] = wanted["requestState"].clone();
+    again["inputResponses"] =
+        json!({name: {"action": "accept", "content": {"decision": "allow_server"}}});
+    let answer = host.ok("tools/call", again).await;
+    assert_eq!(answer["structuredContent"]["content"], "done", "{answer}");
+    let lines = history(&wire, "t").await;
+    assert!(lines.contains(&"tool: once".to_owned()), "{lines:?}");
+}

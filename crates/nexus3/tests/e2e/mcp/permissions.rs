@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{status, tool, user, with};
 use crate::harness::{Server, Setup, Wire, eventually};
-use crate::support::{as_agent, say};
+use crate::support::{as_agent, say, waiting};
 
 over_every_wire! {
     servers_are_listed_connected_and_let_go: with(""),
@@ -175,6 +175,94 @@ async fn a_trusted_agent_asks_until_the_tool_was_granted() {
     assert_eq!(asked, (false, "echo: e".into()));
 }
 
+#[tokio::test]
+async fn all_tools_of_a_server_are_granted_as_they_are() {
+    let server = asking().start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let whole = json!({"decision": "allow_session", "scope": "server"});
+    let asked = replied(&server, "echo", json!({"text": "a"}), whole.clone()).await;
+    assert_eq!(asked, (true, "echo: a".into()));
+    let shown = wire.ok("get_permissions", json!({"agent_id": "t"})).await;
+    let granted = shown["session_allowances"]["mcp"]["s"].as_array().unwrap();
+    assert_eq!(granted.len(), 18, "{granted:?}");
+    let asked = answered(&server, "fail", json!({}), "deny").await;
+    assert_eq!(asked, (false, "Failed: no such thing".into()), "another tool of it");
+    // One that changed and one that is new are no longer what was granted, whoever accepts them.
+    let asked = answered(&server, "grow", json!({}), "deny").await;
+    assert_eq!(asked, (false, "grown".into()));
+    let changed = async || status(&wire, "a").await["changed"] != json!([]);
+    eventually("the list to be read again", changed).await;
+    let refused = answered(&server, "echo", json!({"text": "b"}), "deny").await;
+    assert!(!refused.0 && refused.1.starts_with("Refused: the tool echo"), "{refused:?}");
+    // What waits to be looked at is not granted with the rest.
+    let accept = json!({"agent_id": "a", "server": "s", "accept": ["echo"]});
+    wire.ok("mcp_review", accept).await;
+    let asked = replied(&server, "echo", json!({"text": "c"}), whole).await;
+    assert_eq!(asked, (true, "echo: c".into()), "it is another tool");
+    let shown = wire.ok("get_permissions", json!({"agent_id": "t"})).await;
+    let granted = shown["session_allowances"]["mcp"]["s"].to_string();
+    assert!(!granted.contains("\"new\""), "{granted}");
+    wire.ok("mcp_review", json!({"agent_id": "a", "server": "s", "accept": "all"})).await;
+    let asked = answered(&server, "new", json!({}), "deny").await;
+    assert_eq!(asked, (true, "Refused: it was denied.".into()));
+}
+
+#[tokio::test]
+async fn a_scope_is_said_only_where_there_is_one() {
+    let server = asking().start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let refused = async |answer: Value, why: &str| {
+        let refused = wire.refused("respond_approval", answer).await;
+        assert_eq!(
+            (refused.code, &refused.data["path"]),
+            (-32602, &json!("/scope")),
+            "{refused:?}"
+        );
+        assert!(refused.message.contains(why), "{refused:?}");
+    };
+    let file = server.world.path("elsewhere.txt");
+    wire.model().push(Reply::tool_call("write_file", json!({"path": file, "content": "x"})));
+    wire.model().push(Reply::text("done"));
+    let judge = async {
+        let id = waiting(&wire).await["approval_id"].clone();
+        let answer = |decision: &str, scope: &str| json!({"approval_id": id, "decision": decision, "scope": scope});
+        for decision in ["allow_once", "deny"] {
+            refused(answer(decision, "server"), "with allow_session only").await;
+        }
+        refused(answer("allow_session", "server"), "not about a tool of an MCP server").await;
+        let answer = answer("allow_session", "all");
+        assert_eq!(wire.refused("respond_approval", answer).await.code, -32602);
+        // Nothing was decided by any of them.
+        let output = server.cli(["rpc", "approvals", "allow", id.as_str().unwrap(), "--server"]);
+        assert_eq!(output.await.code, Some(2), "--server goes with --session");
+        let allow = json!({"approval_id": id, "decision": "allow_session", "scope": "tool"});
+        wire.ok("respond_approval", allow).await;
+    };
+    let (said, ()) = tokio::join!(say(&wire, "t", "go"), judge);
+    assert_eq!((said.as_str(), file.exists()), ("done", true));
+}
+
+#[tokio::test]
+async fn all_tools_of_a_server_are_granted_from_the_shell() {
+    let server = asking().start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    let port = server.address.port().to_string();
+    let judge = async {
+        let id = waiting(&wire).await["approval_id"].as_str().unwrap().to_owned();
+        let line = ["rpc", "approvals", "allow", &id, "--session", "--server", "--port", &port];
+        let output = server.cli(line).await;
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+    };
+    let (told, ()) = tokio::join!(tool(&wire, "t", "echo", json!({"text": "a"})), judge);
+    assert_eq!(told, "echo: a");
+    let asked = answered(&server, "fail", json!({}), "deny").await;
+    assert_eq!(asked, (false, "Failed: no such thing".into()));
+}
+
 /// Lets the agent `t` call a tool and answers if it asks; whether it did, and what the model was told.
 pub async fn answered(
     server: &Server,
@@ -182,6 +270,11 @@ pub async fn answered(
     arguments: Value,
     decision: &str,
 ) -> (bool, String) {
+    replied(server, name, arguments, json!({"decision": decision})).await
+}
+
+/// The same with all that is said to the question.
+async fn replied(server: &Server, name: &str, arguments: Value, reply: Value) -> (bool, String) {
     let wire = server.wire();
     let turn = tool(&wire, "t", name, arguments);
     tokio::pin!(turn);
@@ -194,8 +287,9 @@ pub async fn answered(
         told = &mut turn => (false, told),
         approval = asked => {
             assert_eq!(approval["tool"], format!("mcp_s_{name}"));
-            let answer = json!({"approval_id": approval["approval_id"], "decision": decision});
-            wire.ok("respond_approval", answer).await;
+            let mut reply = reply;
+            reply["approval_id"] = approval["approval_id"].clone();
+            wire.ok("respond_approval", reply).await;
             (true, turn.await)
         }
     }

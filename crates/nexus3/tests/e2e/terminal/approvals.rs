@@ -264,3 +264,30 @@ async fn a_question_of_a_server_is_answered_in_plain_words() {
     let answer = json!({"action": "accept", "content": {"name": "Ada", "colour": "green"}});
     assert_eq!(told(&desk), answer.to_string());
 }
+
+/// All tools of a server are allowed with one key, or one number: the second call is not asked about.
+#[tokio::test]
+async fn all_tools_of_a_server_are_allowed_at_once() {
+    for (options, keys, key) in [
+        (&["--fresh"][..], "y once · a session · s server · n deny", "s"),
+        (&["--plain", "--fresh"], "5) allow the server's tools", "5\r"),
+    ] {
+        let servers = json!({"mcp_servers": {"s": mcp::server::server("")}});
+        let desk = Desk::with(Setup::new().config(servers)).await;
+        desk.model().push(Reply::tool_call("mcp_s_echo", json!({"text": "one"})));
+        desk.model().push(Reply::tool_call("mcp_s_odd_name_55ccf295", json!({})));
+        desk.model().push(Reply::text("So be it."));
+        let screen = desk.open(options);
+        screen.wait_for("> ").await;
+        screen.type_text("Go.\r").await;
+        screen.wait_for(keys).await;
+        let since = Instant::now();
+        screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+        screen.type_text(key).await;
+        screen.wait_for("So be it.").await;
+        let decided = desk.ok("list_approvals", json!({"include_decided": true})).await;
+        let decided = decided["approvals"].as_array().unwrap();
+        assert_eq!(decided.len(), 1, "{decided:?}");
+        assert_eq!(decided[0]["status"], "allowed_session");
+    }
+}
