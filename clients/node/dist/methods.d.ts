@@ -251,6 +251,15 @@ export interface MadeEntry {
 }
 /** `"all"`, or the tools by the names that the server has for them. */
 export type McpAccept = All | Array<string>;
+/** A login, without what one is let in by. */
+export interface McpAuth {
+    /** `none` (there is no login, and none is known to be wanted), `needed` (`nexus3 mcp login`) or `logged_in`. */
+    state: string;
+    /** ISO 8601: when what the server gave ends. It is renewed before, where the server lets us. */
+    expires_at?: string | null;
+    /** What was granted, as far as the server says it. */
+    scopes?: Array<string>;
+}
 /** One thing that a server says otherwise now. */
 export interface McpChange {
     /** As the server calls it. */
@@ -304,6 +313,8 @@ export interface McpServerStatus {
     last_error?: string | null;
     /** The end of what it printed on standard error, at most 64 KiB. */
     stderr_tail: string;
+    /** Of a server elsewhere: what is known of the login at it. */
+    auth?: McpAuth | null;
     /** What the kernel holds it to. */
     sandbox: string;
     /** About how much of a conversation's window its tools take, four bytes to a token; those that are deferred nothing. */

@@ -545,6 +545,19 @@ class MadeEntry(_MadeEntryRequired, total=False):
     cost_usd: Optional[float]
 
 
+class _McpAuthRequired(TypedDict):
+    # `none` (there is no login, and none is known to be wanted), `needed` (`nexus3 mcp login`) or `logged_in`.
+    state: str
+
+
+class McpAuth(_McpAuthRequired, total=False):
+    """A login, without what one is let in by."""
+    # ISO 8601: when what the server gave ends. It is renewed before, where the server lets us.
+    expires_at: Optional[str]
+    # What was granted, as far as the server says it.
+    scopes: List[str]
+
+
 class McpChange(TypedDict):
     """One thing that a server says otherwise now."""
     # As the server calls it.
@@ -669,6 +682,8 @@ class McpServerStatus(_McpServerStatusRequired, total=False):
     # ISO 8601.
     started_at: Optional[str]
     last_error: Optional[str]
+    # Of a server elsewhere: what is known of the login at it.
+    auth: Optional[McpAuth]
     # About how much of a conversation's window its tools take, four bytes to a token; those that are deferred
     # nothing.
     context_tokens: int

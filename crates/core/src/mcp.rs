@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub use entry::{Auth, Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
 pub use grants::McpGrants;
 pub use status::{
-    Accept, Asks, Lookup, Origin, ServerError, ServerSource, ServerState, ServerStatus, ServerTool,
-    ToolChange, ToolState,
+    Accept, Asks, LoginState, Lookup, Origin, ServerError, ServerSource, ServerState, ServerStatus,
+    ServerTool, ToolChange, ToolState,
 };
 
 /// Which tools of which servers an agent may use. As with paths, two of these are compared and met, never merged.

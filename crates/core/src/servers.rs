@@ -11,7 +11,9 @@ use thiserror::Error;
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Denied, Requester};
 use crate::kin::Kin;
-use crate::mcp::{Accept, Lookup, ServerError, ServerState, ServerStatus, ServerTool, ToolState};
+use crate::mcp::{
+    Accept, LoginState, Lookup, ServerError, ServerState, ServerStatus, ServerTool, ToolState,
+};
 use crate::permission::Permissions;
 use crate::store::StoreError;
 use crate::toolbox::{Offer, Toolbox};
@@ -69,6 +71,11 @@ impl Servers {
         let mut servers = self.list(requester, agent).await?.into_iter();
         let found = servers.find(|it| it.status.name == name);
         Ok(found.ok_or_else(|| ServerError::NotThere(name.into()))?)
+    }
+
+    /// What is known of the login at a server that was listed; `None` where nobody logs in.
+    pub async fn login_state(&self, name: &str) -> Option<LoginState> {
+        self.toolbox.source().login_state(name).await
     }
 
     /// Starts a server that the agent can use, and waits for it. Ancestors and the administrator may: it runs a program.

@@ -15,7 +15,7 @@ use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::inquiry::People;
 use crate::lifecycle::AgentSpec;
-use crate::mcp::{Accept, Lookup, McpReach, Origin, ServerError, ServerStatus};
+use crate::mcp::{Accept, LoginState, Lookup, McpReach, Origin, ServerError, ServerStatus};
 use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
@@ -227,6 +227,9 @@ pub trait ToolSource: Send + Sync {
     /// The servers that the tools come from, by name.
     fn servers(&self) -> Vec<ServerStatus>;
 
+    /// What is known of the login at a server; `None` where nobody logs in: at a program, or at a server that is not there.
+    async fn login_state(&self, server: &str) -> Option<LoginState>;
+
     /// Starts a server, unless it runs, and waits so long until it is ready. What comes back is how it stands then.
     async fn connect(
         &self,
@@ -273,6 +276,10 @@ impl ToolSource for () {
 
     fn servers(&self) -> Vec<ServerStatus> {
         Vec::new()
+    }
+
+    async fn login_state(&self, _: &str) -> Option<LoginState> {
+        None
     }
 
     async fn connect(

@@ -7,7 +7,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use nexus_core::mcp::ServerEntry;
+use jiff::Timestamp;
+use nexus_core::mcp::{LoginState, ServerEntry};
 use rmcp::transport::auth::{
     AuthError, CredentialRefreshGuard, CredentialStore, StoredCredentials,
 };
@@ -42,6 +43,21 @@ impl Kept {
 
     pub fn client_id(&self) -> Option<&str> {
         self.login.as_ref().map(|login| login.client_id.as_str())
+    }
+
+    /// What others may know of it.
+    pub fn state(&self) -> LoginState {
+        let login = self.login.as_ref();
+        let Some((login, given)) = login.and_then(|it| Some((it, it.token_response.as_ref()?)))
+        else {
+            return LoginState::None;
+        };
+        let expires_at = login.token_received_at.and_then(|at| {
+            let given = serde_json::to_value(given).ok()?;
+            let end = at.checked_add(given.get("expires_in")?.as_u64()?)?;
+            Timestamp::from_second(end.try_into().ok()?).ok()
+        });
+        LoginState::Kept { expires_at, scopes: login.granted_scopes.clone() }
     }
 
     pub fn is_login(&self) -> bool {
@@ -180,6 +196,26 @@ mod tests {
         assert!(credentials.read().await.unwrap().client_id().is_none());
         fs::write(&credentials.file, "{").unwrap();
         assert!(credentials.read().await.is_err());
+    }
+
+    #[test]
+    fn of_a_login_others_know_its_end_and_what_it_is_for() {
+        let kept = |login: serde_json::Value| -> Kept {
+            serde_json::from_value(serde_json::json!({"login": login})).unwrap()
+        };
+        assert_eq!(Kept::default().state(), LoginState::None);
+        let begun = serde_json::json!({"client_id": "me", "token_response": null});
+        assert_eq!(kept(begun).state(), LoginState::None);
+        let mut login = serde_json::json!({"client_id": "me", "granted_scopes": ["a", "b"],
+            "token_response": {"access_token": "hush", "token_type": "bearer", "expires_in": 60}});
+        let scopes = vec!["a".to_owned(), "b".into()];
+        let state = |expires_at| LoginState::Kept { expires_at, scopes: scopes.clone() };
+        assert_eq!(kept(login.clone()).state(), state(None), "nobody knows when it was given");
+        login["token_received_at"] = 1_000.into();
+        let end = Timestamp::from_second(1_060).unwrap();
+        assert_eq!(kept(login.clone()).state(), state(Some(end)));
+        login["token_received_at"] = u64::MAX.into();
+        assert_eq!(kept(login).state(), state(None), "a moment that there is not");
     }
 
     /// Two who renew at once do so one after the other.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use nexus_core::AgentId;
-use nexus_core::mcp::{Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way};
+use nexus_core::mcp::{
+    LoginState, Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way,
+};
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -196,6 +198,21 @@ impl Server {
     /// The login at the server.
     pub(crate) fn credentials(&self) -> Credentials {
         Credentials::of(&self.entry, &self.ground.home)
+    }
+
+    /// What is known of the login at it, where it is elsewhere. Another process may have logged in: the file is asked.
+    pub async fn login_state(&self) -> Option<LoginState> {
+        let Way::Remote(_) = &self.entry.way else { return None };
+        let unknown = self.unknown.load(Ordering::Relaxed);
+        Some(match self.credentials().read().await {
+            // What the server wants now counts for more than what it gave before.
+            Ok(kept) if unknown || kept.challenge.is_some() => LoginState::Needed,
+            Ok(kept) => kept.state(),
+            Err(error) => {
+                tracing::warn!(server = self.entry.name, error, "a login cannot be read");
+                if unknown { LoginState::Needed } else { LoginState::None }
+            }
+        })
     }
 
     pub fn status(&self) -> ServerStatus {

@@ -9,7 +9,9 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use nexus_core::AgentId;
-use nexus_core::mcp::{Accept, Lookup, McpReach, Origin, ServerEntry, ServerError, ServerStatus};
+use nexus_core::mcp::{
+    Accept, LoginState, Lookup, McpReach, Origin, ServerEntry, ServerError, ServerStatus,
+};
 use nexus_core::tool::{Tool, ToolSource};
 use serde_json::{Map, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -192,6 +194,10 @@ impl ToolSource for Servers {
 
     fn servers(&self) -> Vec<ServerStatus> {
         self.by_name.values().map(|server| server.status()).collect()
+    }
+
+    async fn login_state(&self, server: &str) -> Option<LoginState> {
+        self.by_name.get(server)?.login_state().await
     }
 
     async fn connect(

@@ -20,7 +20,7 @@ use nexus_core::tool::ToolSource as _;
 use nexus_mcp::Servers;
 use nexus_protocol::Api as _;
 use nexus_protocol::mcp::{
-    All, McpAccept, McpChange, McpReview, McpReviewParams, McpServerStatus, McpStatus,
+    All, McpAccept, McpAuth, McpChange, McpReview, McpReviewParams, McpServerStatus, McpStatus,
     McpStatusParams, McpStatusResult,
 };
 use nexus_tools::sandbox::Launcher;
@@ -265,6 +265,9 @@ fn lines(server: &McpServerStatus) -> String {
     let McpServerStatus { calls, restarts, in_flight, .. } = server;
     let _ = writeln!(text, "\n  {calls} calls, {in_flight} under way, {restarts} restarts");
     let _ = writeln!(text, "  sandbox: {}", server.sandbox);
+    if let Some(auth) = &server.auth {
+        let _ = writeln!(text, "  login: {}", login_words(&server.name, auth));
+    }
     if let Some(error) = &server.last_error {
         let _ = writeln!(text, "  last error: {error}");
     }
@@ -272,6 +275,21 @@ fn lines(server: &McpServerStatus) -> String {
         let _ = writeln!(text, "  {:<9} {}", tool.state, tool.name);
     }
     text
+}
+
+fn login_words(server: &str, auth: &McpAuth) -> String {
+    let mut words = match auth.state.as_str() {
+        "logged_in" => "logged in".to_owned(),
+        "needed" => format!("needed (nexus3 mcp login {server})"),
+        other => other.to_owned(),
+    };
+    if let Some(until) = &auth.expires_at {
+        let _ = write!(words, ", until {until} unless it is renewed");
+    }
+    if !auth.scopes.is_empty() {
+        let _ = write!(words, ", for {}", auth.scopes.join(" "));
+    }
+    words
 }
 
 /// The servers as an agent of this home would have them.

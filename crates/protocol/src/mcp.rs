@@ -230,6 +230,9 @@ pub struct McpServerStatus {
     pub last_error: Option<String>,
     /// The end of what it printed on standard error, at most 64 KiB.
     pub stderr_tail: String,
+    /// Of a server elsewhere: what is known of the login at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<McpAuth>,
     /// What the kernel holds it to.
     pub sandbox: String,
     /// About how much of a conversation's window its tools take, four bytes to a token; those that are deferred nothing.
@@ -238,6 +241,19 @@ pub struct McpServerStatus {
     pub tools: Vec<McpTool>,
     /// What the server says otherwise of its tools than when they were first listed, or last accepted.
     pub changed: Vec<McpChange>,
+}
+
+/// A login, without what one is let in by.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct McpAuth {
+    /// `none` (there is no login, and none is known to be wanted), `needed` (`nexus3 mcp login`) or `logged_in`.
+    pub state: String,
+    /// ISO 8601: when what the server gave ends. It is renewed before, where the server lets us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// What was granted, as far as the server says it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -108,6 +108,21 @@ pub struct ServerStatus {
     pub changed: Vec<ToolChange>,
 }
 
+/// What is known of the login at a server elsewhere. Never what one is let in by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginState {
+    /// There is none, and none is known to be wanted.
+    None,
+    /// The server wants to know who asks, or wants more than it was shown.
+    Needed,
+    Kept {
+        /// When what was given ends, unless it is renewed.
+        expires_at: Option<Timestamp>,
+        /// What was granted, as far as the server says it.
+        scopes: Vec<String>,
+    },
+}
+
 /// A tool that a server listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTool {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use nexus_core::authority::Action;
-use nexus_core::mcp::{Accept, Lookup, ServerState, ToolChange, ToolState};
+use nexus_core::mcp::{Accept, LoginState, Lookup, ServerState, ToolChange, ToolState};
 use nexus_core::servers::ServerStanding;
 use nexus_protocol::RpcError;
 use nexus_protocol::mcp::{
-    McpAccept, McpChange, McpConnect, McpConnectParams, McpConnectResult, McpDisconnect,
+    McpAccept, McpAuth, McpChange, McpConnect, McpConnectParams, McpConnectResult, McpDisconnect,
     McpDisconnectParams, McpDisconnectResult, McpGetPrompt, McpGetPromptParams, McpGetPromptResult,
     McpListServers, McpListServersParams, McpListServersResult, McpPrompts, McpPromptsParams,
     McpPromptsResult, McpReadResource, McpReadResourceParams, McpReadResourceResult, McpResources,
@@ -90,7 +91,11 @@ async fn status(cx: Cx, params: McpStatusParams) -> Result<McpStatusResult, RpcE
         Some(name) => vec![servers.get(requester, &now, &name).await.map_err(wire)?],
         None => servers.list(requester, &now).await.map_err(wire)?,
     };
-    Ok(McpStatusResult { servers: found.into_iter().map(status_entry).collect() })
+    let entry = async |standing: ServerStanding| {
+        let auth = servers.login_state(&standing.status.name).await;
+        status_entry(standing, auth)
+    };
+    Ok(McpStatusResult { servers: join_all(found.into_iter().map(entry)).await })
 }
 
 async fn review(cx: Cx, params: McpReviewParams) -> Result<McpReviewResult, RpcError> {
@@ -185,7 +190,7 @@ fn list(value: Value) -> Vec<Value> {
     }
 }
 
-fn status_entry(standing: ServerStanding) -> McpServerStatus {
+fn status_entry(standing: ServerStanding, auth: Option<LoginState>) -> McpServerStatus {
     let ServerStanding { status, offered, deferred, shown_bytes, .. } = standing;
     let tools = status.tools.into_iter().map(|tool| McpTool {
         state: match tool.state {
@@ -210,11 +215,21 @@ fn status_entry(standing: ServerStanding) -> McpServerStatus {
         calls: status.calls,
         last_error: status.last_error,
         stderr_tail: status.stderr_tail,
+        auth: auth.map(auth_entry),
         sandbox: status.sandbox,
         context_tokens: (shown_bytes / 4) as u64,
         tools: tools.collect(),
         changed: status.changed.into_iter().map(change).collect(),
     }
+}
+
+fn auth_entry(login: LoginState) -> McpAuth {
+    let (state, expires_at, scopes) = match login {
+        LoginState::None => ("none", None, Vec::new()),
+        LoginState::Needed => ("needed", None, Vec::new()),
+        LoginState::Kept { expires_at, scopes } => ("logged_in", expires_at, scopes),
+    };
+    McpAuth { state: state.into(), expires_at: expires_at.map(|at| at.to_string()), scopes }
 }
 
 fn change(change: ToolChange) -> McpChange {

@@ -106,6 +106,47 @@ async fn the_call_after_a_login_goes_through() {
     assert_eq!(echo(&server).await, "echo: hi", "it outlives the process");
 }
 
+/// What is known of a login is told, and never what one is let in by.
+#[tokio::test]
+async fn how_a_login_stands_is_told() {
+    let (elsewhere, server) = with_login().await;
+    let wire = server.wire();
+    let auth = async || status(&wire, "a").await["auth"].clone();
+    assert_eq!(auth().await, json!({"state": "none"}));
+    let connect = json!({"agent_id": "a", "server": "s"});
+    assert_eq!(wire.refused("mcp_connect", connect.clone()).await.code, -32001);
+    assert_eq!(auth().await, json!({"state": "needed"}));
+    let port = server.address.port().to_string();
+    let line = ["mcp", "status", "s", "--agent", "a", "--port", &port];
+    let printed = server.cli(line).await.stdout;
+    assert!(printed.contains("\n  login: needed (nexus3 mcp login s)\n"), "{printed}");
+    log_in(&server).await;
+    wire.ok("mcp_connect", connect).await;
+    assert_eq!(echo(&server).await, "echo: hi");
+    let now = auth().await;
+    assert_eq!(now["state"], "logged_in");
+    let until: jiff::Timestamp = now["expires_at"].as_str().unwrap().parse().unwrap();
+    assert!(until > jiff::Timestamp::now(), "{now}");
+    let stands = status(&wire, "a").await.to_string();
+    let printed = server.cli(line).await.stdout;
+    assert!(printed.contains("\n  login: logged in, until "), "{printed}");
+    for secret in ["token-", "renew-", "client\""] {
+        assert!(!stands.contains(secret) && !printed.contains(secret), "{stands} {printed}");
+    }
+    elsewhere.forget_logins();
+    assert_eq!(echo(&server).await, WANTED);
+    assert_eq!(auth().await, json!({"state": "needed"}));
+    // Nobody logs in at a program, nor where everybody is let in.
+    let program = super::with("").start().await;
+    user(&program.wire(), "a").await;
+    assert_eq!(status(&program.wire(), "a").await.get("auth"), None);
+    let open = Elsewhere::start("modern").await;
+    let server = with_entry(json!({"url": open.url})).start().await;
+    user(&server.wire(), "a").await;
+    assert_eq!(echo(&server).await, "echo: hi");
+    assert_eq!(status(&server.wire(), "a").await["auth"], json!({"state": "none"}));
+}
+
 #[tokio::test]
 async fn a_server_that_is_gone_wants_no_login() {
     let (elsewhere, server) = with_login().await;
