@@ -72,6 +72,7 @@ async fn time(dispatcher: Arc<Dispatcher>, requests: &[String]) -> anyhow::Resul
         target: Target::Server,
         peer: None,
         behalf: None,
+        door: None,
         answer_bytes_max: ANSWER_BYTES_MAX,
     };
     let started = Instant::now();

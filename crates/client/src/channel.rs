@@ -103,13 +103,13 @@ impl ChannelClient {
         params: &Value,
     ) -> Result<Value, CallError> {
         let id = self.shared.next_id();
-        self.exchange(id, frame(id, target, method, params)?, self.timeout).await
+        self.exchange(id, frame(id, target, method, params, None)?, self.timeout).await
     }
 
     /// Watches agents: everything that happens to them, beside other calls. It has no time limit.
     pub async fn watch(&self, params: WatchParams) -> Result<WatchStream, CallError> {
         let id = self.shared.next_id();
-        let body = frame(id, &Target::Server, Watch::NAME, &params)?;
+        let body = frame(id, &Target::Server, Watch::NAME, &params, None)?;
         let subscription = Subscription::open(&self.shared, id)?;
         self.shared.put(body)?;
         Ok(WatchStream::new(id, Incoming::Channel(subscription)))
@@ -148,7 +148,7 @@ impl Api for ChannelClient {
         params: M::Params,
     ) -> Result<M::Result, CallError> {
         let id = self.shared.next_id();
-        let body = frame(id, target, M::NAME, &params)?;
+        let body = frame(id, target, M::NAME, &params, None)?;
         self.exchange(id, body, timeout_for(M::KIND, self.timeout)).await
     }
 }
@@ -261,7 +261,7 @@ impl Shared {
     /// Nobody waits for the answer.
     fn unwatch(&self, watch_id: String) {
         let params = UnwatchParams { watch_id };
-        if let Ok(body) = frame(self.next_id(), &Target::Server, Unwatch::NAME, &params) {
+        if let Ok(body) = frame(self.next_id(), &Target::Server, Unwatch::NAME, &params, None) {
             let _ = self.put(body);
         }
     }

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
+use nexus_protocol::key::Door;
 use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
@@ -49,6 +50,7 @@ pub struct NexusClient {
     identity: Option<HeaderValue>,
     signing_key: Option<SigningKey>,
     timeout: Option<Duration>,
+    door: Option<Door>,
     id_last: AtomicU64,
     warnings: Vec<String>,
 }
@@ -93,6 +95,12 @@ impl NexusClient {
             identity: None,
             timeout: None,
         }
+    }
+
+    /// Says of every call that it was made of one of another protocol.
+    pub fn through(mut self, door: Door) -> Self {
+        self.door = Some(door);
+        self
     }
 
     /// What a person should be told about the search for the token.
@@ -161,7 +169,7 @@ impl NexusClient {
         let uri = format!("{}{path}", self.origin).parse();
         let uri: Uri = uri.map_err(|error| CallError::Call(format!("{path}: {error}")))?;
         let id = self.id_last.fetch_add(1, Ordering::Relaxed) + 1;
-        let body = serde_json::to_vec(&Call::new(id, method, params))
+        let body = serde_json::to_vec(&Call::new(id, method, params).through(self.door))
             .map_err(|error| CallError::Call(error.to_string()))?;
         Ok(Prepared { id, uri, body: body.into() })
     }
@@ -301,6 +309,7 @@ impl Builder {
             authorization: token.as_ref().and_then(bearer),
             identity: identity.transpose()?,
             signing_key: self.signing_key.transpose()?,
+            door: None,
             timeout: self.timeout,
             id_last: AtomicU64::new(0),
             warnings,

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use nexus_protocol::answer;
 use nexus_protocol::envelope::Call;
+use nexus_protocol::key::Door;
 use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
 use nexus_protocol::{Api, CallError, Method, Target, WatchApi};
@@ -38,6 +39,7 @@ pub struct UnixClient {
     path: PathBuf,
     timeout: Option<Duration>,
     signing_key: Option<SigningKey>,
+    door: Option<Door>,
     id_last: AtomicU64,
     idle: Mutex<Vec<Connection>>,
 }
@@ -48,7 +50,8 @@ pub(crate) type Connection = Framed<UnixStream, LengthDelimitedCodec>;
 impl UnixClient {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (id_last, idle) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-        Self { path: path.into(), timeout: None, signing_key: None, id_last, idle }
+        let path = path.into();
+        Self { path, timeout: None, signing_key: None, door: None, id_last, idle }
     }
 
     /// How long a call may take, its retries included. Without it a read has 30 s and all else no limit.
@@ -60,6 +63,12 @@ impl UnixClient {
     /// Signs every call.
     pub fn signing_key(mut self, key: SigningKey) -> Self {
         self.signing_key = Some(key);
+        self
+    }
+
+    /// Says of every call that it was made of one of another protocol.
+    pub fn through(mut self, door: Door) -> Self {
+        self.door = Some(door);
         self
     }
 
@@ -116,7 +125,7 @@ impl UnixClient {
         params: &P,
     ) -> Result<(u64, Bytes), CallError> {
         let id = self.id_last.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok((id, frame(id, target, method, params)?))
+        Ok((id, frame(id, target, method, params, self.door)?))
     }
 
     async fn exchange<R: DeserializeOwned>(
@@ -209,11 +218,12 @@ pub(crate) fn frame<P: Serialize>(
     target: &Target,
     method: &str,
     params: &P,
+    door: Option<Door>,
 ) -> Result<Bytes, CallError> {
     let body = match target {
-        Target::Server => serde_json::to_vec(&Call::new(id, method, params)),
+        Target::Server => serde_json::to_vec(&Call::new(id, method, params).through(door)),
         Target::Agent(agent_id) => addressed(params, agent_id)
-            .and_then(|params| serde_json::to_vec(&Call::new(id, method, &params))),
+            .and_then(|params| serde_json::to_vec(&Call::new(id, method, &params).through(door))),
     };
     let body = body.map_err(|error| CallError::Call(error.to_string()))?;
     match body.len() > FRAME_BYTES_MAX {

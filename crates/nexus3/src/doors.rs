@@ -45,8 +45,9 @@ pub fn direct(
     visitor: Visitor,
     exposed: Arc<Exposed>,
 ) -> McpDoor<DirectAgentApi> {
-    let api = DirectAgentApi::new(dispatcher.clone(), requester);
+    let api = DirectAgentApi::new(dispatcher.clone(), requester).through(Kind::Mcp);
     let person = DirectAgentApi::new(dispatcher.clone(), Requester::Administrator);
+    let person = person.through(Kind::Mcp);
     McpDoor::new(api, person, visitor, exposed)
 }
 

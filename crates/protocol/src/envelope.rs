@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::RpcError;
+use crate::key::Door;
 
 /// Deepest nesting of a message. Deeper ones serve only to exhaust a parser's stack.
 pub const DEPTH_MAX: usize = 128;
@@ -31,6 +32,8 @@ pub struct Request<'a> {
     pub params: Option<&'a str>,
     /// Its signature, an object in JSON.
     pub auth: Option<&'a str>,
+    /// The other protocol that it was made of, for the log and the figures. It gives no rights.
+    pub door: Option<Door>,
     /// All of it, as it came: what a signature is made of.
     pub text: &'a str,
 }
@@ -120,6 +123,7 @@ struct Members<'a> {
     params: Option<&'a str>,
     id: Option<&'a str>,
     auth: Option<&'a str>,
+    door: Option<&'a str>,
     unknown: Option<String>,
 }
 
@@ -132,6 +136,7 @@ impl<'a> Members<'a> {
             "params" => &mut self.params,
             "id" => &mut self.id,
             "auth" => &mut self.auth,
+            "door" => &mut self.door,
             _ => {
                 self.unknown.get_or_insert_with(|| name.into());
                 return Ok(());
@@ -172,7 +177,9 @@ impl<'a> Members<'a> {
         if !auth.is_none_or(|raw| raw.starts_with('{')) {
             return Err(RpcError::invalid_request("auth must be an object"));
         }
-        Ok(Request { id, method, params, auth, text })
+        let door = self.door.map_or(Ok(None), serde_json::from_str);
+        let door = door.map_err(|_| RpcError::invalid_request("door must be 'mcp'"))?;
+        Ok(Request { id, method, params, auth, door, text })
     }
 }
 
@@ -282,11 +289,18 @@ pub struct Call<'a, P> {
     pub method: &'a str,
     pub params: &'a P,
     pub id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    door: Option<Door>,
 }
 
 impl<'a, P: Serialize> Call<'a, P> {
     pub fn new(id: u64, method: &'a str, params: &'a P) -> Self {
-        Self { jsonrpc: "2.0", method, params, id }
+        Self { jsonrpc: "2.0", method, params, id, door: None }
+    }
+
+    /// The same, made of a call of another protocol.
+    pub fn through(self, door: Option<Door>) -> Self {
+        Self { door, ..self }
     }
 }
 
@@ -347,6 +361,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m\u0041"}"#, "mA none none");
         check(r#"{"jsonrpc":"2.0","method":"m","params":[1],"id":1}"#, "m 1 [1]");
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":null}"#, "m 1 none");
+        check(r#"{"jsonrpc":"2.0","method":"m","id":1,"door":null}"#, "m 1 none");
+        check(r#"{"jsonrpc":"2.0","method":"m","id":1,"door":"mcp"}"#, "m 1 none");
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":{"x":1}}"#, "m 1 none {\"x\":1}");
     }
 
@@ -367,6 +383,10 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m","extra":1}"#, "-32600 unknown member: extra");
         check(r#"{"jsonrpc":"2.0","method":"m","params":"x"}"#, "-32600 params must be an object");
         check(r#"{"jsonrpc":"2.0","method":"m","auth":"x"}"#, "-32600 auth must be an object");
+        for door in [r#""MCP""#, r#""""#, "1", "{}"] {
+            let message = format!(r#"{{"jsonrpc":"2.0","method":"m","door":{door}}}"#);
+            check(&message, "-32600 door must be 'mcp'");
+        }
         for id in ["1.5", "1e3", "true", "[]", "{}", "1.0"] {
             check(
                 &format!(r#"{{"jsonrpc":"2.0","method":"m","id":{id}}}"#),

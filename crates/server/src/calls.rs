@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use nexus_core::store::Door;
 use nexus_protocol::Id;
 
 /// A call that is over.
@@ -9,6 +10,8 @@ pub struct EndedCall<'a> {
     /// As the caller wrote it; empty where the message was no request.
     pub method: &'a str,
     pub id: Option<&'a Id>,
+    /// The other protocol that it came by.
+    pub door: Option<Door>,
     pub duration: Duration,
     pub ended: Instant,
     /// The code of the error it ended with.

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use nexus_core::store::Door;
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::answer::{Item, StreamItem, WatchItem};
 use nexus_protocol::api::{Api, CallError, Happenings, Target as Endpoint, WatchApi};
@@ -22,11 +23,17 @@ use crate::transport::memory::{MemoryConnection, Notifications};
 pub struct DirectAgentApi {
     dispatcher: Arc<Dispatcher>,
     requester: Requester,
+    door: Option<Door>,
 }
 
 impl DirectAgentApi {
     pub fn new(dispatcher: Arc<Dispatcher>, requester: Requester) -> Self {
-        Self { dispatcher, requester }
+        Self { dispatcher, requester, door: None }
+    }
+
+    /// The same for another protocol, as which its calls are logged and counted.
+    pub fn through(self, door: Door) -> Self {
+        Self { door: Some(door), ..self }
     }
 
     /// Sends a message to an agent, and tells its turn as it is made.
@@ -57,6 +64,7 @@ impl DirectAgentApi {
         let call = serde_json::to_vec(&Call::new(CALL, M::NAME, &params)).map_err(unwritable)?;
         let (connection, told) =
             MemoryConnection::open(self.dispatcher.clone(), self.requester.clone());
+        let connection = connection.through(self.door);
         let answer = Box::pin(async move { connection.request(call).await });
         Ok(DirectStream {
             told,
@@ -138,6 +146,7 @@ impl Api for DirectAgentApi {
             target,
             peer: None,
             behalf: None,
+            door: self.door,
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         Ok(self.dispatcher.call::<M>(caller, params).await?)

@@ -10,9 +10,11 @@ use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use nexus_core::lifecycle::AccessError;
+use nexus_core::store::Door;
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
+use nexus_protocol::key::Door as Wire;
 use nexus_protocol::metrics::Metric;
 use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, schema};
 use schemars::Schema;
@@ -26,7 +28,7 @@ use crate::cx::Cx;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
 use crate::host::Host;
-use crate::metrics::{self, CallFigures};
+use crate::metrics::{self, MethodFigures};
 use crate::once;
 use crate::outbox::Peer;
 use crate::signing::Refused;
@@ -45,6 +47,8 @@ pub struct Caller {
     pub peer: Option<Arc<Peer>>,
     /// Whom its connection speaks for; `None` where each call stands alone.
     pub behalf: Option<Arc<Behalf>>,
+    /// The other protocol that it came by, for the log and the figures.
+    pub door: Option<Door>,
     /// Largest answer the connection can carry.
     pub answer_bytes_max: usize,
 }
@@ -111,7 +115,7 @@ pub struct Dispatcher {
 pub struct Table {
     entries: HashMap<&'static str, Entry, RandomState>,
     /// Calls of methods that are not in it.
-    unknown: CallFigures,
+    unknown: MethodFigures,
 }
 
 struct Entry {
@@ -121,7 +125,7 @@ struct Entry {
     run: Run,
     /// The handler as `TypedHandler<M>`, for callers in the same process.
     typed: Box<dyn Any + Send + Sync>,
-    figures: CallFigures,
+    figures: MethodFigures,
 }
 
 /// Decodes, runs and encodes one call. Without an id the result is not encoded.
@@ -213,7 +217,7 @@ impl Table {
             params: schema::of::<M::Params>,
             result: schema::of::<M::Result>,
         };
-        let figures = CallFigures::default();
+        let figures = MethodFigures::default();
         let entry = Entry { info, of_terminal, run, typed: Box::new(typed), figures };
         assert!(self.entries.insert(M::NAME, entry).is_none(), "two methods named {}", M::NAME);
     }
@@ -262,7 +266,7 @@ impl Dispatcher {
         let incoming = match envelope::parse(message) {
             Ok(incoming) => incoming,
             Err(error) => {
-                self.log("", None, Instant::now(), Some(error.code));
+                self.log(&caller, "", None, Instant::now(), Some(error.code));
                 return Reply {
                     body: Some(error_body(None, &error)),
                     class: Class::Malformed,
@@ -299,7 +303,7 @@ impl Dispatcher {
                 && let Err(error) = room.check()
             {
                 let method = element.as_ref().map_or("", |request| &*request.method);
-                self.log(method, id.as_ref(), Instant::now(), Some(error.code));
+                self.log(caller, method, id.as_ref(), Instant::now(), Some(error.code));
                 return Some(error_body(id.as_ref(), &error));
             }
             if kind == Some(Kind::Watch) {
@@ -307,7 +311,7 @@ impl Dispatcher {
                 let rule =
                     format!("{method} cannot stand in a batch: it would hold up its answers");
                 let error = RpcError::invalid_request(rule);
-                self.log(method, id.as_ref(), Instant::now(), Some(error.code));
+                self.log(caller, method, id.as_ref(), Instant::now(), Some(error.code));
                 return id.is_some().then(|| error_body(id.as_ref(), &error));
             }
             let caller = match reads {
@@ -333,15 +337,20 @@ impl Dispatcher {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                self.log("", None, Instant::now(), Some(error.code));
+                self.log(caller, "", None, Instant::now(), Some(error.code));
                 return (Some(error_body(None, &error)), Class::Malformed);
             }
         };
+        // On the heap, and only where it says so: most calls are of no other protocol.
+        let through =
+            request.door.map(|Wire::Mcp| Caller { door: Some(Door::Mcp), ..caller.clone() });
+        let through = through.map(Box::new);
+        let caller = through.as_deref().unwrap_or(caller);
         let signed = match self.signed(caller, &request).await {
             Ok(signed) => signed,
             Err((error, class)) => {
-                self.log(&request.method, request.id.as_ref(), Instant::now(), Some(error.code));
                 let id = request.id.as_ref();
+                self.log(caller, &request.method, id, Instant::now(), Some(error.code));
                 return match id {
                     Some(_) => (Some(error_body(id, &error)), class),
                     None => (None, Class::Answered),
@@ -436,7 +445,8 @@ impl Dispatcher {
                 (result, class)
             }
         };
-        self.log(method, id.as_ref(), start, result.as_ref().err().map(|error| error.code));
+        let error = result.as_ref().err().map(|error| error.code);
+        self.log(caller, method, id.as_ref(), start, error);
         (result, class)
     }
 
@@ -483,12 +493,20 @@ impl Dispatcher {
         Cx { dispatcher: self.clone(), caller, agent_id, request_id, started, keyed: false }
     }
 
-    fn log(&self, method: &str, id: Option<&Id>, start: Instant, error: Option<i32>) {
-        let ended = Instant::now();
+    fn log(
+        &self,
+        caller: &Caller,
+        method: &str,
+        id: Option<&Id>,
+        start: Instant,
+        error: Option<i32>,
+    ) {
+        let (door, ended) = (caller.door, Instant::now());
         let duration = ended - start;
         let entry = self.table.entries.get(method);
-        entry.map_or(&self.table.unknown, |entry| &entry.figures).note(duration, error);
-        self.services.calls.call(&EndedCall { method, id, duration, ended, error });
+        let figures = entry.map_or(&self.table.unknown, |entry| &entry.figures);
+        figures.of(door).note(duration, error);
+        self.services.calls.call(&EndedCall { method, id, door, duration, ended, error });
     }
 
     /// All that was counted and measured.

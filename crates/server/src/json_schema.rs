@@ -123,6 +123,10 @@ fn request(method: &MethodInfo, needs_params: bool) -> Value {
             "params": params,
             "id": id,
             "auth": {"anyOf": [at("Auth"), {"type": "null"}]},
+            "door": {
+                "enum": ["mcp", null],
+                "description": "The other protocol that the call was made of, for the log and the figures. It gives no rights.",
+            },
         },
         "required": required,
         "additionalProperties": false,

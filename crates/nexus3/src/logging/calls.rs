@@ -49,12 +49,17 @@ fn write_json(line: &mut Vec<u8>, clock: &mut Clock, call: &EndedCall<'_>) {
     line.extend_from_slice(b",\"duration_ms\":");
     put_thousandths(line, call.duration.as_micros() as u64);
     match call.error {
-        None => line.extend_from_slice(b",\"status\":\"success\"}}\n"),
+        None => line.extend_from_slice(b",\"status\":\"success\""),
         Some(code) => {
             // Writing to memory does not fail.
-            let _ = writeln!(line, ",\"status\":\"error\",\"code\":{code}}}}}");
+            let _ = write!(line, ",\"status\":\"error\",\"code\":{code}");
         }
     }
+    if let Some(door) = call.door {
+        line.extend_from_slice(b",\"door\":");
+        put_string(line, door.name());
+    }
+    line.extend_from_slice(b"}}\n");
 }
 
 fn write_text(line: &mut Vec<u8>, call: &EndedCall<'_>) {
@@ -67,9 +72,13 @@ fn write_text(line: &mut Vec<u8>, call: &EndedCall<'_>) {
     );
     put_thousandths(line, call.duration.as_micros() as u64);
     let _ = match call.error {
-        None => writeln!(line, " status=success"),
-        Some(code) => writeln!(line, " status=error code={code}"),
+        None => write!(line, " status=success"),
+        Some(code) => write!(line, " status=error code={code}"),
     };
+    if let Some(door) = call.door {
+        let _ = write!(line, " door={}", door.name());
+    }
+    line.push(b'\n');
 }
 
 /// Writes the time to the millisecond. It is asked for, and the part down to the second made, once a second: a call

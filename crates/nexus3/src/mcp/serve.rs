@@ -13,6 +13,7 @@ use nexus_config::Config;
 use nexus_core::Requester;
 use nexus_doors::mcp::{self, Door, Ground, Visitor};
 use nexus_protocol::WatchApi;
+use nexus_protocol::key::Door as Through;
 use nexus_tools::sandbox::Launcher;
 use sha2::{Digest as _, Sha256};
 
@@ -48,14 +49,18 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let client = UnixClient::new(path);
         let answered = who_answers(&client, ANSWER).await;
         answered.map_err(|why| anyhow!("{}: {why}", path.display()))?;
-        return bridge(client, visitor, &config).await;
+        return bridge(client.through(Through::Mcp), visitor, &config).await;
     }
     if !args.embedded {
         let sockets = serve::socket_candidates(&config, None);
         let ports = [config.server.port, nexus_client::PORT_DEFAULT];
         match find_home_server(&home, &sockets, &ports).await.map(|HomeServer { way, .. }| way) {
-            Some(Way::Unix(client)) => return bridge(*client, visitor, &config).await,
-            Some(Way::Http { client, .. }) => return bridge(*client, visitor, &config).await,
+            Some(Way::Unix(client)) => {
+                return bridge(client.through(Through::Mcp), visitor, &config).await;
+            }
+            Some(Way::Http { client, .. }) => {
+                return bridge(client.through(Through::Mcp), visitor, &config).await;
+            }
             None => {}
         }
     }

@@ -3,7 +3,7 @@
 mod approvals;
 mod borders;
 mod conformance;
-mod host;
+pub mod host;
 mod hosts;
 mod inspector;
 mod keys;

@@ -11,6 +11,7 @@ use nexus_server::metrics::{NAMES, Name};
 use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
+use crate::doors::host::{Era, Host};
 use crate::harness::wire::request;
 use crate::harness::{Http, HttpRequest, Response, Server, Setup, Wire, eventually};
 use crate::support::{as_agent, create};
@@ -398,6 +399,37 @@ async fn names_that_callers_make_up_are_one_series() {
     assert_eq!(calls, [("unknown".to_owned(), 100.0)].into());
     let labels = [("method", "unknown"), ("code", "-32601")];
     assert_eq!(text.value("nexus_rpc_errors_total", &labels), 100.0);
+}
+
+/// What comes by the MCP door is told apart in both forms and in the log; plain calls have the rows and lines they had.
+#[tokio::test]
+async fn calls_through_a_door_have_its_label() {
+    let server = measured().start().await;
+    let (wire, place) = (server.wire(), place(&server).await);
+    wire.ok("list_agents", json!({})).await;
+    let host = Host::connect(&server, Era::Modern, json!({})).await;
+    for _ in 0..2 {
+        host.ok("tools/call", json!({"name": "nexus_list", "arguments": {}})).await;
+    }
+    let refused = json!({"name": "nexus_status", "arguments": {"agent_id": "nobody"}});
+    assert_eq!(host.ok("tools/call", refused).await["isError"], true);
+    let json = as_text(&wire.ok("get_metrics", json!({})).await);
+    for figures in [scrape(place).await, json] {
+        let calls =
+            |labels: &[(&str, &str)]| figures.value("nexus_rpc_duration_seconds_count", labels);
+        assert_eq!(calls(&[("method", "list_agents")]), 1.0);
+        assert_eq!(calls(&[("method", "list_agents"), ("door", "mcp")]), 2.0);
+        let errors = figures.samples.iter().filter(|it| it.0.0 == "nexus_rpc_errors_total");
+        let doors: Vec<_> = errors.map(|((_, labels), _)| labels.get("door").cloned()).collect();
+        assert_eq!(doors, [Some("mcp".to_owned())]);
+    }
+    let lines = server.log().lines();
+    let of = |door: Option<&str>| {
+        let lists = lines.iter().map(|line| &line["data"]);
+        let lists = lists.filter(|data| data["method"] == "list_agents");
+        lists.filter(|data| data.get("door") == door.map(Value::from).as_ref()).count()
+    };
+    assert_eq!((of(None), of(Some("mcp"))), (1, 2));
 }
 
 #[tokio::test]

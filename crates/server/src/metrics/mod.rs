@@ -1,6 +1,6 @@
 //! What the server counts and measures: the names, and where each figure comes from.
 //!
-//! Calls are noted in the method table ([`CallFigures`]), on a path that has no lock and makes nothing. What happens in the
+//! Calls are noted in the method table ([`MethodFigures`]), on a path that has no lock and makes nothing. What happens in the
 //! core is told to [`Figures`], which is an `Observer`; it is rare enough for a lock. What is state is asked of the engine
 //! when somebody looks. No label has a value that callers can make up without end.
 
@@ -19,6 +19,7 @@ use nexus_core::model::ModelInfo;
 use nexus_core::observe::{
     CallEnd, EndedCommit, EndedModelCall, EndedToolCall, EndedTurn, Observer, ToolEnd, TurnEnd,
 };
+use nexus_core::store::Door;
 use nexus_core::usage::Usage;
 use nexus_protocol::error::{
     EXECUTION, FORBIDDEN, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
@@ -54,8 +55,8 @@ macro_rules! names {
 names! {
     BUILD = Gauge "nexus_build_info" ["version"] "Always 1; the label says which version runs";
     STARTED = Gauge "nexus_start_time_seconds" [] "When the server started, in seconds since 1970";
-    CALL_DURATION = Histogram "nexus_rpc_duration_seconds" ["method"] "How long calls took, by method; their count is that of the calls";
-    CALL_ERRORS = Counter "nexus_rpc_errors_total" ["method", "code"] "Calls that were answered with an error, by its code";
+    CALL_DURATION = Histogram "nexus_rpc_duration_seconds" ["method", "door"] "How long calls took, by method; their count is that of the calls";
+    CALL_ERRORS = Counter "nexus_rpc_errors_total" ["method", "code", "door"] "Calls that were answered with an error, by its code";
     MESSAGE_BYTES = Histogram "nexus_rpc_message_bytes" ["direction"] "Sizes of messages, uncompressed; a batch is one";
     TURNS_IN_FLIGHT = Gauge "nexus_turns_in_flight" [] "Turns that run or wait";
     TURNS_QUEUED = Gauge "nexus_turns_queued" [] "Turns that wait: behind another turn of their agent, or for a slot";
@@ -103,7 +104,27 @@ const CODES: [i32; 9] = [
     FORBIDDEN,
 ];
 
-/// The calls of one method.
+/// The calls of one method, by how they came.
+#[derive(Default)]
+pub struct MethodFigures {
+    plain: CallFigures,
+    mcp: CallFigures,
+}
+
+impl MethodFigures {
+    pub fn of(&self, door: Option<Door>) -> &CallFigures {
+        match door {
+            None => &self.plain,
+            Some(Door::Mcp) => &self.mcp,
+        }
+    }
+
+    /// With what stands in the label: nothing for our own protocol.
+    fn by_door(&self) -> [(&'static str, &CallFigures); 2] {
+        [("", &self.plain), (Door::Mcp.name(), &self.mcp)]
+    }
+}
+
 pub struct CallFigures {
     duration: Histogram,
     /// By the place of their code; those of no code last.
@@ -297,8 +318,8 @@ fn add(counts: &mut BTreeMap<&'static str, u64>, key: &'static str, more: u64) {
 pub(crate) fn gather<'a>(
     engine: &Engine,
     figures: &Figures,
-    calls: impl Iterator<Item = (&'static str, &'a CallFigures)>,
-    unknown: &'a CallFigures,
+    calls: impl Iterator<Item = (&'static str, &'a MethodFigures)>,
+    unknown: &'a MethodFigures,
 ) -> Vec<Metric> {
     let mut sheet = Sheet::default();
     sheet.calls(calls.chain([(UNKNOWN, unknown)]));
@@ -313,19 +334,22 @@ pub(crate) fn gather<'a>(
 struct Sheet(BTreeMap<&'static str, Vec<Sample>>);
 
 impl Sheet {
-    fn calls<'a>(&mut self, calls: impl Iterator<Item = (&'static str, &'a CallFigures)>) {
-        for (method, figures) in calls {
+    fn calls<'a>(&mut self, calls: impl Iterator<Item = (&'static str, &'a MethodFigures)>) {
+        let by_door = |(method, figures): (&'static str, &'a MethodFigures)| {
+            figures.by_door().map(|(door, figures)| (method, door, figures))
+        };
+        for (method, door, figures) in calls.flat_map(by_door) {
             let spread = figures.duration.spread();
             if spread.count == 0 {
                 continue;
             }
-            self.spread(CALL_DURATION, &[method], spread);
+            self.spread(CALL_DURATION, &[method, door], spread);
             let codes = CODES.map(|code| code.to_string());
             let codes = codes.iter().map(|code| &**code).chain([OTHER]);
             for (code, count) in codes.zip(&figures.errors) {
                 let count = count.load(Ordering::Relaxed);
                 if count > 0 {
-                    self.value(CALL_ERRORS, &[method, code], count as f64);
+                    self.value(CALL_ERRORS, &[method, code, door], count as f64);
                 }
             }
         }
@@ -388,7 +412,9 @@ impl Sheet {
     fn put(&mut self, name: Name, labels: &[&str], sample: Sample) {
         debug_assert_eq!(name.labels.len(), labels.len(), "{}", name.name);
         let own = |text: &&str| (*text).to_owned();
-        let labels = name.labels.iter().map(own).zip(labels.iter().map(own)).collect();
+        // A label that says nothing is left out: to Prometheus that is the same series.
+        let labels = name.labels.iter().zip(labels).filter(|(_, value)| !value.is_empty());
+        let labels = labels.map(|(name, value)| (own(name), own(value))).collect();
         self.0.entry(name.name).or_default().push(Sample { labels, ..sample });
     }
 
@@ -450,11 +476,11 @@ mod tests {
 
     #[test]
     fn a_code_that_is_none_of_the_table_is_other() {
-        let calls = CallFigures::default();
+        let calls = MethodFigures::default();
         for code in CODES.into_iter().chain([7, -32_099]) {
-            calls.note(Duration::ZERO, Some(code));
+            calls.of(None).note(Duration::ZERO, Some(code));
         }
-        calls.note(Duration::ZERO, None);
+        calls.of(None).note(Duration::ZERO, None);
         let mut sheet = Sheet::default();
         sheet.calls([("send", &calls)].into_iter());
         let errors = &sheet.0[CALL_ERRORS.name];
@@ -463,6 +489,23 @@ mod tests {
         assert_eq!((&*last.labels["code"], last.value), (OTHER, Some(2.0)));
         let all = sheet.0[CALL_DURATION.name][0].spread.as_ref().unwrap().count;
         assert_eq!(all, CODES.len() as u64 + 3);
+    }
+
+    #[test]
+    fn calls_through_a_door_are_rows_of_their_own_and_others_have_no_such_label() {
+        let calls = MethodFigures::default();
+        calls.of(None).note(Duration::ZERO, None);
+        calls.of(Some(Door::Mcp)).note(Duration::ZERO, Some(INVALID_PARAMS));
+        let mut sheet = Sheet::default();
+        sheet.calls([("send", &calls)].into_iter());
+        let labels = |name: Name| -> Vec<Vec<String>> {
+            let labels = sheet.0[name.name].iter().map(|sample| &sample.labels);
+            labels
+                .map(|all| all.iter().map(|(name, it)| format!("{name}={it}")).collect())
+                .collect()
+        };
+        assert_eq!(labels(CALL_DURATION), [vec!["method=send"], vec!["door=mcp", "method=send"]]);
+        assert_eq!(labels(CALL_ERRORS), [["code=-32602", "door=mcp", "method=send"]]);
     }
 
     #[test]

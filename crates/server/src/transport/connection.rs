@@ -139,6 +139,7 @@ where
             target: Target::Server,
             peer: Some(peer.clone()),
             behalf: Some(Arc::new(Behalf::through(terms.door))),
+            door: None,
             answer_bytes_max: terms.answer_bytes_max,
         };
         Self {

@@ -311,6 +311,7 @@ async fn prepare(context: &Context, request: &request::Parts) -> Result<Prepared
             target,
             peer: None,
             behalf: None,
+            door: None,
             answer_bytes_max: context.limits.answer_bytes_max,
         },
         coding,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use nexus_core::store::Door;
 use nexus_core::{Hand, Requester};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio_util::sync::DropGuard;
@@ -35,11 +36,18 @@ impl MemoryConnection {
             target: Target::Server,
             peer: Some(peer.clone()),
             behalf: Some(Arc::default()),
+            door: None,
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let _closed = peer.closed.clone().drop_guard();
         let notifications = Notifications { peer, taken: VecDeque::new() };
         (Self { dispatcher, caller, _closed }, notifications)
+    }
+
+    /// The same for calls of another protocol.
+    pub fn through(mut self, door: Option<Door>) -> Self {
+        self.caller.door = door;
+        self
     }
 
     /// Carries out a message and returns the answer, if there is one. The call goes on if this future is dropped.

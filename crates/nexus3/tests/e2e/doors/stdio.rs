@@ -92,6 +92,13 @@ async fn where_a_server_of_the_home_runs_it_is_used() {
         assert!(names(&server.wire()).await.contains(&agent), "{answer}");
         assert!(history(&server.wire(), &agent).await.ends_with(&["assistant: hello".into()]));
         assert_eq!(host.finish().await, Some(0));
+        let labels = json!({"method": "send", "door": "mcp"});
+        let metrics = server.wire().ok("get_metrics", json!({})).await;
+        let metrics = metrics["metrics"].as_array().unwrap();
+        let calls = metrics.iter().find(|it| it["name"] == "nexus_rpc_duration_seconds").unwrap();
+        let calls = calls["samples"].as_array().unwrap();
+        assert!(calls.iter().any(|it| it["labels"] == labels), "{calls:?}");
+        assert!(!calls.iter().any(|it| it["labels"] == json!({"method": "send"})), "{calls:?}");
     }
 }
 
