@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::message::{Stop, ToolCall};
 use crate::preview::FileChange;
+use crate::progress::ToolProgress;
 use crate::provider::Waiting;
 use crate::store::ApprovalRecord;
-use crate::tool::ToolProgress;
 use crate::usage::{Bill, Usage};
 
 /// Something that happened in a turn.

@@ -40,6 +40,7 @@ pub mod permission;
 pub mod plan;
 pub mod plans;
 pub mod preview;
+pub mod progress;
 pub mod prompt;
 pub mod provider;
 pub mod redact;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Number, Value};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -21,6 +21,7 @@ use crate::message::Attachment;
 use crate::name::AgentId;
 use crate::permission::{Level, Permissions, ToolClass};
 use crate::preview::{FileChange, Preview};
+use crate::progress::ToolProgress;
 use crate::provider::ToolSpec;
 
 /// Something the model may call. The [gate](crate::gate) is the one way to it.
@@ -129,22 +130,6 @@ pub trait Onlookers: Send + Sync {
 
     /// Shows how far the call is. Whoever shows it does so a few times a second at most.
     fn show_progress(&self, _: ToolProgress) {}
-}
-
-/// How far a call is, in the numbers of whoever carries it out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolProgress {
-    pub progress: Number,
-    /// What it goes up to, where that is known.
-    pub total: Option<Number>,
-    pub message: Option<String>,
-}
-
-impl ToolProgress {
-    /// About how much memory it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.message.as_ref().map_or(0, String::len)
-    }
 }
 
 /// Nobody looks on.

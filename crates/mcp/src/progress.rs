@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use nexus_core::tool::{Onlookers, ToolProgress};
+use nexus_core::progress::ToolProgress;
+use nexus_core::tool::Onlookers;
 use rmcp::model::ProgressNotificationParam;
 use serde_json::Number;
 use tokio::sync::Notify;

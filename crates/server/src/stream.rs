@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 
 use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::plans::Sinks;
-use nexus_core::tool::ToolProgress;
+use nexus_core::progress::ToolProgress;
 use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,

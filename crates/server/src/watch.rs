@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nexus_core::agent::{LiveTurn, TurnCard};
 use nexus_core::observe::TurnEnd;
-use nexus_core::tool::ToolProgress;
+use nexus_core::progress::ToolProgress;
 use nexus_core::turn::TurnError;
 use nexus_core::watch::{Asked, Ended, Event as Told, Happening, Piece};
 use nexus_core::watching::{Standing, WatchedAgent};

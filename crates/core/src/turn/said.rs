@@ -11,8 +11,9 @@ use crate::events::{EventSink, TurnEvent};
 use crate::gate::ToolOutcome;
 use crate::message::ToolCall;
 use crate::name::{AgentId, TurnId};
+use crate::progress::ToolProgress;
 use crate::provider::ProviderError;
-use crate::tool::{Onlookers, ToolProgress};
+use crate::tool::Onlookers;
 use crate::watch::{Event, Piece, Watches};
 
 /// What the models of one turn may say together, text and tool calls. A provider bounds each of its answers; a turn has

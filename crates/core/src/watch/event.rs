@@ -10,9 +10,9 @@ use crate::message::{Content, SharedMessage, StopReason, ToolCall};
 use crate::name::{AgentId, TurnId};
 use crate::observe::TurnEnd;
 use crate::preview::FileChange;
+use crate::progress::ToolProgress;
 use crate::provider::Waiting;
 use crate::store::{AgentRecord, ApprovalRecord};
-use crate::tool::ToolProgress;
 use crate::usage::{Bill, Usage};
 
 /// Something that happened. Made once, however many watch.
