@@ -18,6 +18,9 @@ pub const RESULT_BYTES_MAX: usize = 10 << 20;
 const AGENT_BYTES_MAX: u64 = 100 << 20;
 const ALL_BYTES_MAX: u64 = 1 << 30;
 
+/// Each is an open file, of which a process has not many.
+const COUNT_MAX: usize = 256;
+
 /// How they are called in what models read.
 pub const SCHEME: &str = "mcp-result:";
 
@@ -108,7 +111,7 @@ fn make_room(all: &mut VecDeque<Kept>, born: Timestamp) {
         let Some(oldest) = all.iter().position(|it| it.born == born) else { break };
         all.remove(oldest);
     }
-    while sum(all, None) > ALL_BYTES_MAX {
+    while sum(all, None) > ALL_BYTES_MAX || all.len() > COUNT_MAX {
         all.pop_front();
     }
 }
@@ -159,5 +162,20 @@ mod tests {
         assert!(bytes(&first).is_ok(), "another agent's");
         results.keep(born(1), "c").unwrap();
         assert!(bytes(&first).is_err() && bytes(&longer).is_ok());
+    }
+
+    #[test]
+    fn no_more_files_are_open_than_there_is_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = Results::new(dir.path().into());
+        let first = results.keep(born(1), "a").unwrap();
+        let second = results.keep(born(2), "b").unwrap();
+        for _ in 2..COUNT_MAX {
+            results.keep(born(3), "c").unwrap();
+        }
+        assert!(results.read(born(1), &first, 0).is_ok());
+        results.keep(born(3), "c").unwrap();
+        assert!(results.read(born(1), &first, 0).is_err());
+        assert!(results.read(born(2), &second, 0).is_ok());
     }
 }

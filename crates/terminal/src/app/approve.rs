@@ -243,7 +243,9 @@ pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
     let mut rows = vec![head, Line::plain(approval.reason.as_str())];
     if is_question(approval) {
         let message = approval.message.as_deref().unwrap_or_default();
-        rows.extend(message.lines().take(PREVIEW_LINES).map(Line::plain));
+        // A stranger's words: none of them may pass for ours.
+        let lines = message.lines().take(PREVIEW_LINES);
+        rows.extend(lines.map(|line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN)));
         rows.extend(approval.url.iter().map(|url| underlined(url, "")));
         return rows;
     }
