@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::elicit::Inquiries;
 use crate::hub::{Handler, Hub, Offer};
 use crate::lookup::{self, LookupError};
+use crate::place::Place;
 use crate::remote;
 
 /// Of one list. Two thousand tools fit in few.
@@ -207,6 +208,7 @@ impl Connection {
         call: &Call<'_>,
         server: &str,
         timeout: Duration,
+        mut place: Place<'_>,
         mut show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
         let inquiries = Inquiries::new(server, &self.offer, call.people);
@@ -214,15 +216,16 @@ impl Connection {
         params.arguments = Some(call.arguments.clone());
         let mut pause = AGAIN;
         loop {
-            let wanted =
-                match self.once(call, params.clone(), timeout, &inquiries, &mut show).await? {
-                    ServerResult::CallToolResult(result) => return Ok(result),
-                    ServerResult::InputRequiredResult(wanted) => wanted,
-                    _ => {
-                        let why = "the server's answer is no result of a tool";
-                        return Err(CallError::Refused(why.into()));
-                    }
-                };
+            let said = self.once(call, params.clone(), timeout, &inquiries, &mut place, &mut show);
+            let wanted = match said.await? {
+                ServerResult::CallToolResult(result) => return Ok(result),
+                ServerResult::InputRequiredResult(wanted) => wanted,
+                _ => {
+                    let why = "the server's answer is no result of a tool";
+                    return Err(CallError::Refused(why.into()));
+                }
+            };
+            place.leave();
             inquiries.count().map_err(CallError::Refused)?;
             let requests = wanted.input_requests.unwrap_or_default();
             let answered = async {
@@ -230,7 +233,9 @@ impl Connection {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                inquiries.answer_all(requests).await.map_err(CallError::Refused)
+                let responses = inquiries.answer_all(requests).await.map_err(CallError::Refused)?;
+                place.resume().await;
+                Ok(responses)
             };
             let answered = call.cancel.run_until_cancelled(answered).await;
             let responses = answered.unwrap_or(Err(CallError::Cancelled))?;
@@ -246,6 +251,7 @@ impl Connection {
         params: CallToolRequestParams,
         timeout: Duration,
         inquiries: &Inquiries<'_>,
+        place: &mut Place<'_>,
         show: &mut impl FnMut(ProgressNotificationParam),
     ) -> Result<ServerResult, CallError> {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -274,6 +280,7 @@ impl Connection {
                     show(heard);
                 }
                 Some(put) = listening.questions.recv(), if asking.is_terminated() => {
+                    place.leave();
                     asking.set(inquiries.answer(put).fuse());
                 }
                 answered = &mut asking, if !asking.is_terminated() => match answered {

@@ -19,6 +19,7 @@ mod login;
 mod lookup;
 mod names;
 mod pins;
+mod place;
 mod program;
 mod progress;
 mod read;

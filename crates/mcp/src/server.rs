@@ -12,7 +12,7 @@ use nexus_core::mcp::{
 };
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ use crate::ground::Ground;
 use crate::kept;
 use crate::listing::Listing;
 use crate::lock;
+use crate::place::Place;
 use crate::remote::Unknown;
 use crate::result;
 use crate::start;
@@ -125,11 +126,12 @@ impl Server {
     ) -> Result<CallToolResult, CallError> {
         let begun = call.cancel.run_until_cancelled(self.place()).await;
         let begun = begun.ok_or(CallError::Cancelled)?;
-        let (_place, connection) = begun.map_err(|why| {
+        let (place, connection) = begun.map_err(|why| {
             CallError::Refused(format!("the MCP server {} cannot be had: {why}", self.entry.name))
         })?;
         let _counted = Counted::new(self, call.user);
-        let called = connection.call(&call, &self.entry.name, self.entry.timeout, show).await;
+        let called =
+            connection.call(&call, &self.entry.name, self.entry.timeout, place, show).await;
         match called {
             Err(CallError::Unknown { why, challenge }) => {
                 match challenge {
@@ -176,8 +178,8 @@ impl Server {
     }
 
     /// A place among the calls under way, and a connection; or why there is none.
-    async fn place(self: &Arc<Self>) -> Result<(SemaphorePermit<'_>, Arc<Connection>), String> {
-        let place = self.places.acquire().await.map_err(|error| error.to_string())?;
+    async fn place(self: &Arc<Self>) -> Result<(Place<'_>, Arc<Connection>), String> {
+        let place = Place::take(&self.places).await;
         Ok((place, self.ready().await?))
     }
 

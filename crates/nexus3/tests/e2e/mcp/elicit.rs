@@ -382,3 +382,33 @@ async fn a_question_ends_with_the_process_that_asked() {
     let answer = json!({"approval_id": id, "decision": "accept", "content": {"name": "Ada"}});
     assert!(wire.refused("respond_approval", answer).await.message.contains("decided already"));
 }
+
+/// A server works on 32 calls at once. One that waits for a person is none of them.
+#[tokio::test]
+async fn those_who_wait_for_people_are_in_nobodys_way() {
+    let setup = asking("asks modern", json!({})).server(json!({"max_concurrent": 64}));
+    let server = setup.start().await;
+    let wire = server.wire();
+    for number in 0..33 {
+        wire.model().push(call(json!({"params": form()})));
+        let own =
+            json!({"agent_id": format!("a{number}"), "mcp": {"s": ["*"]}, "initial_message": "go"});
+        wire.ok("create_agent", own).await;
+    }
+    let waiting = async || wire.ok("list_approvals", json!({})).await["approvals"].clone();
+    eventually("33 questions", async || waiting().await.as_array().unwrap().len() == 33).await;
+    user(&wire, "b").await;
+    assert_eq!(tool(&wire, "b", "echo", json!({"text": "x"})).await, "echo: x");
+    for approval in waiting().await.as_array().unwrap() {
+        wire.model().push(Reply::text("done"));
+        let id = &approval["approval_id"];
+        let content = json!({"name": approval["agent_id"]});
+        let answer = json!({"approval_id": id, "decision": "accept", "content": content});
+        wire.ok("respond_approval", answer).await;
+    }
+    for number in 0..33 {
+        let name = format!("a{number}");
+        eventually("its answer", async || history(&wire, &name).await.len() == 4).await;
+        assert!(last_told(&wire, &name).await.contains(&format!("{name:?}")), "{name}");
+    }
+}
