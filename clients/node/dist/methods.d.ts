@@ -273,11 +273,11 @@ export interface McpServerEntry {
     name: string;
     /** Whose configuration it is from: `user` or `project`. */
     source: string;
-    /** `stdio`. */
+    /** `stdio` or `http`. */
     transport: string;
     /**
      * `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts when it is
-     * needed) or `failed`.
+     * needed), `needs_auth` or `failed`.
      */
     state: string;
     /** One process serves all agents. */

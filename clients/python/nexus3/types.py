@@ -631,10 +631,10 @@ class _McpServerEntryRequired(TypedDict):
     name: str
     # Whose configuration it is from: `user` or `project`.
     source: str
-    # `stdio`.
+    # `stdio` or `http`.
     transport: str
     # `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts
-    # when it is needed) or `failed`.
+    # when it is needed), `needs_auth` or `failed`.
     state: str
     # One process serves all agents.
     shared: bool

@@ -430,14 +430,14 @@ impl Approvals {
             return Err(RespondError::Own);
         }
         let answered = answered(id, response.into(), answers)?;
-        let Answered { status, message, form, siblings } = answered;
+        let Answered { status, message, form, of_server } = answered;
         let by = match requester {
             Requester::Administrator => ADMINISTRATOR.to_owned(),
             Requester::Agent(agent) => agent.to_string(),
         };
         let answer = ApprovalAnswer { status, by: Some(by), message };
         let (this, id) = (self.clone(), id.to_owned());
-        detached(async move { this.decide(&id, Ended { answer, form }, siblings).await }).await
+        detached(async move { this.decide(&id, Ended { answer, form }, of_server).await }).await
     }
 
     /// To whoever may not answer it, an approval looks the same as one that is not there.
@@ -455,12 +455,12 @@ impl Approvals {
     }
 
     /// Writes an end down and, when it is on disk, tells the turn that waits. Of two at once, one decides.
-    /// `siblings` says what is granted beside what was asked for.
+    /// With `of_server` all tools of the server are granted beside the one that was asked for.
     async fn decide(
         &self,
         id: &str,
         said: Ended,
-        siblings: Option<Siblings>,
+        of_server: bool,
     ) -> Result<ApprovalRecord, RespondError> {
         let Some(begun) = self.begin(id) else {
             return Err(match lock(&self.waiting).contains_key(id) {
@@ -470,7 +470,7 @@ impl Approvals {
         };
         let Ended { answer, form } = said;
         let status = answer.status;
-        match self.settle_begun(id, answer, begun, siblings).await {
+        match self.settle_begun(id, answer, begun, of_server).await {
             Ok(settled) => {
                 let ended = self.end(id, Ended { answer: settled, form });
                 let ended = ended.ok_or_else(|| RespondError::Decided(id.into()))?;
@@ -497,10 +497,10 @@ impl Approvals {
         id: &str,
         answer: ApprovalAnswer,
         begun: Begun,
-        siblings: Option<Siblings>,
+        of_server: bool,
     ) -> Result<ApprovalAnswer, StoreError> {
         let Begun { agent, answers } = begun;
-        let Answers::Leave { mut grant, recheck, .. } = answers else {
+        let Answers::Leave { mut grant, recheck, siblings } = answers else {
             return self.settle(id, answer).await;
         };
         if answer.status == ApprovalStatus::Denied {
@@ -512,7 +512,7 @@ impl Approvals {
         if answer.status == ApprovalStatus::AllowedOnce {
             return self.settle(id, answer).await;
         }
-        if let Some(siblings) = siblings {
+        if of_server {
             grant.mcp.extend(siblings());
         }
         match agent.settle_approval(id.into(), answer.clone(), grant, checked).await? {
@@ -610,21 +610,20 @@ struct Answered {
     status: ApprovalStatus,
     message: Option<String>,
     form: Map<String, Value>,
-    siblings: Option<Siblings>,
+    /// It is for all tools of a server.
+    of_server: bool,
 }
 
 /// What an answer comes to; or why the question is not answered by it.
 fn answered(id: &str, response: Response, answers: Answers) -> Result<Answered, RespondError> {
     use ApprovalStatus::{Accepted, Cancelled, Declined, Denied};
     let unfit = |what| RespondError::Unfit { id: id.into(), what };
+    let of_server = response == Response::Leave(Decision::AllowServer);
     let (status, message, form) = match (response, answers) {
-        (Response::Leave(Decision::AllowServer), Answers::Leave { grant, siblings, .. }) => {
-            if !matches!(Grant::only(&grant), Some(Grant::Mcp { .. })) {
-                return Err(RespondError::NoServer(id.into()));
-            }
-            let status = Decision::AllowServer.status();
-            let (message, form, siblings) = (None, Map::new(), Some(siblings));
-            return Ok(Answered { status, message, form, siblings });
+        (Response::Leave(Decision::AllowServer), Answers::Leave { grant, .. })
+            if !matches!(Grant::only(&grant), Some(Grant::Mcp { .. })) =>
+        {
+            return Err(RespondError::NoServer(id.into()));
         }
         (Response::Leave(decision), Answers::Leave { .. }) => (decision.status(), None, Map::new()),
         (Response::Denial(message), Answers::Leave { .. }) => (Denied, Some(message), Map::new()),
@@ -644,7 +643,7 @@ fn answered(id: &str, response: Response, answers: Answers) -> Result<Answered, 
             ));
         }
     };
-    Ok(Answered { status, message, form, siblings: None })
+    Ok(Answered { status, message, form, of_server })
 }
 
 impl Decision {

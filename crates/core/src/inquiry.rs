@@ -21,8 +21,8 @@ pub struct Inquiry {
 pub enum Wants {
     /// Fill in a form, which has this schema.
     Form(Value),
-    /// Open this address, and do there what is wanted.
-    Visit(String),
+    /// Open this address, which is of this host, and do there what is wanted.
+    Visit { url: String, host: String },
 }
 
 impl Inquiry {
@@ -30,7 +30,7 @@ impl Inquiry {
     pub(crate) fn bytes(&self) -> usize {
         let wants = match &self.wants {
             Wants::Form(schema) => schema.to_string().len(),
-            Wants::Visit(url) => url.len(),
+            Wants::Visit { url, host } => url.len() + host.len(),
         };
         self.message.len() + wants
     }

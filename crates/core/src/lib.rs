@@ -35,6 +35,7 @@ pub mod message;
 pub mod model;
 pub mod name;
 pub mod observe;
+pub mod paced;
 pub mod paths;
 pub mod permission;
 pub mod plan;

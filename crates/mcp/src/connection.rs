@@ -205,7 +205,7 @@ impl Connection {
     /// wants to know for it.
     pub async fn call(
         &self,
-        call: &Call<'_>,
+        mut call: Call<'_>,
         server: &str,
         timeout: Duration,
         mut place: Place<'_>,
@@ -213,10 +213,10 @@ impl Connection {
     ) -> Result<CallToolResult, CallError> {
         let inquiries = Inquiries::new(server, &self.offer, call.people);
         let mut params = CallToolRequestParams::new(call.tool.to_owned());
-        params.arguments = Some(call.arguments.clone());
+        params.arguments = Some(std::mem::take(&mut call.arguments));
         let mut pause = AGAIN;
         loop {
-            let said = self.once(call, params.clone(), timeout, &inquiries, &mut place, &mut show);
+            let said = self.once(&call, params.clone(), timeout, &inquiries, &mut place, &mut show);
             let wanted = match said.await? {
                 ServerResult::CallToolResult(result) => return Ok(result),
                 ServerResult::InputRequiredResult(wanted) => wanted,

@@ -113,7 +113,7 @@ fn asking(server: &str, params: ElicitRequestParams) -> Result<Asking, String> {
                 true => Ok(form),
                 false => Err("content is for forms, and here is none".into()),
             });
-            (message, Wants::Visit(address(&url)?), complete)
+            (message, visit(&url)?, complete)
         }
         _ => return Err("a question of this kind cannot be put".into()),
     };
@@ -150,7 +150,7 @@ fn complete(schema: &Value) -> Result<Complete, String> {
 }
 
 /// An address that a person can judge by what it looks like.
-fn address(written: &str) -> Result<String, String> {
+fn visit(written: &str) -> Result<Wants, String> {
     if written.len() > URL_BYTES_MAX {
         return Err(format!("an address has at most {URL_BYTES_MAX} bytes"));
     }
@@ -164,7 +164,8 @@ fn address(written: &str) -> Result<String, String> {
         );
     }
     // With the host as the network knows it, whatever alphabet it was written in.
-    Ok(url.into())
+    let host = url.authority().to_owned();
+    Ok(Wants::Visit { url: url.into(), host })
 }
 
 #[cfg(test)]
@@ -178,7 +179,7 @@ mod tests {
         serde_json::from_value(json!({"message": message, "requestedSchema": schema})).unwrap()
     }
 
-    fn visit(url: &str) -> Result<Asking, String> {
+    fn asked_to_visit(url: &str) -> Result<Asking, String> {
         let params = json!({"mode": "url", "message": "m", "url": url, "elicitationId": "1"});
         asking("s", serde_json::from_value(params).unwrap())
     }
@@ -219,21 +220,26 @@ mod tests {
         };
         assert!(title(room).is_ok());
         assert!(title(room + 1).is_err());
-        let path = |bytes: usize| visit(&format!("https://a.example/{}", "p".repeat(bytes)));
+        let path =
+            |bytes: usize| asked_to_visit(&format!("https://a.example/{}", "p".repeat(bytes)));
         assert!(path(URL_BYTES_MAX - 18).is_ok());
         assert!(path(URL_BYTES_MAX - 17).is_err());
     }
 
     #[test]
     fn an_address_is_what_it_looks_like() {
-        let shown = |url: &str| visit(url).map(|asking| asking.inquiry.wants);
-        let ok = |url: &str| Ok(Wants::Visit(url.into()));
-        assert_eq!(shown("https://a.example/x?y"), ok("https://a.example/x?y"));
-        assert_eq!(shown("https://аpple.example/"), ok("https://xn--pple-43d.example/"));
+        let shown = |url: &str| asked_to_visit(url).map(|asking| asking.inquiry.wants);
+        let ok = |url: &str, host: &str| Ok(Wants::Visit { url: url.into(), host: host.into() });
+        assert_eq!(shown("https://a.example/x?y"), ok("https://a.example/x?y", "a.example"));
+        assert_eq!(shown("http://a.example:81"), ok("http://a.example:81/", "a.example:81"));
+        assert_eq!(
+            shown("https://аpple.example/"),
+            ok("https://xn--pple-43d.example/", "xn--pple-43d.example")
+        );
         for refused in ["javascript:alert(1)", "file:///etc/passwd", "no", "https://a@b.example/"] {
             assert!(shown(refused).is_err(), "{refused}");
         }
-        let asked = visit("https://a.example/").unwrap();
+        let asked = asked_to_visit("https://a.example/").unwrap();
         let some = Map::from_iter([("a".to_owned(), json!(1))]);
         assert!((asked.complete)(some).is_err() && (asked.complete)(Map::new()).is_ok());
     }

@@ -1,14 +1,13 @@
 //! How far a call is, shown to those who look on: a few times a second, however often the server says it.
 
-use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use nexus_core::paced::Paced;
 use nexus_core::progress::ToolProgress;
 use nexus_core::tool::Onlookers;
 use rmcp::model::ProgressNotificationParam;
 use serde_json::Number;
-use tokio::sync::Notify;
 
 use crate::clean::is_seen;
 use crate::lock;
@@ -27,38 +26,24 @@ pub struct Progress<'a> {
     onlookers: &'a dyn Onlookers,
     /// What came last and was not shown. What came before it says nothing any more.
     last: Mutex<Option<ProgressNotificationParam>>,
-    arrived: Notify,
+    paced: Paced,
 }
 
 impl<'a> Progress<'a> {
     pub fn new(onlookers: &'a dyn Onlookers) -> Self {
-        Self { onlookers, last: Mutex::default(), arrived: Notify::new() }
+        Self { onlookers, last: Mutex::default(), paced: Paced::new(PAUSE) }
     }
 
     pub fn put(&self, said: ProgressNotificationParam) {
         if self.onlookers.want_progress() {
             *lock(&self.last) = Some(said);
-            self.arrived.notify_one();
+            self.paced.ring();
         }
     }
 
     /// Shows what is put while `work` goes on, and what is left when it is done.
     pub async fn during<T>(&self, work: impl Future<Output = T>) -> T {
-        let done = tokio::select! {
-            biased;
-            done = work => done,
-            never = self.carry() => match never {},
-        };
-        self.show();
-        done
-    }
-
-    async fn carry(&self) -> Infallible {
-        loop {
-            self.arrived.notified().await;
-            self.show();
-            tokio::time::sleep(PAUSE).await;
-        }
+        self.paced.during(work, || self.show()).await
     }
 
     fn show(&self) {

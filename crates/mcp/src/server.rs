@@ -130,8 +130,7 @@ impl Server {
             CallError::Refused(format!("the MCP server {} cannot be had: {why}", self.entry.name))
         })?;
         let _counted = Counted::new(self, call.user);
-        let called =
-            connection.call(&call, &self.entry.name, self.entry.timeout, place, show).await;
+        let called = connection.call(call, &self.entry.name, self.entry.timeout, place, show).await;
         match called {
             Err(CallError::Unknown { why, challenge }) => {
                 match challenge {

@@ -139,10 +139,10 @@ pub struct McpServerEntry {
     pub name: String,
     /// Whose configuration it is from: `user` or `project`.
     pub source: String,
-    /// `stdio`.
+    /// `stdio` or `http`.
     pub transport: String,
     /// `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts when it is
-    /// needed) or `failed`.
+    /// needed), `needs_auth` or `failed`.
     pub state: String,
     /// One process serves all agents.
     pub shared: bool,

@@ -21,6 +21,7 @@ use crate::agent::{Agent, Snapshot};
 use crate::approval::{Announce, Approvals, Matter, Question, Recheck, Siblings, Verdict};
 use crate::authority::Requester;
 use crate::footprint::Footprint;
+use crate::inquiry::People;
 use crate::kin::{Kin, Rights};
 use crate::mcp::McpGrants;
 use crate::memory::Memories;
@@ -151,15 +152,19 @@ impl Gate {
                 // Its own, so that a call whose time is over can be told so alone.
                 let own = cancel.child_token();
                 let open = watch::Sender::new(0);
-                let people = Approvers {
-                    approvals: self.approvals.clone(),
-                    agent: agent.clone(),
-                    turn: errand.turn.clone(),
-                    tool: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                    cancel: own.clone(),
-                    announce: errand.announce.clone(),
-                    open: open.clone(),
+                // Arguments may be a whole file: they are copied only for who may show them.
+                let people: Arc<dyn People> = match tool.origin() {
+                    None => Arc::new(()),
+                    Some(_) => Arc::new(Approvers {
+                        approvals: self.approvals.clone(),
+                        agent: agent.clone(),
+                        turn: errand.turn.clone(),
+                        tool: call.name.clone(),
+                        arguments: call.arguments.clone(),
+                        cancel: own.clone(),
+                        announce: errand.announce.clone(),
+                        open: open.clone(),
+                    }),
                 };
                 let invocation = Invocation {
                     agent: agent.clone(),
@@ -168,7 +173,7 @@ impl Gate {
                     cancel: own.clone(),
                     announce: errand.announce,
                     onlookers: errand.onlookers,
-                    people: Arc::new(people),
+                    people,
                     colleagues,
                     memories: self.memories.clone(),
                 };

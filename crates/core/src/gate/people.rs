@@ -40,8 +40,7 @@ impl People for Approvers {
         let server = &asking.inquiry.server;
         let reason = match &asking.inquiry.wants {
             Wants::Form(_) => format!("answer a question of the MCP server {server}"),
-            Wants::Visit(url) => {
-                let host = host(url);
+            Wants::Visit { host, .. } => {
                 format!("open a page of {host} for the MCP server {server}")
             }
         };
@@ -60,12 +59,6 @@ impl People for Approvers {
             Reply::Cancel
         })
     }
-}
-
-/// Whose address it is.
-fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
 /// A question that somebody may answer.

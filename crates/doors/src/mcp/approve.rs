@@ -161,16 +161,14 @@ pub async fn answered<A: Api>(
 }
 
 async fn respond<A: Api>(person: &A, params: RespondApprovalParams) -> Result<(), CallError> {
-    let undo = RespondApprovalParams::new(params.approval_id.as_str(), ApprovalDecision::Cancel);
     let is_form = params.decision == ApprovalDecision::Accept;
-    match person.call::<RespondApproval>(&Target::Server, params).await {
-        // A form that is wrong is not asked for again: the host has its own checks, and they were passed over.
-        Err(CallError::Rpc(_)) if is_form => {
-            match person.call::<RespondApproval>(&Target::Server, undo).await {
-                Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
-                Err(error) => Err(error),
-            }
-        }
+    let left = RespondApprovalParams::new(params.approval_id.as_str(), ApprovalDecision::Cancel);
+    let mut answered = person.call::<RespondApproval>(&Target::Server, params).await;
+    // A form that is wrong is not asked for again: the host has its own checks, and they were passed over.
+    if is_form && matches!(answered, Err(CallError::Rpc(_))) {
+        answered = person.call::<RespondApproval>(&Target::Server, left).await;
+    }
+    match answered {
         // Somebody else was first.
         Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
         Err(error) => Err(error),

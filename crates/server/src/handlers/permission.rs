@@ -218,7 +218,7 @@ pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
     let (asks, wants) = inquiry.map(|it| (it.message, it.wants)).unzip();
     let (schema, url) = match wants {
         Some(Wants::Form(schema)) => (Some(schema), None),
-        Some(Wants::Visit(url)) => (None, Some(url)),
+        Some(Wants::Visit { url, .. }) => (None, Some(url)),
         None => (None, None),
     };
     ApprovalEntry {

@@ -1,11 +1,10 @@
 //! What a command prints, shown to those who look on while it runs: a few pieces a second, and not without end.
 
-use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nexus_core::paced::Paced;
 use nexus_core::tool::Onlookers;
-use tokio::sync::Notify;
 
 /// Between two pieces: ten a second are as many as a person can tell apart.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -17,7 +16,7 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Live<'a> {
     onlookers: &'a dyn Onlookers,
     state: Mutex<State>,
-    arrived: Notify,
+    paced: Paced,
 }
 
 #[derive(Default)]
@@ -36,7 +35,7 @@ pub(super) struct Printed<'a> {
 
 impl<'a> Live<'a> {
     pub fn new(onlookers: &'a dyn Onlookers) -> Self {
-        Self { onlookers, state: Mutex::default(), arrived: Notify::new() }
+        Self { onlookers, state: Mutex::default(), paced: Paced::new(PAUSE) }
     }
 
     pub fn stream(&'a self) -> Printed<'a> {
@@ -45,21 +44,7 @@ impl<'a> Live<'a> {
 
     /// Shows what arrives while `work` goes on, and what is left when it is done.
     pub async fn during<T>(&self, work: impl Future<Output = T>) -> T {
-        let done = tokio::select! {
-            biased;
-            done = work => done,
-            never = self.carry() => match never {},
-        };
-        self.show();
-        done
-    }
-
-    async fn carry(&self) -> Infallible {
-        loop {
-            self.arrived.notified().await;
-            self.show();
-            tokio::time::sleep(PAUSE).await;
-        }
+        self.paced.during(work, || self.show()).await
     }
 
     fn put(&self, text: &str) {
@@ -72,7 +57,7 @@ impl<'a> Live<'a> {
         }
         state.waiting.push_str(fits);
         drop(state);
-        self.arrived.notify_one();
+        self.paced.ring();
     }
 
     fn show(&self) {
