@@ -67,6 +67,8 @@ pub(crate) enum Front {
     Lobby(crate::app::Lobby),
     /// The same, since the one that was shown is over: nobody asked for it.
     LobbyAgain(crate::app::Lobby),
+    /// The server was gone before it said what there is to begin with: ask again.
+    Begin,
     /// There is nothing to begin with: leave, and say why.
     Fail(String),
 }

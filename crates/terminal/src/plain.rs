@@ -317,6 +317,7 @@ impl Plain {
             }
             Front::Leave(leaving) => self.leaving = Some((0, leaving)),
             Front::AskAgain(approval) => drop(self.asked.remove(&approval)),
+            Front::Begin => begin_session(&self.session, true),
             Front::Fail(why) => {
                 self.print(&[Line::plain(why)])?;
                 self.leaving = Some((1, Leaving::Quit));

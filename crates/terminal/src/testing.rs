@@ -228,6 +228,7 @@ impl Stage {
             Front::Theme(name) => seen.push(format!("[theme {name}]")),
             Front::Leave(how) => seen.push(format!("[leave {how:?}]")),
             Front::Lobby(_) | Front::LobbyAgain(_) => seen.push("[lobby]".into()),
+            Front::Begin => seen.push("[begin]".into()),
             Front::Fail(why) => seen.push(format!("[fail {why}]")),
         }
     }

@@ -1,7 +1,7 @@
 //! Which conversation to begin with.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nexus_client::{Api as _, CallError, Target};
@@ -18,6 +18,9 @@ use crate::link::Link;
 use crate::options::SessionChoice;
 use crate::session::Session;
 use crate::style::Line;
+
+/// Before it is asked again what there is to begin with.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// What there is to choose from.
 pub struct Lobby {
@@ -98,41 +101,46 @@ impl App {
     }
 }
 
-/// Begins with what the options name; where they name nothing, tells what there is to choose from if `may_ask`.
+/// Begins with what the options name; where they name nothing, tells what there is to choose from if `may_ask`. While there
+/// is no server, or when it goes away meanwhile, it says after a moment that this is to be tried again.
 pub fn begin(session: &Session, may_ask: bool) {
-    let (link, front) = (Arc::clone(&session.link), session.front.clone());
-    let cwd = session.options.cwd.to_string_lossy().into_owned();
-    match session.options.session.clone() {
-        SessionChoice::Fresh { .. } => {}
-        SessionChoice::Lobby if !may_ask => {}
-        SessionChoice::Named(name) => {
-            tokio::spawn(async move {
-                let none = format!("Session not found: {name}");
-                let _ = front.send(told(open(&link, &name).await, none));
-            });
-        }
-        SessionChoice::Last => {
-            tokio::spawn(async move {
-                let none = "No last session to resume".to_owned();
-                let _ = front.send(told(last(&link, &cwd).await, none));
-            });
-        }
-        SessionChoice::Lobby => {
-            tokio::spawn(async move {
-                if let Ok(lobby) = look(&link, &cwd).await {
-                    let _ = front.send(Front::Lobby(lobby));
-                }
-            });
-        }
+    let choice = session.options.session.clone();
+    let is_asking = matches!(choice, SessionChoice::Lobby);
+    // Who is shown something by now began without waiting.
+    if session.view.is_some() || (is_asking && !may_ask) {
+        return;
     }
+    let (link, front) = (Arc::clone(&session.link), session.front.clone());
+    let is_connected = session.is_connected;
+    let cwd = session.options.cwd.to_string_lossy().into_owned();
+    tokio::spawn(async move {
+        let found = match is_connected {
+            true => first(&link, choice, &cwd).await,
+            false => Err(CallError::Connect("not connected".into())),
+        };
+        let told = match found {
+            Ok(found) => found,
+            Err(CallError::Connect(_) | CallError::Transport(_)) => {
+                tokio::time::sleep(AGAIN).await;
+                Some(Front::Begin)
+            }
+            Err(_) if is_asking => None,
+            Err(error) => Some(Front::Fail(error.to_string())),
+        };
+        told.map(|told| front.send(told));
+    });
 }
 
-fn told(opened: Result<Option<String>, CallError>, none: String) -> Front {
-    match opened {
-        Ok(Some(agent)) => Front::Show(agent),
-        Ok(None) => Front::Fail(none),
-        Err(error) => Front::Fail(error.to_string()),
-    }
+async fn first(link: &Link, choice: SessionChoice, cwd: &str) -> Result<Option<Front>, CallError> {
+    let (found, none) = match choice {
+        SessionChoice::Fresh { .. } => return Ok(None),
+        SessionChoice::Lobby => return Ok(Some(Front::Lobby(look(link, cwd).await?))),
+        SessionChoice::Named(name) => {
+            (open(link, &name).await?, format!("Session not found: {name}"))
+        }
+        SessionChoice::Last => (last(link, cwd).await?, "No last session to resume".into()),
+    };
+    Ok(Some(found.map_or(Front::Fail(none), Front::Show)))
 }
 
 /// Shows the agent or session of this name.

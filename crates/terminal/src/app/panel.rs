@@ -166,6 +166,7 @@ impl App {
             Front::AskAgain(approval) => self.ask_again(&approval),
             Front::Lobby(lobby) => self.enter_lobby(lobby, None),
             Front::LobbyAgain(lobby) => self.enter_lobby(lobby, Some(Instant::now())),
+            Front::Begin => self.choose_session(),
             Front::Fail(why) => self.fail(&why),
         }
         self.look_at_approvals();

@@ -4,13 +4,26 @@ use serde_json::json;
 use tokio::sync::mpsc::{channel, unbounded_channel};
 
 use super::*;
+use crate::app::begin_session;
 use crate::code::Theme;
+use crate::cx::Front;
 use crate::markdown::Wrap;
 use crate::options::{ServerChoice, Settings};
 use crate::testing::Fake;
 
 /// A session on a server that makes agents and knows nothing else.
 fn session(fake: &Fake, news: Sender<News>) -> Session {
+    let choice = SessionChoice::Fresh { is_temporary: false };
+    beginning(fake, choice, news, unbounded_channel().0)
+}
+
+/// The same, that begins with what was chosen.
+fn beginning(
+    fake: &Fake,
+    session: SessionChoice,
+    news: Sender<News>,
+    front: UnboundedSender<Front>,
+) -> Session {
     let options = Options {
         home: "/home".into(),
         cwd: "/src/api".into(),
@@ -19,7 +32,7 @@ fn session(fake: &Fake, news: Sender<News>) -> Session {
         ports: Vec::new(),
         server_arguments: Vec::new(),
         server: ServerChoice::Any,
-        session: SessionChoice::Fresh { is_temporary: false },
+        session,
         model: None,
         preset: None,
         system_prompt: None,
@@ -37,7 +50,38 @@ fn session(fake: &Fake, news: Sender<News>) -> Session {
         own: None,
     };
     let look = Look { width: 80, wrap: Wrap::Word, theme: Theme::Mono };
-    Session::new(options, found, look, news, unbounded_channel().0, traced)
+    Session::new(options, found, look, news, front, traced)
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_is_asked_again_what_there_is_to_begin_with() {
+    for choice in [SessionChoice::Lobby, SessionChoice::Last, SessionChoice::Named("a".into())] {
+        let answer = |method: &str, _: &serde_json::Value| match method {
+            "list_sessions" => Ok(json!({"total": 0, "offset": 0, "limit": 1, "sessions": []})),
+            "list_agents" => Ok(json!({"agents": []})),
+            "load_session" => Err(nexus_protocol::error::RpcError::invalid_params("no")),
+            _ => Err(nexus_protocol::error::RpcError::method_not_found(method)),
+        };
+        let gone = Fake::start(answer);
+        let (front, mut told) = unbounded_channel();
+        let mut session = beginning(&gone, choice.clone(), channel(100).0, front);
+        drop(gone);
+        begin_session(&session, true);
+        assert!(matches!(told.recv().await, Some(Front::Begin)), "{choice:?}");
+        session.is_connected = false;
+        begin_session(&session, true);
+        assert!(matches!(told.recv().await, Some(Front::Begin)), "{choice:?}");
+
+        let next = Fake::start(answer);
+        session.link = Arc::new(next.link(unbounded_channel().0));
+        session.is_connected = true;
+        begin_session(&session, true);
+        let said = told.recv().await;
+        match choice {
+            SessionChoice::Lobby => assert!(matches!(said, Some(Front::Lobby(_)))),
+            _ => assert!(matches!(said, Some(Front::Fail(_))), "{choice:?}"),
+        }
+    }
 }
 
 #[tokio::test]
