@@ -4,6 +4,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use nexus_client::{HomeServer, PORT_DEFAULT, Way, find_home_server};
+use nexus_config::Config;
+
+use crate::serve;
 
 /// Where the program keeps its own files. One that belongs to another user is refused: he could put his own database,
 /// token and configuration in place of ours. The superuser can do that anywhere.
@@ -23,6 +27,13 @@ pub fn home() -> anyhow::Result<PathBuf> {
         );
     }
     Ok(home)
+}
+
+/// The way to the server of this home, if one runs.
+pub async fn home_server(home: &Path, config: &Config) -> Option<Way> {
+    let sockets = serve::socket_candidates(config, None);
+    let ports = [config.server.port, PORT_DEFAULT];
+    find_home_server(home, &sockets, &ports).await.map(|HomeServer { way, .. }| way)
 }
 
 /// What a person should know of the home: that others can change what is in it.

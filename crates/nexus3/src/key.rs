@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use nexus_client::Way;
+use nexus_config::Config;
 use nexus_core::keys::{DAYS_DEFAULT, Keys, NewKey};
 use nexus_core::store::{self, AgentStore as _, KeyAgent};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::key::{
-    CreateKey, CreateKeyParams, CreateKeyResult, Door, ListKeysResult, RevokeKeyParams,
+    CreateKey, CreateKeyParams, CreateKeyResult, Door, ListKeysResult, RevokeKey, RevokeKeyParams,
     RevokeKeyResult,
 };
 use nexus_protocol::params::Bounded;
@@ -20,6 +22,7 @@ use nexus_store::SqliteStore;
 use nexus_tools::sandbox::Launcher;
 use serde::Serialize;
 
+use crate::home::home_server;
 use crate::output::print_json;
 use crate::wiring::{self, Logs};
 use crate::{rpc, serve};
@@ -102,7 +105,13 @@ pub async fn run(args: KeyArgs) -> anyhow::Result<ExitCode> {
         }
         call => call,
     };
-    let mode = wiring::signing_mode(&wiring::load_config(&home, None)?.hmac).name().to_owned();
+    let config = wiring::load_config(&home, None)?;
+    if let KeyCall::Revoke(params) = &call
+        && let Some(result) = revoked_by_server(&home, &config, params).await
+    {
+        return tell_revoked(result);
+    }
+    let mode = wiring::signing_mode(&config.hmac).name().to_owned();
     let store = Arc::new(SqliteStore::open(&home)?);
     let done = on_store(&store, call, mode).await;
     store.close().await?;
@@ -137,11 +146,30 @@ async fn on_store(
         }
         KeyCall::Revoke(RevokeKeyParams { name }) => {
             let revoked = keys.revoke(&requester, &name).await?;
-            say(&RevokeKeyResult { revoked })?;
-            return Ok(if revoked { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return tell_revoked(RevokeKeyResult { revoked });
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the server of this home says to it, if one runs: it ends at once what came with the key.
+async fn revoked_by_server(
+    home: &Path,
+    config: &Config,
+    params: &RevokeKeyParams,
+) -> Option<RevokeKeyResult> {
+    let params = RevokeKeyParams { name: params.name.clone() };
+    let answered = match home_server(home, config).await? {
+        Way::Unix(client) => client.call::<RevokeKey>(&Target::Server, params).await,
+        Way::Http { client, .. } => client.call::<RevokeKey>(&Target::Server, params).await,
+    };
+    // What the server does not do is done without it, and it learns of that soon.
+    answered.ok()
+}
+
+fn tell_revoked(result: RevokeKeyResult) -> anyhow::Result<ExitCode> {
+    say(&result)?;
+    Ok(if result.revoked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A key whose agent has to be made, which needs more than the store.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use nexus_client::home::{ANSWER, who_answers};
-use nexus_client::{HomeServer, UnixClient, Way, find_home_server};
+use nexus_client::{UnixClient, Way};
 use nexus_config::Config;
 use nexus_core::Requester;
 use nexus_doors::mcp::{self, Door, Ground, Visitor};
@@ -18,6 +18,7 @@ use nexus_tools::sandbox::Launcher;
 use sha2::{Digest as _, Sha256};
 
 use crate::doors::{direct, exposed};
+use crate::home::home_server;
 use crate::serve;
 use crate::signals::Signals;
 use crate::wiring::{self, Logs};
@@ -52,9 +53,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         return bridge(client.through(Through::Mcp), visitor, &config).await;
     }
     if !args.embedded {
-        let sockets = serve::socket_candidates(&config, None);
-        let ports = [config.server.port, nexus_client::PORT_DEFAULT];
-        match find_home_server(&home, &sockets, &ports).await.map(|HomeServer { way, .. }| way) {
+        match home_server(&home, &config).await {
             Some(Way::Unix(client)) => {
                 return bridge(client.through(Through::Mcp), visitor, &config).await;
             }

@@ -100,6 +100,23 @@ async fn a_key_that_is_revoked_ends_at_once_with_its_turns() {
     assert_eq!(status(&server, &secret, "/mcp").await, 403);
 }
 
+/// The command opens the store itself where no server runs; where one does, that one ends what came with the key.
+#[tokio::test]
+async fn a_key_that_the_command_revokes_ends_its_turns_in_the_server() {
+    let server = Server::start().await;
+    let secret = key(&server, json!({"name": "k", "doors": ["mcp"]})).await;
+    let host = Host::connect_with(&server, Some(secret.clone()), Era::Modern, json!({})).await;
+    server.model().push(Reply::hang());
+    let running = async || is_busy(&server, "door-k").await;
+    let (answer, ()) = tokio::join!(host.tool("nexus_send", json!({"content": "x"})), async {
+        eventually("the turn to run", running).await;
+        let revoked = server.cli(["key", "revoke", "k"]).await;
+        assert_eq!((revoked.code, revoked.stdout.trim()), (Some(0), "{\"revoked\":true}"));
+    });
+    assert_eq!(answer["structuredContent"]["cancelled"], json!(true), "{answer}");
+    assert_eq!(server.cli(["key", "revoke", "k"]).await.code, Some(1));
+}
+
 #[tokio::test]
 async fn what_cannot_be_a_key_is_refused_and_leaves_no_agent() {
     let server = Server::start().await;
