@@ -269,6 +269,11 @@ impl State {
                 self.calls.insert(call.id, call.name.clone());
                 self.step(call.name);
             }
+            Event::ToolProgress { id, message, .. } if is_own => {
+                if let Some(name) = self.calls.get(&id) {
+                    self.step(message.map_or(name.clone(), |message| format!("{name}: {message}")));
+                }
+            }
             Event::ToolResult { id, refused_by: Some(_), .. } if is_own => {
                 self.denied.extend(self.calls.get(&id).cloned());
             }

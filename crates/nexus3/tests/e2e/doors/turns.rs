@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::host::{ERAS, Era, Host, is_busy};
 use crate::harness::{Server, Setup, eventually};
+use crate::mcp::server::server as mcp_server;
 use crate::support::{create, history, names};
 
 #[tokio::test]
@@ -142,6 +143,33 @@ async fn progress_is_told_by_steps() {
         }
         assert!(!told.is_empty() && told.is_sorted(), "{era:?}: {told:?}");
     }
+}
+
+/// What a server says of its tool is handed on to the host.
+#[tokio::test]
+async fn progress_of_tools_is_told_too() {
+    let config = json!({"mcp_servers": {"s": mcp_server("")}});
+    let server = Setup::new().config(config).start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "a", "mcp": {"s": ["*"]}})).await;
+    wire.ok("mcp_connect", json!({"agent_id": "a", "server": "s"})).await;
+    let host = Host::connect(&server, Era::Modern, json!({})).await;
+    server.model().push(Reply::tool_call("mcp_s_slow", json!({})));
+    server.model().push(Reply::text("done"));
+    let params = json!({
+        "name": "nexus_send", "arguments": {"agent_id": "a", "content": "x"},
+        "_meta": {"progressToken": "p"},
+    });
+    let mut answers = host.open("tools/call", params).await;
+    let mut told = Vec::new();
+    loop {
+        let mut message = answers.next().await;
+        if message["method"] != "notifications/progress" {
+            break;
+        }
+        told.push(message["params"]["message"].take());
+    }
+    assert!(told.contains(&json!("mcp_s_slow: at it")), "{told:?}");
 }
 
 #[tokio::test]
