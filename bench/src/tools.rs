@@ -76,6 +76,8 @@ impl Workshop {
         let (tool, ruling) = gate.decide(&self.agent.snapshot(), name, arguments).await?;
         let (Ruling::Allowed(access) | Ruling::Ask { access, .. }) = ruling;
         let call = Invocation {
+            id: String::new(),
+            ticket: None,
             agent: self.agent.clone(),
             arguments: arguments.clone(),
             access,

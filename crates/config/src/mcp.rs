@@ -39,7 +39,7 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 4] = ["eager", "share", "sampling", "oauth"];
+pub(super) const NOT_YET: [&str; 3] = ["share", "sampling", "oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -61,10 +61,11 @@ struct Written {
     enabled: Option<bool>,
     disabled: Option<bool>,
     fail_if_no_tools: Option<bool>,
+    eager: Option<bool>,
     startup_timeout: Option<Seconds<100, 600_000>>,
     timeout: Option<Seconds<100, 86_400_000>>,
     idle_timeout: Option<Seconds<100, 86_400_000>>,
-    approve: Option<Choice<Approvals>>,
+    approve: Option<Approve>,
     pin: Option<Choice<PinWords>>,
     defer: Option<Choice<DeferWords>>,
     elicitation: Option<Choice<AskWords>>,
@@ -103,7 +104,17 @@ struct WrittenAuth {
     client_secret_env: Option<Text>,
 }
 
-/// When calls need a person's leave.
+/// When calls need a person's leave: of all tools, or by patterns of their names.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected ask, never or always, or an object of those by patterns of tools"
+)]
+enum Approve {
+    All(Choice<Approvals>),
+    By(BTreeMap<String, Choice<Approvals>>),
+}
+
 #[derive(Debug)]
 struct Approvals;
 
@@ -277,7 +288,16 @@ fn read(
     entry.startup_timeout = given(written.startup_timeout.map(|it| it.0), entry.startup_timeout);
     entry.timeout = given(written.timeout.map(|it| it.0), entry.timeout);
     entry.idle_timeout = given(written.idle_timeout.map(|it| it.0), entry.idle_timeout);
-    entry.asks = asks(source, name, written.approve);
+    match written.approve {
+        None => {}
+        Some(Approve::All(approve)) => entry.asks = asks(source, name, &approve),
+        Some(Approve::By(tools)) => {
+            check_patterns("approve", tools.keys())?;
+            let by = |(tool, approve)| (tool, asks(source, name, &approve));
+            entry.asks_by = tools.into_iter().map(by).collect();
+        }
+    }
+    entry.eager = written.eager.unwrap_or(false);
     // A project does not say that nobody has to look at what changes in it.
     if written.pin.is_some_and(|it| it.0 == "off") && source.project.is_none() {
         entry.pins = Pins::Off;
@@ -403,6 +423,8 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         timeout: Duration::from_secs(120),
         idle_timeout: Duration::from_secs(600),
         asks: Asks::default(),
+        asks_by: Vec::new(),
+        eager: false,
         pins: Pins::default(),
         defer: Defer::default(),
         allow: Vec::new(),
@@ -471,10 +493,10 @@ fn argv(
 }
 
 /// Leave that a project gives its own servers is none.
-fn asks(source: &Source, name: &str, written: Option<Choice<Approvals>>) -> Asks {
-    let asks = match written.map(|it| it.0) {
-        Some("never") => Asks::Never,
-        Some("always") => Asks::Always,
+fn asks(source: &Source, name: &str, written: &Choice<Approvals>) -> Asks {
+    let asks = match written.0 {
+        "never" => Asks::Never,
+        "always" => Asks::Always,
         _ => Asks::Once,
     };
     if source.project.is_some() && asks == Asks::Never {
@@ -489,9 +511,17 @@ fn asks(source: &Source, name: &str, written: Option<Choice<Approvals>>) -> Asks
 
 fn patterns(key: &str, written: Option<Vec<Text>>) -> Result<Vec<String>, (String, String)> {
     let patterns = texts(written);
-    match patterns.iter().find(|pattern| Glob::new(pattern).is_err()) {
+    check_patterns(key, patterns.iter())?;
+    Ok(patterns)
+}
+
+fn check_patterns<'a>(
+    key: &str,
+    mut patterns: impl Iterator<Item = &'a String>,
+) -> Result<(), (String, String)> {
+    match patterns.find(|pattern| Glob::new(pattern).is_err()) {
         Some(pattern) => Err((key.into(), format!("{pattern:?} is no pattern"))),
-        None => Ok(patterns),
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::list::List;
-use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, StopReason};
+use crate::message::{Made, Message, Meta, Part, Role, SharedMessage, StopReason, ToolCall};
 use crate::name::TurnId;
 use crate::store::Window;
 
@@ -127,7 +127,8 @@ impl Conversation {
     /// or a provider that failed. A turn that runs looks the same.
     pub fn unfinished(&self) -> Option<Unfinished> {
         let last = self.last_said().filter(|last| !ends_turn(last))?;
-        Some(Unfinished { turn: last.meta.turn.clone()?, open_calls: self.open_calls() })
+        let open_calls = self.open_calls().map(|call| call.id.clone()).collect();
+        Some(Unfinished { turn: last.meta.turn.clone()?, open_calls })
     }
 
     /// The context with which an unfinished turn goes on, once the calls that were open have `results`. What the model
@@ -190,12 +191,17 @@ impl Conversation {
         self.history.iter().rev().find(|message| message.role != Role::Summary)
     }
 
-    /// Ids of the tool calls in the last step that have no result.
-    fn open_calls(&self) -> Vec<String> {
+    /// Where the last step stands in the history, if calls in it have no result.
+    pub fn open_step(&self) -> Option<u64> {
+        self.open_calls().next()?;
+        self.history_index(self.context.last()?)
+    }
+
+    /// The tool calls in the last step that have no result.
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         let calls = self.context.last().into_iter().flat_map(|message| message.calls());
         let found = self.results.iter().flat_map(|results| &results.found);
-        let open = calls.zip(found).filter(|(_, result)| result.is_none());
-        open.map(|(call, _)| call.id.clone()).collect()
+        calls.zip(found).filter(|(_, result)| result.is_none()).map(|(call, _)| call)
     }
 
     /// Puts `message` at the end of the context so that it stays valid for every provider: before a user message there is
@@ -405,7 +411,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::ToolCall;
 
     fn conversation(words: &str) -> Conversation {
         let messages = words.split_whitespace().map(message).collect();

@@ -47,6 +47,11 @@ pub enum ServersError {
 }
 
 impl Servers {
+    /// Starts those that are not to wait until they are needed.
+    pub fn start(&self) {
+        self.toolbox.source().start();
+    }
+
     /// The servers there are. An agent is told of those that the asked one can use.
     pub async fn list(
         &self,

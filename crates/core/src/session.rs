@@ -528,6 +528,7 @@ impl Sessions {
     ) -> Result<AgentSettings, StoreError> {
         let mut settings = asked.unwrap_or_else(|| record.settings.clone());
         settings.grants = Grants::default();
+        settings.tickets = Vec::new();
         let above = match &record.parent {
             Some(parent) => self.kin.line(parent).await?,
             None => Vec::new(),

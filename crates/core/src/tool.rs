@@ -23,6 +23,7 @@ use crate::permission::{Level, Permissions, ToolClass};
 use crate::preview::{FileChange, Preview};
 use crate::progress::ToolProgress;
 use crate::provider::ToolSpec;
+use crate::store::StoreError;
 
 /// Something the model may call. The [gate](crate::gate) is the one way to it.
 #[async_trait]
@@ -100,6 +101,11 @@ pub enum CommandKind {
 /// A call on its way to its tool.
 pub struct Invocation {
     pub agent: Agent,
+    /// The call's own id.
+    pub id: String,
+    /// What it had begun elsewhere before its turn was cut off, as [`keep_ticket`](Self::keep_ticket) was told. Then nothing
+    /// is begun again.
+    pub ticket: Option<String>,
     pub arguments: Value,
     pub access: Access,
     /// Cancelled with the turn, and when the call's time is over.
@@ -110,6 +116,13 @@ pub struct Invocation {
     pub people: Arc<dyn People>,
     pub colleagues: Arc<dyn Colleagues>,
     pub memories: Arc<Memories>,
+}
+
+impl Invocation {
+    /// Writes down what the call began elsewhere. After a crash the turn that is resumed comes back with it.
+    pub async fn keep_ticket(&self, what: String) -> Result<(), StoreError> {
+        self.agent.keep_ticket(self.id.clone(), what).await
+    }
 }
 
 /// Those who see what a call does, while it does it. To find that there are none costs a load.
@@ -212,6 +225,9 @@ pub trait ToolSource: Send + Sync {
     /// The servers that the tools come from, by name.
     fn servers(&self) -> Vec<ServerStatus>;
 
+    /// Starts those servers that are not to wait until they are needed.
+    fn start(&self);
+
     /// What is known of the login at a server; `None` where nobody logs in: at a program, or at a server that is not there.
     async fn login_state(&self, server: &str) -> Option<LoginState>;
 
@@ -262,6 +278,8 @@ impl ToolSource for () {
     fn servers(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
+
+    fn start(&self) {}
 
     async fn login_state(&self, _: &str) -> Option<LoginState> {
         None

@@ -13,8 +13,9 @@ use nexus_core::inquiry::People;
 use nexus_core::mcp::{Lookup, SERVER_TOOLS_MAX};
 use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, PaginatedRequestParams,
-    ProgressNotificationParam, ProtocolVersion, ServerResult, SubscriptionFilter, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, ClientRequest,
+    DetailedTask, GetTaskParams, InputResponses, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, ServerResult, SubscriptionFilter, Tool, UpdateTaskParams,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, Peer, PeerRequestOptions,
@@ -71,6 +72,23 @@ pub struct Call<'a> {
     pub cancel: &'a CancellationToken,
     /// Whom the server may ask.
     pub people: &'a dyn People,
+    /// The task that it had begun, when it is not to be made again.
+    pub ticket: Option<&'a str>,
+}
+
+/// What a server answers to a call.
+pub enum Called {
+    Done(CallToolResult),
+    /// It goes on with it, and can be asked for the task of this name.
+    Task(String),
+}
+
+/// Why it is not known how a task stands.
+pub enum PollError {
+    /// The server does not know it, or makes no sense.
+    Refused(String),
+    /// It may be known the next time.
+    Unreached(CallError),
 }
 
 /// Why a call has no result.
@@ -205,20 +223,23 @@ impl Connection {
     /// wants to know for it.
     pub async fn call(
         &self,
-        mut call: Call<'_>,
+        call: &mut Call<'_>,
         server: &str,
         timeout: Duration,
         mut place: Place<'_>,
         mut show: impl FnMut(ProgressNotificationParam),
-    ) -> Result<CallToolResult, CallError> {
+    ) -> Result<Called, CallError> {
         let inquiries = Inquiries::new(server, &self.offer, call.people);
         let mut params = CallToolRequestParams::new(call.tool.to_owned());
         params.arguments = Some(std::mem::take(&mut call.arguments));
         let mut pause = AGAIN;
         loop {
-            let said = self.once(&call, params.clone(), timeout, &inquiries, &mut place, &mut show);
+            let said = self.once(call, params.clone(), timeout, &inquiries, &mut place, &mut show);
             let wanted = match said.await? {
-                ServerResult::CallToolResult(result) => return Ok(result),
+                ServerResult::CallToolResult(result) => return Ok(Called::Done(result)),
+                ServerResult::CreateTaskResult(begun) => {
+                    return Ok(Called::Task(begun.task.task_id));
+                }
                 ServerResult::InputRequiredResult(wanted) => wanted,
                 _ => {
                     let why = "the server's answer is no result of a tool";
@@ -297,6 +318,44 @@ impl Connection {
         let told = handle.cancel(Some("nobody waits for it any more".into()));
         let _ = tokio::time::timeout(CANCEL_MAX, told).await;
         Err(given_up)
+    }
+
+    /// How a task stands.
+    pub async fn get_task(&self, id: &str, timeout: Duration) -> Result<DetailedTask, PollError> {
+        let asked = self.peer.get_task(GetTaskParams::new(id));
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(now)) if now.task.task.task_id == id => Ok(now.task),
+            Ok(Ok(_)) => Err(PollError::Refused("the server speaks of another task".into())),
+            Ok(Err(ServiceError::McpError(error))) => {
+                Err(PollError::Refused(format!("the server refused it: {}", error.message)))
+            }
+            Ok(Err(ServiceError::UnexpectedResponse)) => {
+                Err(PollError::Refused("the server's answer makes no sense".into()))
+            }
+            Ok(Err(error)) => Err(PollError::Unreached(self.failed(error).await)),
+            Err(_) => Err(PollError::Unreached(CallError::Silent(timeout))),
+        }
+    }
+
+    /// Tells a task what it wants to know.
+    pub async fn answer_task(
+        &self,
+        id: &str,
+        answers: InputResponses,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
+        let told = self.peer.update_task(UpdateTaskParams::new(id, answers));
+        match tokio::time::timeout(timeout, told).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.failed(error).await),
+            Err(_) => Err(CallError::Silent(timeout)),
+        }
+    }
+
+    /// Tells a server that nobody waits for its task any more.
+    pub async fn cancel_task(&self, id: &str) {
+        let told = self.peer.cancel_task(CancelTaskParams::new(id));
+        let _ = tokio::time::timeout(CANCEL_MAX, told).await;
     }
 
     /// Nothing can be said to the server any more.

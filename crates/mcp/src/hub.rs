@@ -14,8 +14,8 @@ use reqwest::Url;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability,
     ElicitationCreateRequestMethod, ErrorData, FormElicitationCapability, Implementation,
-    ListRootsRequestMethod, ListRootsResult, ProgressNotificationParam, ProgressToken,
-    ProtocolVersion, Root, RootsCapabilities, UrlElicitationCapability,
+    JsonObject, ListRootsRequestMethod, ListRootsResult, ProgressNotificationParam, ProgressToken,
+    ProtocolVersion, Root, RootsCapabilities, TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
@@ -63,6 +63,8 @@ impl Offer {
             let elicitation = ElicitationCapability::new().with_form(form);
             capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
         }
+        let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+        capabilities.extensions.get_or_insert_default().extend([tasks]);
         capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
         capabilities
     }

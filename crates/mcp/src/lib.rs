@@ -33,6 +33,7 @@ mod servers;
 mod start;
 mod state;
 mod tail;
+mod task;
 mod tether;
 mod tool;
 mod transport;

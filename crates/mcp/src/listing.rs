@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jsonschema::Validator;
-use nexus_core::mcp::{Pins, ServerEntry, ServerTool, ToolChange, ToolState};
+use nexus_core::mcp::{Asks, Pins, ServerEntry, ServerTool, ToolChange, ToolState};
 use nexus_core::provider::ToolSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -172,6 +172,13 @@ impl Chosen {
     }
 }
 
+/// When calls of a tool need leave. Of several patterns that fit it, the strictest counts.
+pub fn asks(entry: &ServerEntry, tool: &str) -> Asks {
+    let fits = |pattern: &String| patterns(std::slice::from_ref(pattern)).is_match(tool);
+    let by = entry.asks_by.iter().filter(|(pattern, _)| fits(pattern));
+    by.map(|(_, asks)| *asks).max().unwrap_or(entry.asks)
+}
+
 /// The configuration has looked at each; one that makes no sense matches nothing.
 fn patterns(written: &[String]) -> GlobSet {
     let mut set = GlobSetBuilder::new();
@@ -197,6 +204,19 @@ mod tests {
             output_schema: None,
             annotations: None,
         }
+    }
+
+    #[test]
+    fn of_several_patterns_the_strictest_counts() {
+        let by = [("get_*", Asks::Never), ("*_all", Asks::Always), ("*", Asks::Once)];
+        let with = |by: &[(&str, Asks)], tool: &str| {
+            let asks_by = by.iter().map(|(pattern, asks)| ((*pattern).to_owned(), *asks)).collect();
+            asks(&ServerEntry { asks: Asks::Once, asks_by, ..entry("s") }, tool)
+        };
+        assert_eq!(with(&by, "get_one"), Asks::Once);
+        assert_eq!(with(&by, "get_all"), Asks::Always);
+        let told = ["get_one", "put_all", "put"].map(|tool| with(&by[..2], tool));
+        assert_eq!(told, [Asks::Never, Asks::Always, Asks::Once]);
     }
 
     #[test]

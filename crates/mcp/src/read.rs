@@ -13,6 +13,7 @@ use rmcp::model::{ReadResourceResult, ResourceContents};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::listing::asks;
 use crate::result::Shown;
 use crate::results::{PIECE_BYTES_MAX, Piece, SCHEME};
 use crate::server::Server;
@@ -78,7 +79,7 @@ pub fn origin(server: &Server) -> Origin {
     Origin {
         server: server.entry.name.clone(),
         tool: READING.into(),
-        asks: server.entry.asks,
+        asks: asks(&server.entry, READING),
         // Whatever is read is the server's, and changes with it.
         pin: READING.into(),
         quarantined: false,

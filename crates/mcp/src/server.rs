@@ -10,13 +10,13 @@ use nexus_core::AgentId;
 use nexus_core::mcp::{
     LoginState, Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way,
 };
-use rmcp::model::{CallToolResult, ProgressNotificationParam};
+use rmcp::model::ProgressNotificationParam;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Call, CallError, Connection};
+use crate::connection::{Call, CallError, Called, Connection};
 use crate::credentials::Credentials;
 use crate::ground::Ground;
 use crate::kept;
@@ -119,17 +119,16 @@ impl Server {
     }
 
     /// Makes a call. It is never made twice: what was sent may have been done.
-    pub async fn call(
+    pub(crate) async fn begin_call(
         self: &Arc<Self>,
-        call: Call<'_>,
+        call: &mut Call<'_>,
         show: impl FnMut(ProgressNotificationParam),
-    ) -> Result<CallToolResult, CallError> {
-        let begun = call.cancel.run_until_cancelled(self.place()).await;
+    ) -> Result<Called, CallError> {
+        let begun = call.cancel.run_until_cancelled(self.place(call.user)).await;
         let begun = begun.ok_or(CallError::Cancelled)?;
-        let (place, connection) = begun.map_err(|why| {
+        let (place, _counted, connection) = begun.map_err(|why| {
             CallError::Refused(format!("the MCP server {} cannot be had: {why}", self.entry.name))
         })?;
-        let _counted = Counted::new(self, call.user);
         let called = connection.call(call, &self.entry.name, self.entry.timeout, place, show).await;
         match called {
             Err(CallError::Unknown { why, challenge }) => {
@@ -157,8 +156,8 @@ impl Server {
         user: &AgentId,
         lookup: &Lookup,
     ) -> Result<Value, ServerError> {
-        let (_place, connection) = self.place().await.map_err(|why| self.unavailable(why))?;
-        let _counted = Counted::new(self, user);
+        let begun = self.place(user).await.map_err(|why| self.unavailable(why))?;
+        let (_place, _counted, connection) = begun;
         connection.look_up(lookup, self.entry.timeout).await.map_err(|error| {
             let (server, why) = (self.entry.name.clone(), error.to_string());
             match error {
@@ -176,10 +175,17 @@ impl Server {
         }
     }
 
-    /// A place among the calls under way, and a connection; or why there is none.
-    async fn place(self: &Arc<Self>) -> Result<(Place<'_>, Arc<Connection>), String> {
+    /// A place among the calls under way, and a connection, which is in use from the moment in which it is had: nobody
+    /// ends it as idle; or why there is none.
+    async fn place(
+        self: &Arc<Self>,
+        user: &AgentId,
+    ) -> Result<(Place<'_>, Counted<'_>, Arc<Connection>), String> {
         let place = Place::take(&self.places).await;
-        Ok((place, self.ready().await?))
+        let counted = Counted::new(self, user);
+        let connection = self.ready().await?;
+        lock(&self.state).calls += 1;
+        Ok((place, counted, connection))
     }
 
     /// The beginning and the end of a long text, which is kept for the agent to read on in.
@@ -287,7 +293,7 @@ impl Server {
     }
 
     /// A connection that is ready, once there is one; or why there is none.
-    async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, String> {
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, String> {
         loop {
             let (started, closed) = {
                 let mut state = lock(&self.state);
@@ -315,13 +321,12 @@ impl Server {
 }
 
 /// A call that is under way.
-struct Counted<'a>(&'a Server);
+pub(crate) struct Counted<'a>(&'a Server);
 
 impl<'a> Counted<'a> {
-    fn new(server: &'a Server, user: &AgentId) -> Self {
+    pub fn new(server: &'a Server, user: &AgentId) -> Self {
         let mut state = lock(&server.state);
         state.users.insert(user.clone());
-        state.calls += 1;
         state.in_flight += 1;
         Self(server)
     }
@@ -365,6 +370,8 @@ pub mod tests {
             timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(600),
             asks: Asks::Once,
+            asks_by: Vec::new(),
+            eager: false,
             pins: Pins::Strict,
             defer: Defer::Auto,
             allow: Vec::new(),

@@ -114,9 +114,15 @@ impl Servers {
             None => None,
             Some((tool, arguments)) => {
                 let cancel = CancellationToken::new();
-                let call =
-                    Call { user: &user, tool: &tool, arguments, cancel: &cancel, people: &() };
-                let called = server.call(call, |_| ()).await;
+                let call = Call {
+                    user: &user,
+                    tool: &tool,
+                    arguments,
+                    cancel: &cancel,
+                    people: &(),
+                    ticket: None,
+                };
+                let called = server.call(call, async |_: &str| (), |_| ()).await;
                 Some(match called {
                     Ok(result) => {
                         let text = result::output(&result, &()).await.text;
@@ -194,6 +200,12 @@ impl ToolSource for Servers {
 
     fn servers(&self) -> Vec<ServerStatus> {
         self.by_name.values().map(|server| server.status()).collect()
+    }
+
+    fn start(&self) {
+        for server in self.by_name.values().filter(|server| server.entry.eager).cloned() {
+            tokio::spawn(async move { server.get_known().await });
+        }
     }
 
     async fn login_state(&self, server: &str) -> Option<LoginState> {

@@ -10,7 +10,7 @@ use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
 use serde_json::{Map, Value};
 
 use crate::connection::{Call, CallError};
-use crate::listing::Listed;
+use crate::listing::{Listed, asks};
 use crate::progress::Progress;
 use crate::result::{self, SHOWN_BYTES_MAX};
 use crate::server::Server;
@@ -26,7 +26,7 @@ impl McpTool {
         let origin = Origin {
             server: server.entry.name.clone(),
             tool: listed.tool.clone(),
-            asks: server.entry.asks,
+            asks: asks(&server.entry, &listed.tool),
             pin: listed.pin.clone(),
             defer: server.entry.defer,
             quarantined: listed.state == ToolState::Quarantined,
@@ -67,8 +67,14 @@ impl Tool for McpTool {
             arguments,
             cancel: &call.cancel,
             people: &*call.people,
+            ticket: call.ticket.as_deref(),
         };
-        let called = self.server.call(asked, |said| progress.put(said));
+        let keep = async |task: &str| {
+            if let Err(error) = call.keep_ticket(task.to_owned()).await {
+                tracing::warn!(%error, "the task of an MCP server was not written down");
+            }
+        };
+        let called = self.server.call(asked, keep, |said| progress.put(said));
         let result = progress.during(called).await.map_err(|error| self.explain(error))?;
         if let Some(structured) = &result.structured_content
             && result.is_error != Some(true)

@@ -254,7 +254,10 @@ async fn wire(
         calls: log.calls(),
     };
     let store = open_store(home)?;
-    wiring::wire_on(store, home, &wiring::cwd()?, config, logs, Launcher::own()).await
+    let wired =
+        wiring::wire_on(store, home, &wiring::cwd()?, config, logs, Launcher::own()).await?;
+    wired.engine.servers.start();
+    Ok(wired)
 }
 
 /// Serves the owner's socket, and those for one identity.

@@ -105,6 +105,12 @@ fn an_entry_has_its_defaults_and_its_keys() {
         ("${V}", &["P".to_string()][..])
     );
     assert_eq!((full.asks, full.fail_if_no_tools), (Asks::Never, true));
+    let by = server(
+        json!({"command": "x", "approve": {"rm_*": "always", "get": "never"}, "eager": true}),
+    );
+    let tools = [("get".to_owned(), Asks::Never), ("rm_*".to_owned(), Asks::Always)];
+    assert_eq!((by.asks, by.asks_by.as_slice()), (Asks::Once, &tools[..]));
+    assert_eq!((by.eager, plain.eager), (true, false));
     assert_eq!((plain.pins, full.pins), (Pins::Strict, Pins::Off));
     assert_eq!((plain.elicitation, plain.roots), (true, false));
     assert_eq!((full.elicitation, full.roots), (false, true));
@@ -122,6 +128,11 @@ fn what_is_not_understood_is_refused_by_name() {
     refused(json!({"command": " "}), ".command: names no program");
     refused(json!({"command": 5}), ".command: expected a text, or a list of texts");
     refused(json!({"command": []}), ".command: names no program");
+    refused(json!({"command": "x", "approve": {"[": "ask"}}), ".approve: \"[\" is no pattern");
+    for approve in [json!({"a": "maybe"}), json!("maybe")] {
+        let entry = json!({"command": "x", "approve": approve});
+        refused(entry, ".approve: expected ask, never or always, or an object of those");
+    }
     refused(json!({"command": "x", "comand": 1}), "unknown field `comand`");
     refused(json!({"command": "x", "timeout": 0}), ".timeout: ");
     refused(json!({"command": "x", "approve": "yes"}), ".approve: ");
@@ -225,7 +236,8 @@ fn just_as_many_servers_as_may_be_and_one_more() {
 
 #[test]
 fn a_projects_servers_are_there_and_wait_for_trust() {
-    let entry = json!({"s": {"command": "run", "args": ["x"], "cwd": "sub", "approve": "never", "pin": "off"}});
+    let entry = json!({"s": {"command": "run", "args": ["x"], "cwd": "sub", "approve": "never", "pin": "off"},
+        "t": {"command": "run", "approve": {"*": "never"}}});
     for (file, value) in [
         ("a/b/c/.mcp.json", json!({"mcpServers": entry})),
         ("a/b/c/.nexus3/mcp.json", json!({"servers": entry})),

@@ -21,7 +21,9 @@ use crate::logs::AgentLogs;
 use crate::message::{Role, SharedMessage};
 use crate::name::{AgentId, TurnId};
 use crate::permission::Grants;
-use crate::store::{Append, ApprovalAnswer, Fence, Lease, Progress, Settlement, Store, StoreError};
+use crate::store::{
+    Append, ApprovalAnswer, Fence, Lease, Progress, Settlement, Store, StoreError, Ticket,
+};
 use crate::usage::Bill;
 use crate::watch::{Asked, Watches};
 
@@ -305,6 +307,17 @@ impl Agent {
             (_, Ok(error)) => Err(error),
             (written, Err(_)) => Ok(written?),
         }
+    }
+
+    /// Writes down what a call of the step that runs began elsewhere. What earlier steps began is over.
+    pub(crate) async fn keep_ticket(&self, call: String, what: String) -> Result<(), StoreError> {
+        let kept = self.change(move |settings, now| {
+            let step = now.conversation.open_step().ok_or(StoreError::Ended)?;
+            settings.tickets.retain(|it| it.step == step && it.call != call);
+            settings.tickets.push(Ticket { step, call, what });
+            Ok::<_, StoreError>(())
+        });
+        kept.await.map(drop)
     }
 
     /// Notes how an approval of this agent ended, and in the same step what it adds to what the agent may do without

@@ -119,9 +119,10 @@ impl Snapshot {
 
     /// About how much memory the settings and the ceiling take: some of it is text that callers chose.
     pub(super) fn settings_bytes(&self) -> usize {
-        let AgentSettings { permissions, grants, model, reasoning: _, cwd, system_prompt } =
+        let AgentSettings { permissions, grants, model, reasoning: _, cwd, system_prompt, tickets } =
             &*self.settings;
         let texts = [model, system_prompt].into_iter().flatten().map(String::len);
+        let texts = texts.chain(tickets.iter().map(|it| it.call.len() + it.what.len()));
         let ceiling = self.ceiling.as_deref().map_or(0, Permissions::memory_bytes);
         let own = permissions.memory_bytes() + grants.memory_bytes() + cwd.as_os_str().len();
         own + ceiling + texts.sum::<usize>()

@@ -75,6 +75,8 @@ pub(crate) struct Errand<'a> {
     /// Told of the files that are changed.
     pub footprint: Option<&'a Arc<Footprint>>,
     pub onlookers: Arc<dyn Onlookers>,
+    /// What the call had begun elsewhere before its turn was cut off.
+    pub ticket: Option<String>,
 }
 
 /// A tool as one agent has it.
@@ -168,6 +170,8 @@ impl Gate {
                 };
                 let invocation = Invocation {
                     agent: agent.clone(),
+                    id: call.id.clone(),
+                    ticket: errand.ticket,
                     arguments: call.arguments.clone(),
                     access: Access { footprint: errand.footprint.cloned(), ..access },
                     cancel: own.clone(),
@@ -236,6 +240,8 @@ impl Gate {
         let (tool, ruling) = self.decide(&agent.snapshot(), &call.name, &call.arguments).await?;
         let (reason, grant, before) = match ruling {
             Ruling::Allowed(access) => return Ok((tool, access)),
+            // Leave was given when it was begun, and nothing is begun now.
+            Ruling::Ask { access, .. } if errand.ticket.is_some() => return Ok((tool, access)),
             Ruling::Ask { reason, grant, before, .. } => (reason, grant, before),
         };
         let patience = self.approvals.patience().map_err(Refusal::Approval)?;

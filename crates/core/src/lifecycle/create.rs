@@ -297,6 +297,7 @@ impl Lifecycle {
                 reasoning: spec.reasoning,
                 cwd,
                 system_prompt: spec.system_prompt,
+                tickets: Vec::new(),
             },
             progress: Progress::default(),
             bill: Bill::default(),

@@ -21,6 +21,8 @@ pub struct ServerEntry {
     /// After so long without a call it is ended.
     pub idle_timeout: Duration,
     pub asks: Asks,
+    /// Patterns of tools for which it is otherwise; of several that fit, the strictest counts.
+    pub asks_by: Vec<(String, Asks)>,
     /// Patterns of tools; without any, all.
     pub allow: Vec<String>,
     /// Patterns of tools that are left out whatever `allow` says.
@@ -29,6 +31,8 @@ pub struct ServerEntry {
     pub defer: Defer,
     /// A list without a tool is a failure.
     pub fail_if_no_tools: bool,
+    /// It is started with this program, not when it is first needed.
+    pub eager: bool,
     /// It may ask people, while one of its tools runs.
     pub elicitation: bool,
     /// It may know the directories that it is for.

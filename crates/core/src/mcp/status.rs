@@ -21,7 +21,7 @@ pub struct Origin {
 }
 
 /// When a call needs a person's leave, for agents that can be asked about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asks {
     Never,
     /// Until it was granted for the session.

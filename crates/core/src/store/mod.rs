@@ -36,7 +36,7 @@ pub use plan::{
     PlanStore, StoredPlan,
 };
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
-pub use settings::AgentSettings;
+pub use settings::{AgentSettings, Ticket};
 pub use shared_context::{
     CONTEXT_BYTES_MAX, ContextAction, ContextChange, ContextKind, ContextOutcome, ContextRefusal,
     ContextStore, DEPTH_MAX as CONTEXT_DEPTH_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, Effect,

@@ -27,4 +27,18 @@ pub struct AgentSettings {
     /// Replaces the layered prompt, where one was given.
     #[serde(default)]
     pub system_prompt: Option<String>,
+    /// What calls of the last step began elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
+}
+
+/// What a tool call began elsewhere, where it goes on whatever becomes of this process, and how that is found again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ticket {
+    /// Where in the history the step with the call stands: ids of calls may repeat.
+    pub step: u64,
+    pub call: String,
+    /// The tool's own words.
+    pub what: String,
 }

@@ -148,6 +148,10 @@ impl Turn {
         };
         let prepared = self.turns.briefing.prepare(&now, &model);
         self.cancel.run_until_cancelled(prepared).await.transpose()?;
+        if self.asked.resumed {
+            self.redeem(&mut said).await?;
+        }
+        let now = self.agent.snapshot();
         let mut epoch = self.turns.briefing.epoch(&now, &model).await?;
         let recalled = match self.asked.resumed {
             true => None,
@@ -227,11 +231,14 @@ impl Turn {
                 }
                 return ended;
             }
-            self.call_tools(&calls, &talk, &mut said, progress, count == steps_max).await?;
+            let limit = talk.call.max_tokens;
+            let has_called = !calls.is_empty();
+            let calls = calls.into_iter().map(|call| (call, None)).collect();
+            self.call_tools(calls, limit, &mut said, progress, count == steps_max).await?;
             if self.cancel.is_cancelled() {
                 return Ok(outcome(&mut said, StopReason::Cancelled.into()));
             }
-            if cut && !calls.is_empty() && cuts >= CUT_CALLS_MAX {
+            if cut && has_called && cuts >= CUT_CALLS_MAX {
                 // Some services say that the model was done, and its caller must not believe it.
                 let told = stop.reason.is_cut();
                 let stop = if told { stop } else { StopReason::MaxTokens.into() };
@@ -361,6 +368,21 @@ impl Turn {
         }
     }
 
+    /// Goes on with what calls of a turn that was cut off began elsewhere, and waits for what comes of it.
+    async fn redeem(&self, said: &mut Said) -> Result<(), TurnError> {
+        let now = self.agent.snapshot();
+        let conversation = &now.conversation;
+        let is_ours = conversation.unfinished().is_some_and(|it| it.turn == self.run.id);
+        let Some(step) = conversation.open_step().filter(|_| is_ours) else { return Ok(()) };
+        let ticket = |call: &ToolCall| {
+            let kept = now.settings.tickets.iter().find(|it| it.step == step && it.call == call.id);
+            kept.map(|it| (call.clone(), Some(it.what.clone())))
+        };
+        let begun: Vec<_> = conversation.open_calls().filter_map(ticket).collect();
+        begun.iter().for_each(|(call, _)| said.call(call));
+        self.call_tools(begun, None, said, self.progress(), false).await
+    }
+
     /// What the turn writes down first, and what its first model call is shown.
     fn opening(
         &self,
@@ -432,11 +454,12 @@ impl Turn {
 
     /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
     /// do: after a crash only those that had not ended are in doubt. Calls beyond `max_calls_per_step` are each refused:
-    /// every call has to have a result, and a model that is told why can go on.
+    /// every call has to have a result, and a model that is told why can go on. A call may come with what it had begun
+    /// elsewhere; answers were bounded by `limit` tokens.
     async fn call_tools(
         &self,
-        calls: &[ToolCall],
-        talk: &Talk,
+        calls: Vec<(ToolCall, Option<String>)>,
+        limit: Option<u32>,
         said: &mut Said,
         progress: Progress,
         last_step: bool,
@@ -446,7 +469,7 @@ impl Turn {
             Arc::new(move |approval: &ApprovalRecord| drop(asked.try_send(approval.clone())));
         let (reports, mut reported) = mpsc::channel(REPORTS_MAX);
         let streamed = said.is_watched();
-        let run = |call: ToolCall| {
+        let run = |(call, ticket): (ToolCall, Option<String>)| {
             let (announce, reports) = (announce.clone(), reports.clone());
             async move {
                 let errand = Errand {
@@ -460,6 +483,7 @@ impl Turn {
                         streamed,
                         reports,
                     }),
+                    ticket,
                 };
                 let began = Instant::now();
                 self.watched.tell(|| Event::ToolStarted { id: call.id.clone() });
@@ -468,19 +492,21 @@ impl Turn {
             }
         };
         let limits = &self.turns.limits;
-        let (whole, cut): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.cut.is_none());
-        let begun: Vec<_> =
-            whole.iter().take(limits.max_calls_per_step).copied().cloned().collect();
-        let surplus = &whole[begun.len()..];
+        let (mut begun, cut): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(call, _)| call.cut.is_none());
+        let surplus = begun.split_off(begun.len().min(limits.max_calls_per_step));
         let mut running = begun.len();
         let mut results =
             stream::iter(begun).map(run).buffer_unordered(limits.max_concurrent_tools);
-        let surplus = surplus.iter().map(|call| (*call, self.too_many_calls()));
+        let surplus = surplus.into_iter().map(|(call, _)| (call, self.too_many_calls()));
         let now = Instant::now();
-        let cut = cut.into_iter().map(|call| (call, cut_call(call, talk.call.max_tokens)));
+        let cut = cut.into_iter().map(|(call, _)| {
+            let outcome = cut_call(&call, limit);
+            (call, outcome)
+        });
         let mut ended: Vec<_> = surplus
             .chain(cut)
-            .map(|(call, outcome)| self.result(call, now, outcome, said))
+            .map(|(call, outcome)| self.result(&call, now, outcome, said))
             .collect();
         let mut writing = pin!(Fuse::terminated());
         loop {

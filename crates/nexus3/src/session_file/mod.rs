@@ -149,6 +149,7 @@ impl SessionFile {
                 reasoning: None,
                 cwd: import.cwd.clone(),
                 system_prompt: self.system_prompt.clone(),
+                tickets: Vec::new(),
             },
             progress: Progress::default(),
             bill: Bill::default(),

@@ -14,6 +14,7 @@ mod reference;
 mod remote;
 mod search;
 pub mod server;
+mod tasks;
 
 use nexus_testkit::Reply;
 use serde_json::{Value, json};

@@ -106,6 +106,7 @@ async fn settings_that_were_columns_are_read_and_written() {
         reasoning: None,
         cwd: "/w/ä".into(),
         system_prompt: None,
+        tickets: Vec::new(),
     };
     let mut stored = store.acquire(&id("plain")).await.unwrap().unwrap();
     assert_eq!(stored.record.settings, plain);

@@ -12,7 +12,7 @@ use nexus_core::message::{
     Source, Stop, StopReason, Thought, ToolCall,
 };
 use nexus_core::permission::{Grants, Level, Permissions, Reach};
-use nexus_core::store::{AgentQuery, AgentRecord, Progress};
+use nexus_core::store::{AgentQuery, AgentRecord, Progress, Ticket};
 use nexus_core::usage::{Bill, Cost, Usage};
 use nexus_core::{AgentId, TurnId};
 use proptest::option;
@@ -247,6 +247,7 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
                     reasoning: None,
                     cwd: cwd.into(),
                     system_prompt,
+                    tickets: vec![Ticket { step: 3, call: "c".into(), what: "t".into() }],
                 },
                 progress,
                 bill,

@@ -64,6 +64,7 @@ pub fn settings() -> AgentSettings {
         reasoning: None,
         cwd: "/w".into(),
         system_prompt: None,
+        tickets: Vec::new(),
     }
 }
 

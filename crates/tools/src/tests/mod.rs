@@ -148,6 +148,8 @@ impl World {
         let tool = tools.iter().find(|known| known.spec().name == tool).unwrap();
         tool.run(Invocation {
             agent: self.agent.clone(),
+            id: "call".into(),
+            ticket: None,
             arguments,
             access,
             cancel: Default::default(),

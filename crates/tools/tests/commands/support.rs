@@ -131,6 +131,8 @@ impl World {
         let access = Access { cwd: self.cwd.clone(), command_dir, permissions, footprint: None };
         tool.run(Invocation {
             agent: self.agent.clone(),
+            id: "call".into(),
+            ticket: None,
             arguments,
             access,
             cancel,

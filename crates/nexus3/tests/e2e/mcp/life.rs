@@ -37,6 +37,15 @@ async fn nothing_starts_before_it_is_needed_and_one_process_serves_all_agents() 
 }
 
 #[tokio::test]
+async fn one_that_is_eager_does_not_wait_until_it_is_needed() {
+    let server = with_entry(entry("", json!({"eager": true}))).start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    eventually("it to run", async || status(&wire, "a").await["state"] == "ready").await;
+    assert_eq!(offered(&server).await, 18);
+}
+
+#[tokio::test]
 async fn all_that_a_server_started_ends_with_it() {
     let server = with("").start().await;
     user(&server.wire(), "a").await;

@@ -3,7 +3,7 @@
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
-use super::{status, tool, user, with};
+use super::{entry, status, tool, user, with, with_entry};
 use crate::harness::{Server, Setup, Wire, eventually};
 use crate::support::{as_agent, say, waiting};
 
@@ -309,4 +309,15 @@ async fn an_agent_hands_on_what_it_was_granted_and_no_more() {
     assert_eq!(made["agent_id"], "x");
     let own = as_agent(&server, "t", "mcp_connect", json!({"agent_id": "t", "server": "s"})).await;
     assert_eq!(own.unwrap_err().0, -32003);
+}
+
+#[tokio::test]
+async fn some_tools_of_a_server_need_no_leave() {
+    let server = with_entry(entry("", json!({"approve": {"ec*": "never"}}))).start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "t", "preset": "trusted"})).await;
+    wire.ok("mcp_connect", json!({"agent_id": "t", "server": "s"})).await;
+    assert_eq!(tool(&wire, "t", "echo", json!({"text": "x"})).await, "echo: x");
+    let refused = tool(&wire, "t", "env", json!({})).await;
+    assert!(refused.starts_with("Refused: "), "{refused}");
 }

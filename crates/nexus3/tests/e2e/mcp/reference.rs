@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{tool, user, with_entry};
+use super::{tool, with_entry};
+use crate::harness::Wire;
 use crate::speakers::installed;
 use crate::support::waiting;
 
@@ -18,6 +19,12 @@ fn reference(program: &str, args: Value, sandbox: Value) -> Option<Value> {
     sandbox["network"] = json!(false);
     let path = format!("{}:/usr/bin:/bin", of_python.display());
     Some(json!({"command": file, "args": args, "env": {"PATH": path}, "sandbox": sandbox}))
+}
+
+/// An agent that may use it. Node and Python take their time on a busy machine, and a turn does not wait so long.
+async fn user(wire: &Wire, agent: &str) {
+    super::user(wire, agent).await;
+    wire.ok("mcp_connect", json!({"agent_id": agent, "server": "s"})).await;
 }
 
 #[tokio::test]

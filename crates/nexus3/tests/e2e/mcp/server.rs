@@ -70,6 +70,12 @@ impl Served {
                 "tools/call" if message["params"]["name"] == "elicit" => {
                     asking = self.elicit(&id, &message["params"]);
                 }
+                "tools/call" if message["params"]["name"] == "work" => {
+                    begin_work(&id, &message["params"]);
+                }
+                "tasks/get" | "tasks/update" | "tasks/cancel" => {
+                    work(&id, &method, &message["params"]);
+                }
                 "server/discover" => self.discover(&id),
                 "initialize" => self.initialize(&id),
                 "tools/list" => self.list(&id, &message["params"], grown),
@@ -145,6 +151,9 @@ impl Served {
         tools[14]["outputSchema"] = json!({"type": "object", "required": ["n"]});
         if self.is("asks") {
             tools.push(tool("elicit"));
+        }
+        if self.is("works") {
+            tools.push(tool("work"));
         }
         if self.is("has") {
             tools.push(tool("picture"));
@@ -286,6 +295,78 @@ impl Served {
             _ => refuse(id),
         }
     }
+}
+
+/// Begins a task, whose name says how it goes.
+fn begin_work(id: &Value, params: &Value) {
+    let capabilities = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    if !capabilities["extensions"]["io.modelcontextprotocol/tasks"].is_object() {
+        return text(id, "not as a task");
+    }
+    let how = params["arguments"]["how"].as_str().unwrap_or("wait").to_owned();
+    note(&format!("begun {how}"));
+    let name = match how.as_str() {
+        "nameless" => String::new(),
+        "longest" => "l".repeat(1_024),
+        "longer" => "l".repeat(1_025),
+        _ => how,
+    };
+    answer(id, task(&name, "working", json!({"resultType": "task"})));
+}
+
+fn task(name: &str, status: &str, more: Value) -> Value {
+    let at = "2026-01-01T00:00:00Z";
+    let mut task = json!({"taskId": name, "status": status, "createdAt": at, "lastUpdatedAt": at, "ttlMs": null,
+        "pollIntervalMs": 0, "resultType": "complete"});
+    task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    task
+}
+
+/// What lies in the server's own directory outlives it: tasks go on when it is started again.
+fn work(id: &Value, method: &str, params: &Value) {
+    let own = |name: &str| format!("{}/{name}", std::env::var("HOME").unwrap());
+    let name = params["taskId"].as_str().unwrap();
+    let done = |words: &str| {
+        let content = json!([{"type": "text", "text": words}]);
+        task(name, "completed", json!({"result": {"content": content}}))
+    };
+    let question = |key: &str| {
+        let schema = json!({"type": "object", "properties": {"age": {"type": "integer"}}});
+        let params = json!({"message": "How old?", "requestedSchema": schema});
+        let wants = json!({key: {"method": "elicitation/create", "params": params}});
+        task(name, "input_required", json!({"inputRequests": wants}))
+    };
+    if method != "tasks/get" {
+        if method == "tasks/update" {
+            std::fs::write(own("said"), params["inputResponses"].to_string()).unwrap();
+        }
+        return answer(id, json!({"resultType": "complete"}));
+    }
+    let polls = std::fs::read_to_string(own("notes")).unwrap();
+    let polls = polls.lines().filter(|line| *line == "tasks/get").count();
+    answer(
+        id,
+        match name {
+            "wait" if std::path::Path::new(&own("done")).exists() => done("worked"),
+            "wait" => task(name, "working", json!({"statusMessage": "at it"})),
+            "fail" => {
+                task(name, "failed", json!({"error": {"code": -32000, "message": "no disk"}}))
+            }
+            "leave" => task(name, "cancelled", json!({})),
+            "shape" => task(name, "completed", json!({"result": {"content": 5}})),
+            "other" => task("another", "working", json!({})),
+            "forget" => return refuse(id),
+            "die" if polls == 1 => std::process::exit(3),
+            "die" => done("back again"),
+            // The answer is taken in late, and what was answered is asked meanwhile.
+            "ask" => match std::fs::read_to_string(own("said")) {
+                Ok(said) if polls > 4 => done(&said),
+                _ => question("age"),
+            },
+            "loop" => question(&polls.to_string()),
+            _ => done("done"),
+        },
+    );
 }
 
 /// Prompts and resources, of which the list has two pages.
