@@ -213,8 +213,10 @@ pub struct Permissions {
     /// The name of a built-in or custom preset, never one of level yolo.
     pub default_preset: String,
     pub approvals: ApprovalMode,
-    /// How long a question waits, where no file says whether any is asked.
-    pub approvals_unsaid: Option<Duration>,
+    /// How long a question waits for its answer.
+    pub approval_timeout: Duration,
+    /// No file says whether any is asked.
+    pub approvals_unsaid: bool,
     /// Whether agents below `yolo` may have the network at all. No file sets it: a server that asks for no token does.
     pub network: bool,
     /// The custom presets by name; the built-in ones are not among them.
@@ -224,9 +226,14 @@ pub struct Permissions {
 impl Permissions {
     /// For a server that a terminal started: unless a file says otherwise, questions are put while somebody is there.
     pub fn ask_who_watches(&mut self) {
-        if let Some(timeout) = self.approvals_unsaid {
-            self.approvals = ApprovalMode::Auto { timeout };
+        if self.approvals_unsaid {
+            self.approvals = ApprovalMode::Auto { timeout: self.approval_timeout };
         }
+    }
+
+    /// For a program that somebody sits at: questions are put, whatever a file says.
+    pub fn ask(&mut self) {
+        self.approvals = ApprovalMode::Ask { timeout: self.approval_timeout };
     }
 }
 

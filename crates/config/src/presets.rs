@@ -38,9 +38,14 @@ pub(super) fn resolve(
         Some("auto") => ApprovalMode::Auto { timeout },
         _ => ApprovalMode::Deny,
     };
-    let approvals_unsaid = written.is_none().then_some(timeout);
-    let permissions =
-        Permissions { default_preset, approvals, approvals_unsaid, network: true, presets };
+    let permissions = Permissions {
+        default_preset,
+        approvals,
+        approval_timeout: timeout,
+        approvals_unsaid: written.is_none(),
+        network: true,
+        presets,
+    };
     match check_default(&permissions, &permissions.default_preset) {
         Ok(()) => Ok(permissions),
         Err(reason) => Err(Fault::new(&key, reason)),

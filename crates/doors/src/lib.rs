@@ -2,4 +2,8 @@
 //! limits are those of the methods it calls. It is written against [`WatchApi`](nexus_protocol::WatchApi), so that it runs
 //! in the server's own process as well as over a socket to it.
 
+pub mod acp;
 pub mod mcp;
+
+mod begun;
+mod sentence;

@@ -2,7 +2,6 @@
 //! over standard input and output.
 
 mod approve;
-mod begun;
 mod call;
 mod handler;
 mod http;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::acp::AcpArgs;
 use crate::check::CheckArgs;
 use crate::conversation::TerminalArgs;
 use crate::exec::Approve;
@@ -74,6 +75,11 @@ pub enum Command {
     Key(KeyArgs),
     /// List, look at and try the MCP servers whose tools agents may use
     Mcp(McpArgs),
+    /// Serve an editor that speaks the Agent Client Protocol (Zed, JetBrains, Neovim): JSON on standard input and output
+    ///
+    /// Each session is an agent that lasts: it is listed and taken up again here, in the terminal and by RPC. A server of
+    /// this home that runs is used; where none does, the home is opened here.
+    Acp(AcpArgs),
     /// Check code without running it: its syntax, and rules of a linter
     ///
     /// Exit code 0 when the files are valid, 1 when there is an error in one, 2 when one could not be checked.

@@ -3,6 +3,7 @@
 //! A library only so that the end-to-end tests can wire an engine as the program does, and the fault harness can run the
 //! program on a store that breaks; `main` is all the binary calls.
 
+mod acp;
 mod begun;
 mod check;
 mod cli;
@@ -32,6 +33,7 @@ mod session;
 pub mod session_file;
 mod signals;
 mod sockets;
+mod stdio_door;
 mod streamed;
 mod terminal;
 mod trace;
@@ -105,6 +107,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Memory(args)) => on_runtime(memory::run(args)),
         Some(Command::Key(args)) => on_runtime(key::run(args)),
         Some(Command::Mcp(args)) => on_runtime(mcp::run(args)),
+        Some(Command::Acp(args)) => on_runtime(acp::run(args)),
         Some(Command::Check(args)) => on_runtime(check::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),

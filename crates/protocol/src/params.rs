@@ -71,6 +71,10 @@ impl NonBlank {
         (!is_blank(&text)).then_some(Self(text))
     }
 
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub fn into_string(self) -> String {
         self.0
     }

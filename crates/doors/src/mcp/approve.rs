@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use nexus_protocol::hidden::is_hidden;
 use nexus_protocol::permission::{
     ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApproval,
     RespondApprovalParams,
@@ -19,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::Visitor;
+use crate::sentence::spelled;
 
 /// Longest arguments in a question.
 const ARGUMENTS_BYTES_MAX: usize = 2_000;
@@ -96,18 +96,6 @@ fn for_leave(approval: &ApprovalEntry) -> (String, Value) {
     let schema =
         json!({"type": "object", "properties": {"decision": decision}, "required": ["decision"]});
     (message, schema)
-}
-
-/// What would make a person read something else than is asked is spelled out.
-fn spelled(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_hidden(c) || (c.is_control() && c != '\n') {
-            true => out.extend(c.escape_unicode()),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 /// All of them, for an answer that wants input; by the names of the approvals.

@@ -6,23 +6,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::sentence::sentence;
+
 /// Why a tool has no answer, in a sentence for the model.
 pub struct Failure(pub String);
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         Self(sentence(&error))
-    }
-}
-
-/// Why a call failed, with all that the server said of it.
-pub fn sentence(error: &CallError) -> String {
-    match error {
-        CallError::Rpc(refused) => match refused.details() {
-            Some(details) => format!("{}: {details}", refused.message),
-            None => refused.message.clone(),
-        },
-        other => other.to_string(),
     }
 }
 

@@ -23,13 +23,14 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::approve::{self, Ask};
-use super::call::{Failure, arguments, sentence, structured};
+use super::call::{Failure, arguments, structured};
 use super::http::Answers;
 use super::send::knows_tasks;
 use super::subscriptions::{Changes, SUBSCRIPTIONS_MAX, Subscriptions};
 use super::tasks::parts;
 use super::turns::{self, Turn, Turns};
 use super::{Exposed, Ground, Visitor, resources, tools};
+use crate::sentence::sentence;
 
 const INSTRUCTIONS: &str = "nexus3 runs agents. nexus_send gives one work and waits for its answer; an agent keeps its \
                             conversation, so say to the same one what belongs together. nexus_create makes more of them.";

@@ -6,7 +6,7 @@ use nexus_protocol::{Api, CallError, Target};
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
-use super::call::sentence;
+use crate::sentence::sentence;
 
 const BEFORE: &str = "nexus3://agent/";
 const JSON: &str = "application/json";

@@ -13,10 +13,10 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::json;
 
 use super::approve::{Ask, Questions, input_requests};
-use super::call::sentence;
 use super::handler::Door;
 use super::tasks::{task_id, working};
 use super::turns::{Outcome, State, Turn, Turns};
+use crate::sentence::sentence;
 
 /// A turn that takes longer is a task, for a host that knows tasks.
 const AT_ONCE: Duration = Duration::from_secs(2);

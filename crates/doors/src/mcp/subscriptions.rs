@@ -9,8 +9,8 @@ use nexus_protocol::watch::{Event, WatchParams};
 use nexus_protocol::{CallError, WatchApi};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::begun;
 use super::resources::{Part, place};
+use crate::begun;
 
 /// Resources of one host at once.
 pub const SUBSCRIPTIONS_MAX: usize = 64;

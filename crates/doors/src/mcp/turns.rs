@@ -19,7 +19,7 @@ use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::begun;
+use crate::begun;
 
 /// Turns that are remembered, and bytes of their answers. Of those that ended the oldest is forgotten first; the store
 /// still has it.

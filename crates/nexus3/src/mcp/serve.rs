@@ -3,25 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap::Args;
-use nexus_client::home::{ANSWER, who_answers};
-use nexus_client::{UnixClient, Way};
 use nexus_config::Config;
-use nexus_core::Requester;
-use nexus_doors::mcp::{self, Door, Ground, Visitor};
+use nexus_doors::mcp::{self, Door, Exposed, Ground, Visitor};
 use nexus_protocol::WatchApi;
 use nexus_protocol::key::Door as Through;
-use nexus_tools::sandbox::Launcher;
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 
-use crate::doors::{direct, exposed};
-use crate::home::home_server;
-use crate::serve;
-use crate::signals::Signals;
-use crate::wiring::{self, Logs};
+use crate::doors::exposed;
+use crate::stdio_door::{self, Place, Talk};
+use crate::wiring;
 
 #[derive(Args)]
 pub struct ServeArgs {
@@ -34,74 +28,38 @@ pub struct ServeArgs {
     /// Its working directory [default: the current one]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Open the home here, whether or not a server of it runs
-    #[arg(long, conflicts_with = "connect")]
-    embedded: bool,
-    /// Use the server that listens on this socket
-    #[arg(long, value_name = "PATH")]
-    connect: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let home = wiring::home()?;
     let mut config = wiring::load_config(&home, None)?;
     let visitor = visitor(&args, &config)?;
-    if let Some(path) = &args.connect {
-        let client = UnixClient::new(path);
-        let answered = who_answers(&client, ANSWER).await;
-        answered.map_err(|why| anyhow!("{}: {why}", path.display()))?;
-        return bridge(client.through(Through::Mcp), visitor, &config).await;
-    }
-    if !args.embedded {
-        match home_server(&home, &config).await {
-            Some(Way::Unix(client)) => {
-                return bridge(client.through(Through::Mcp), visitor, &config).await;
-            }
-            Some(Way::Http { client, .. }) => {
-                return bridge(client.through(Through::Mcp), visitor, &config).await;
-            }
-            None => {}
-        }
-    }
+    let host = Host { visitor, exposed: exposed(&config.doors) };
     // Somebody sits at the host.
     config.permissions.ask_who_watches();
-    embed(visitor, &home, &config).await
+    stdio_door::open(&args.place, &home, &config, Some(Through::Mcp), host).await
 }
 
-/// Through the server of this home.
-async fn bridge<A>(api: A, visitor: Visitor, config: &Config) -> anyhow::Result<ExitCode>
-where
-    A: WatchApi + Send + Sync + 'static,
-{
-    let api = Arc::new(api);
-    let door = Door::new(api.clone(), api, visitor, exposed(&config.doors));
-    talk(door).await?;
-    Ok(ExitCode::SUCCESS)
+/// An MCP host on standard input and output.
+struct Host {
+    visitor: Visitor,
+    exposed: Arc<Exposed>,
 }
 
-/// With the home in this process.
-async fn embed(visitor: Visitor, home: &Path, config: &Config) -> anyhow::Result<ExitCode> {
-    let logs = Logs::none();
-    let wired = wiring::wire(home, &wiring::cwd()?, config, logs, Launcher::own()).await?;
-    let requester = Requester::Administrator;
-    let door = direct(&wired.dispatcher, requester, visitor, exposed(&config.doors));
-    let talked = talk(door).await;
-    wired.engine.turns.stop(Duration::ZERO).await;
-    serve::close(&wired, None).await?;
-    talked.map(|()| ExitCode::SUCCESS)
-}
-
-/// Until the host hangs up or somebody ends us.
-async fn talk<A>(door: Door<A>) -> anyhow::Result<()>
-where
-    A: WatchApi + Clone + Send + Sync + 'static,
-{
-    let mut signals = Signals::listen()?;
-    tokio::select! {
-        talked = mcp::serve(door, tokio::io::stdin(), tokio::io::stdout()) => {
-            talked.context("the MCP host cannot be understood")
+impl Talk for Host {
+    async fn talk<A>(self, api: A, stop: CancellationToken) -> anyhow::Result<()>
+    where
+        A: WatchApi + Clone + Send + Sync + 'static,
+    {
+        let door = Door::new(api.clone(), api, self.visitor, self.exposed);
+        tokio::select! {
+            talked = mcp::serve(door, tokio::io::stdin(), tokio::io::stdout()) => {
+                talked.context("the MCP host cannot be understood")
+            }
+            () = stop.cancelled() => Ok(()),
         }
-        () = signals.next() => Ok(()),
     }
 }
 

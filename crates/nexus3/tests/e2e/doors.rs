@@ -1,5 +1,7 @@
-//! Agents as tools of MCP hosts: over HTTP and on standard input and output, in both eras of the protocol.
+//! Agents as tools of MCP hosts, over HTTP and on standard input and output, in both eras of the protocol; and agents in
+//! editors (`acp`).
 
+mod acp;
 mod approvals;
 mod borders;
 mod conformance;

@@ -1,0 +1,9 @@
+//! `nexus3 acp`: agents in editors that speak the Agent Client Protocol.
+
+mod asking;
+mod borders;
+mod editor;
+mod ending;
+mod prompts;
+mod sessions;
+mod settings;
