@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors mcp-servers client-python client-node xterm test test-llama-cpp check docs \
+.PHONY: run build ash llama-cpp vendors mcp-servers acp-clients client-python client-node xterm test test-llama-cpp check docs \
 	third-party picture bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
@@ -78,8 +78,9 @@ $(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
 NODE = target/clients/node
 XTERM = target/xterm
 MCP_SERVERS = target/mcp-servers
+ACP_CLIENTS = target/acp-clients
 NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
-client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed $(ACP_CLIENTS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
 NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
 client-node: $(NODE)/installed
 	rm -rf $(NODE)/build
@@ -119,12 +120,27 @@ $(MCP_SERVERS)/installed: $(MCP_SERVERS_LIST) $(MCP_SERVERS_PYTHON) $(NODE)/inst
 	npm ci --prefix $(MCP_SERVERS) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
+# What uses agents by ACP, for the tests: the SDKs of Node and Python, and a client for the command line. Node as above.
+# Installed again when the lists change.
+ACP_CLIENTS_LIST = crates/testkit/acp-clients/package.json crates/testkit/acp-clients/package-lock.json
+ACP_CLIENTS_PYTHON = crates/testkit/acp-clients/requirements.txt
+acp-clients: $(ACP_CLIENTS)/installed
+
+$(ACP_CLIENTS)/installed: $(ACP_CLIENTS_LIST) $(ACP_CLIENTS_PYTHON) $(NODE)/installed
+	mkdir -p $(ACP_CLIENTS)
+	python3 -m venv --clear $(ACP_CLIENTS)/python
+	$(ACP_CLIENTS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(ACP_CLIENTS_PYTHON)
+	cp $(ACP_CLIENTS_LIST) $(ACP_CLIENTS)
+	npm ci --prefix $(ACP_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors $(XTERM)/installed mcp-servers
+test: vendors $(XTERM)/installed mcp-servers acp-clients
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required cargo test --locked --workspace
+	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required \
+		NEXUS3_ACP_CLIENTS=required cargo test --locked --workspace
 	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.

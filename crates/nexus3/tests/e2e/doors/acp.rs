@@ -2,6 +2,7 @@
 
 mod asking;
 mod borders;
+mod clients;
 mod editor;
 mod ending;
 mod prompts;
