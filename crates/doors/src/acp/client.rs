@@ -55,17 +55,16 @@ impl Client {
 
     /// Answers a request; `null` where its id could not be read.
     pub async fn answer(&self, id: Option<&RawValue>, outcome: Result<Value, Error>) {
-        let mut message = json!({"jsonrpc": "2.0", "id": id});
-        match outcome {
-            Ok(result) => message["result"] = result,
-            Err(error) => message["error"] = json!(error),
-        }
-        self.say(&message).await;
+        let (result, error) = match outcome {
+            Ok(result) => (Some(result), None),
+            Err(error) => (None, Some(error)),
+        };
+        self.say(&Answered { jsonrpc: "2.0", id, result, error }).await;
     }
 
     pub async fn update(&self, session: &str, update: SessionUpdate) {
         let params = SessionNotification::new(session.to_owned(), update);
-        self.say(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params})).await;
+        self.say(&Said { jsonrpc: "2.0", id: None, method: "session/update", params }).await;
     }
 
     /// Asks the client, and waits for what it says. Whoever drops this has withdrawn the question.
@@ -77,7 +76,7 @@ impl Client {
         let (sender, answer) = oneshot::channel();
         let id = self.lock().opened(sender);
         let open = Open { client: self, id };
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        self.say(&Said { jsonrpc: "2.0", id: Some(id), method, params }).await;
         let answer = answer.await.map_err(|_| Unanswered)?.map_err(|_| Unanswered)?;
         drop(open);
         serde_json::from_value(answer).map_err(|_| Unanswered)
@@ -92,14 +91,9 @@ impl Client {
     }
 
     /// Where nobody reads any more, nothing is said.
-    async fn say(&self, message: &Value) {
-        let _ = self.lines.send(message.to_string()).await;
-    }
-
-    /// The same without waiting; somebody else waits.
-    fn say_later(&self, message: Value) {
-        let lines = self.lines.clone();
-        tokio::spawn(async move { lines.send(message.to_string()).await });
+    async fn say(&self, message: &impl Serialize) {
+        let Ok(line) = serde_json::to_string(message) else { return };
+        let _ = self.lines.send(line).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Asked> {
@@ -124,22 +118,51 @@ struct Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         if self.client.lock().open.remove(&self.id).is_some() {
-            let params = json!({"requestId": self.id});
-            let method = "$/cancel_request";
-            self.client.say_later(json!({"jsonrpc": "2.0", "method": method, "params": params}));
+            // Whoever drops does not wait; somebody else does.
+            let (client, params) = (self.client.clone(), json!({"requestId": self.id}));
+            tokio::spawn(async move {
+                let method = "$/cancel_request";
+                client.say(&Said { jsonrpc: "2.0", id: None, method, params }).await;
+            });
         }
     }
 }
 
+/// A request or a notification of ours.
+#[derive(Serialize)]
+struct Said<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: P,
+}
+
+#[derive(Serialize)]
+struct Answered<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+}
+
+/// What waits is written at once, as far as it is there.
 async fn write<W: AsyncWrite + Unpin>(
     mut waiting: mpsc::Receiver<String>,
     mut output: W,
     gone: CancellationToken,
 ) {
-    while let Some(mut line) = waiting.recv().await {
-        line.push('\n');
+    let mut lines = Vec::new();
+    while waiting.recv_many(&mut lines, WAITING_MAX).await > 0 {
+        let mut all = String::new();
+        for line in lines.drain(..) {
+            all.push_str(&line);
+            all.push('\n');
+        }
         let written = async {
-            output.write_all(line.as_bytes()).await?;
+            output.write_all(all.as_bytes()).await?;
             output.flush().await
         };
         if written.await.is_err() {

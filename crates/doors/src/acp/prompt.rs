@@ -16,9 +16,10 @@ use nexus_protocol::params::Bounded;
 use nexus_protocol::permission::{ApprovalEntry, ApprovalKind, ListApprovals, ListApprovalsParams};
 use nexus_protocol::turn::{RequestId, SendParams, SendResult};
 use nexus_protocol::usage::{GetUsage, GetUsageParams};
-use nexus_protocol::watch::{Event, Happened, WatchParams};
-use nexus_protocol::{CallError, Target, WatchApi};
+use nexus_protocol::watch::{Event, Happened, TurnFailure, WatchParams};
+use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::commands::Command;
 use super::door::Door;
@@ -65,16 +66,19 @@ pub async fn run<A: WatchApi + Clone + Send + 'static>(
         index_next: None,
         has_begun: false,
         is_over: false,
+        ended: None,
         has_changed: false,
         is_first: false,
     };
     let outcome = prompted.run(content, cancel).await;
+    let ended = prompted.ended.take();
     prompted.finish(title).await;
-    match outcome {
-        Ok(answer) => Ok(PromptResponse::new(stop_reason(&answer))),
-        Err(_) if cancel.is_cancelled() => Ok(PromptResponse::new(StopReason::Cancelled)),
-        Err(error) => Err(fault::of(&error)),
-    }
+    let reason = match outcome {
+        Ok(answer) => Ok(stop_reason(&answer)),
+        Err(_) if cancel.is_cancelled() => Ok(StopReason::Cancelled),
+        Err(error) => ended.unwrap_or(Err(error)),
+    };
+    reason.map(PromptResponse::new).map_err(|error| fault::of(&error))
 }
 
 async fn command_run<A: WatchApi + Clone + Send + 'static>(
@@ -105,6 +109,8 @@ struct Prompted<'a, A> {
     index_next: Option<u64>,
     has_begun: bool,
     is_over: bool,
+    /// How it ended, as those are told who watch.
+    ended: Option<Result<StopReason, CallError>>,
     /// The agent's settings were changed meanwhile.
     has_changed: bool,
     /// The session had none before.
@@ -137,8 +143,8 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         let request = self.request.clone();
         let sending = async {
             let outcome = tokio::select! {
-                outcome = door.api.send_held(agent, params) => outcome,
-                never = give_up(&door.api, agent, request, cancel) => match never {},
+                outcome = held(&door.api, agent, params, &request) => outcome,
+                never = give_up(&door.api, agent, &request, cancel) => match never {},
             };
             if outcome.is_err() {
                 failed.cancel();
@@ -219,7 +225,16 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 self.has_changed = true;
             }
             Event::TurnStarted { .. } if is_own => self.begun(),
-            Event::TurnEnded { .. } if is_own => self.is_over = true,
+            Event::TurnEnded { status, error, .. } if is_own => {
+                self.is_over = true;
+                self.ended = Some(match error {
+                    Some(TurnFailure { code, message, data }) => {
+                        let (code, message, data) = (*code, message.clone(), data.clone());
+                        Err(RpcError { code, message, data }.into())
+                    }
+                    None => Ok(status_reason(status)),
+                });
+            }
             Event::Message { index, .. } if is_own => self.index_next = Some(index + 1),
             _ => {}
         }
@@ -338,11 +353,33 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
     }
 }
 
+/// Sends what was said, and waits until the turn is over. It is read in a task of its own: a server ends the answer of whoever
+/// reads slowly, and lets the turn go on.
+async fn held<A: WatchApi + Clone + Send + 'static>(
+    api: &A,
+    agent: &str,
+    params: SendParams,
+    request: &RequestId,
+) -> Result<SendResult, CallError> {
+    let (own, name) = (api.clone(), agent.to_owned());
+    let sent = tokio::spawn(async move { own.send_held(&name, params).await });
+    let sent = AbortOnDropHandle::new(sent).await;
+    let outcome = sent.unwrap_or_else(|why| Err(CallError::Call(why.to_string())));
+    let runs = async || match api.for_agent(agent).get_context().await {
+        Ok(context) => context.turns.iter().any(|turn| turn.request_id == *request),
+        Err(_) => false,
+    };
+    while outcome.is_err() && runs().await {
+        tokio::time::sleep(AGAIN).await;
+    }
+    outcome
+}
+
 /// Cancels the turn when that is wanted. A cancel that comes before its turn is said again.
 async fn give_up<A: WatchApi>(
     api: &A,
     agent: &str,
-    request: RequestId,
+    request: &RequestId,
     cancel: &CancellationToken,
 ) -> Infallible {
     cancel.cancelled().await;
@@ -370,6 +407,16 @@ fn stop_reason(answer: &SendResult) -> StopReason {
         _ if answer.halted_at_iteration_limit => StopReason::MaxTurnRequests,
         "max_tokens" | "context_window" => StopReason::MaxTokens,
         "refusal" | "content_filter" => StopReason::Refusal,
+        _ => StopReason::EndTurn,
+    }
+}
+
+/// The same from the word that those are told who watch.
+fn status_reason(status: &str) -> StopReason {
+    match status {
+        "cancelled" => StopReason::Cancelled,
+        "halted" => StopReason::MaxTurnRequests,
+        "truncated" => StopReason::MaxTokens,
         _ => StopReason::EndTurn,
     }
 }

@@ -223,3 +223,17 @@ async fn questions_of_servers_are_handed_on() {
         assert!(lines[2].contains(told), "{answer}: {lines:?}");
     }
 }
+
+/// Somebody sits there: in the program's own process questions are put, whatever the configuration says.
+#[tokio::test]
+async fn what_the_configuration_denies_is_asked_all_the_same() {
+    let world = Setup::new().config(json!({"permissions": {"approvals": "deny"}})).world().await;
+    let desk = Desk { world, server: None };
+    let mut editor = desk.editor().await;
+    let session = editor.session().await;
+    write(&desk.world);
+    let (id, asked) = asked(&mut editor, &session).await;
+    editor.reply(&asked, chosen("allow_once")).await;
+    assert_eq!(editor.stopped(id).await, "end_turn");
+    assert!(is_written(&desk.world));
+}

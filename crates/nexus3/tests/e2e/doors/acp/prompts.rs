@@ -77,9 +77,8 @@ async fn a_tool_call_is_told_from_its_beginning_to_its_end() {
         let file = std::path::Path::new(&editor.cwd).canonicalize().unwrap().join("a.txt");
         assert_eq!(calls[0]["locations"], json!([{"path": file}]));
         let ends = |id: &Value| {
-            let of_it = updates.iter().filter(|it| it["toolCallId"] == *id);
-            let last = of_it.filter(|it| it["sessionUpdate"] == "tool_call_update").next_back();
-            last.unwrap().clone()
+            let mut of_it = updates.iter().filter(|it| it["toolCallId"] == *id);
+            of_it.rfind(|it| it["sessionUpdate"] == "tool_call_update").unwrap().clone()
         };
         let end = calls.iter().map(|it| ends(&it["toolCallId"])).collect::<Vec<_>>();
         assert_eq!(end[0]["status"], "completed");

@@ -41,7 +41,7 @@ async fn a_session_is_told_again_after_its_process_was_killed() {
         }
         let mut editor = desk.editor().await;
         let cwd = editor.cwd.clone();
-        assert_eq!(listed(&mut editor, json!({})).await, [session.clone()]);
+        assert_eq!(listed(&mut editor, json!({})).await, [session.as_str()]);
         let loaded = editor.ok("session/load", of(&session, &cwd)).await;
         assert_eq!(loaded["modes"]["currentModeId"], "trusted");
         let updates = editor.updates();
