@@ -1,6 +1,6 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors mcp-servers acp-clients client-python client-node xterm test test-llama-cpp check docs \
-	third-party picture bench torture fuzz
+.PHONY: run build ash llama-cpp vendors mcp-servers acp-clients openai-clients client-python client-node xterm test \
+	test-llama-cpp check docs third-party picture bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -79,8 +79,10 @@ NODE = target/clients/node
 XTERM = target/xterm
 MCP_SERVERS = target/mcp-servers
 ACP_CLIENTS = target/acp-clients
+OPENAI_CLIENTS = target/openai-clients
 NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
-client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed $(ACP_CLIENTS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed $(ACP_CLIENTS)/installed \
+	$(OPENAI_CLIENTS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
 NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
 client-node: $(NODE)/installed
 	rm -rf $(NODE)/build
@@ -134,13 +136,26 @@ $(ACP_CLIENTS)/installed: $(ACP_CLIENTS_LIST) $(ACP_CLIENTS_PYTHON) $(NODE)/inst
 	npm ci --prefix $(ACP_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
+# Programs that people write against OpenAI's interface with, for the tests of the door that speaks it.
+OPENAI_CLIENTS_LIST = crates/testkit/openai-clients/package.json crates/testkit/openai-clients/package-lock.json
+OPENAI_CLIENTS_PYTHON = crates/testkit/openai-clients/requirements.txt
+openai-clients: $(OPENAI_CLIENTS)/installed
+
+$(OPENAI_CLIENTS)/installed: $(OPENAI_CLIENTS_LIST) $(OPENAI_CLIENTS_PYTHON) $(NODE)/installed
+	mkdir -p $(OPENAI_CLIENTS)
+	python3 -m venv --clear $(OPENAI_CLIENTS)/python
+	$(OPENAI_CLIENTS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OPENAI_CLIENTS_PYTHON)
+	cp $(OPENAI_CLIENTS_LIST) $(OPENAI_CLIENTS)
+	npm ci --prefix $(OPENAI_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors $(XTERM)/installed mcp-servers acp-clients
+test: vendors $(XTERM)/installed mcp-servers acp-clients openai-clients
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required \
-		NEXUS3_ACP_CLIENTS=required cargo test --locked --workspace
+	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required NEXUS3_ACP_CLIENTS=required \
+		NEXUS3_OPENAI_CLIENTS=required cargo test --locked --workspace
 	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
 # The tests of the built-in model, on llama.cpp: the crate's own, and those that run real weights end to end.

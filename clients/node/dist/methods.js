@@ -153,7 +153,7 @@ export class ServerMethods extends AgentMethods {
     }
     /**
      * Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt. The two
-     * share their past and go on apart.
+     * share their past and go on apart. Of a temporary agent it makes another temporary agent.
      */
     cloneSession(params, options) {
         return this.invoke("clone_session", params, options);

@@ -189,7 +189,7 @@ export interface CurrentState {
 }
 
 /** Another protocol on the server's port. */
-export type Door = "mcp";
+export type Door = "mcp" | "openai" | "websocket";
 
 export type Effort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
 
@@ -491,6 +491,14 @@ export interface ModelSources {
 export type OnFailure = "stop" | "continue";
 
 export type PartType = "text" | "image" | "file" | "resource" | "resource_link";
+
+/** Something that was said before an agent was made. */
+export interface PastMessage {
+  role: PastRole;
+  content: string;
+}
+
+export type PastRole = "user" | "assistant";
 
 export interface PlanConstraints {
   /** At most 200, which is also the limit when it is absent; the planner is told 20 then. */
@@ -987,6 +995,7 @@ export interface CancelPlanResult {
 
 export interface CloneSessionParams {
   src_session: string;
+  /** Starts with `.` where `src_session` does, and only there. */
   dest_session: string;
   /**
    * The index of the last message that the copy keeps; all when absent. It must not lie between a tool call and its
@@ -1043,6 +1052,11 @@ export interface CreateAgentParams {
   mcp?: Record<string, Array<string>> | null;
   /** The agent it belongs to; it can never do more than that one. */
   parent_agent_id?: string | null;
+  /**
+   * What was said before, elsewhere: by turns, the first by the user and the last by the assistant, at most 10,000. For
+   * temporary agents alone.
+   */
+  history?: Array<PastMessage> | null;
   /** Sent to the agent at once; not blank. */
   initial_message?: string | null;
   /** Answer only when the initial message was answered. */
@@ -2238,7 +2252,7 @@ export abstract class ServerMethods extends AgentMethods<never> {
 
   /**
    * Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt. The two
-   * share their past and go on apart.
+   * share their past and go on apart. Of a temporary agent it makes another temporary agent.
    */
   cloneSession(params: CloneSessionParams, options?: CallOptions): Promise<CloneSessionResult> {
     return this.invoke("clone_session", params, options);

@@ -61,6 +61,7 @@ from .types import (
     McpStatusResult,
     MemoryDeleteResult,
     MemoryEntry,
+    PastMessage,
     PlanConstraints,
     PlanEntry,
     PlanOptions,
@@ -118,8 +119,9 @@ class ServerMethods:
         upto: Optional[int] = None,
     ) -> CloneSessionResult:
         """Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt.
-        The two share their past and go on apart.
+        The two share their past and go on apart. Of a temporary agent it makes another temporary agent.
 
+        dest_session: Starts with `.` where `src_session` does, and only there.
         upto: The index of the last message that the copy keeps; all when absent. It must not lie between a tool
         call and its results."""
         result: CloneSessionResult = await self._call("clone_session", {
@@ -142,6 +144,7 @@ class ServerMethods:
         disable_tools: Optional[List[str]] = None,
         mcp: Optional[Dict[str, List[str]]] = None,
         parent_agent_id: Optional[str] = None,
+        history: Optional[List[PastMessage]] = None,
         initial_message: Optional[str] = None,
         wait_for_initial_response: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
@@ -160,6 +163,8 @@ class ServerMethods:
         ["git_status"]}`. `*` stands for all tools of a server, or alone for all servers. No more than its
         parent has.
         parent_agent_id: The agent it belongs to; it can never do more than that one.
+        history: What was said before, elsewhere: by turns, the first by the user and the last by the assistant,
+        at most 10,000. For temporary agents alone.
         initial_message: Sent to the agent at once; not blank.
         wait_for_initial_response: Answer only when the initial message was answered.
         idempotency_key: Names the call for whoever makes it again: it is carried out once, and its answer given
@@ -175,6 +180,7 @@ class ServerMethods:
             "disable_tools": disable_tools,
             "mcp": mcp,
             "parent_agent_id": parent_agent_id,
+            "history": history,
             "initial_message": initial_message,
             "wait_for_initial_response": wait_for_initial_response,
             "idempotency_key": idempotency_key,

@@ -871,6 +871,12 @@ class ModelSources(TypedDict):
     price: str
 
 
+class PastMessage(TypedDict):
+    """Something that was said before an agent was made."""
+    role: PastRole
+    content: str
+
+
 class PlanConstraints(TypedDict, total=False):
     # At most 200, which is also the limit when it is absent; the planner is told 20 then.
     max_tasks: Optional[int]
@@ -1748,11 +1754,12 @@ CodeSeverity = Literal["error", "warning"]
 ContextAction = Literal["add", "remove", "modify"]
 ContextType = Literal["file", "dependency", "state"]
 # Another protocol on the server's port.
-Door = Literal["mcp"]
+Door = Literal["mcp", "openai", "websocket"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 MetricKind = Literal["counter", "gauge", "histogram"]
 OnFailure = Literal["stop", "continue"]
 PartType = Literal["text", "image", "file", "resource", "resource_link"]
+PastRole = Literal["user", "assistant"]
 ReasoningDisplay = Literal["stream", "none"]
 # Names a turn: a string that is not blank, or an integer.
 RequestId = Union[int, str]

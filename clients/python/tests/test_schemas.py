@@ -45,6 +45,7 @@ MEANT = re.compile(
             r"^content is given with accept only|^cursor is of use only with its server",
             r"^There is no MCP server|has no (such )?tool",
             r"is of an agent that is made, and none is|is not for methods",
+            r"^History: |^The copy of a temporary agent is temporary|^The name of a session may not start with '\.'",
         )
     )
 )

@@ -155,7 +155,12 @@ fn doors(written: schema::Doors) -> Result<Doors, Fault> {
             .map_err(|error| Fault::new(&["doors", "expose", &name], error.to_string()))?;
         expose.insert(id, text(purpose));
     }
-    Ok(Doors { mcp: written.mcp.unwrap_or(true), expose })
+    Ok(Doors {
+        mcp: written.mcp.unwrap_or(true),
+        openai: written.openai.unwrap_or(true),
+        websocket: written.websocket.unwrap_or(true),
+        expose,
+    })
 }
 
 /// Other protocols at the same port.
@@ -163,6 +168,10 @@ fn doors(written: schema::Doors) -> Result<Doors, Fault> {
 pub struct Doors {
     /// `POST /mcp`.
     pub mcp: bool,
+    /// `/v1`.
+    pub openai: bool,
+    /// `/ws`.
+    pub websocket: bool,
     /// Agents that are tools of their own there, with what they are for.
     pub expose: BTreeMap<AgentId, String>,
 }

@@ -179,6 +179,8 @@ pub(super) struct Mcp {
 #[serde(deny_unknown_fields)]
 pub(super) struct Doors {
     pub mcp: Option<bool>,
+    pub openai: Option<bool>,
+    pub websocket: Option<bool>,
     pub expose: Option<Table<Text>>,
 }
 

@@ -11,6 +11,7 @@ use crate::authority::Requester;
 use crate::gate::{Gate, Refusal};
 use crate::listing::ModelQuery;
 use crate::message::{ATTACHED_BYTES_MAX, Attachment, AttachmentKind, Content, Part, Source};
+use crate::model::ModelInfo;
 use crate::provider::{ModelError, Models};
 use crate::tool::Access;
 use crate::visible;
@@ -80,6 +81,13 @@ pub enum Given {
     Path(String),
     Bytes(Vec<u8>),
     /// Elsewhere. We never fetch it.
+    Address(String),
+}
+
+/// The same where there are no files.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shown {
+    Bytes(Vec<u8>),
     Address(String),
 }
 
@@ -158,6 +166,30 @@ impl Attacher {
         }
     }
 
+    /// Makes of bytes, or of an address, what a model is shown before which no agent stands.
+    pub async fn show(
+        &self,
+        model: &ModelInfo,
+        wanted: Wanted,
+        name: Option<String>,
+        given: Shown,
+    ) -> Result<Part, AttachError> {
+        let at = 0;
+        let name = name.as_deref().map(plain_name).filter(|name| !name.is_empty());
+        let part = match given {
+            Shown::Address(url) => Part::Attachment(self.address(at, name, url)?),
+            Shown::Bytes(bytes) => {
+                let called = name.as_deref().unwrap_or("the data");
+                let taken = self.intake.bytes(bytes, called, wanted).await;
+                taken.map_err(|reason| AttachError::NotTaken { at, reason })?.named(name)
+            }
+        };
+        if let Part::Attachment(attachment) = &part {
+            self.check_input(model, at, attachment.kind)?;
+        }
+        Ok(part)
+    }
+
     async fn part(
         &self,
         requester: &Requester,
@@ -218,6 +250,15 @@ impl Attacher {
         kind: AttachmentKind,
     ) -> Result<(), AttachError> {
         let model = self.models.resolve(agent.look().settings.model.as_deref())?;
+        self.check_input(&model, at, kind)
+    }
+
+    fn check_input(
+        &self,
+        model: &ModelInfo,
+        at: usize,
+        kind: AttachmentKind,
+    ) -> Result<(), AttachError> {
         if model.inputs.take(kind) {
             return Ok(());
         }

@@ -22,6 +22,7 @@ use crate::store::{
     AgentRecord, Copied, Progress, SessionPage, SessionQuery, SessionRecord, Store, StoreError,
     Window,
 };
+use crate::usage::Bill;
 use crate::watch::Event;
 
 pub struct Sessions {
@@ -40,6 +41,8 @@ pub enum SessionError {
     Exists(AgentId),
     #[error("the name of a session may not start with '.': {0} is temporary")]
     Temporary(AgentId),
+    #[error("the copy of a temporary agent is temporary: its name must start with '.', unlike {0}")]
+    Permanent(AgentId),
     #[error("session {name} has {count} messages: the index {index} is past its end")]
     PastEnd { name: AgentId, index: u64, count: u64 },
     #[error("the message {0} lies between a tool call and its results")]
@@ -204,6 +207,75 @@ impl Sessions {
         };
         self.move_live(&agent, from, to, rename).await?;
         Ok(name)
+    }
+
+    /// Makes a temporary agent of another, which keeps its messages up to the one with the index `upto`, or all.
+    pub async fn fork(
+        self: &Arc<Self>,
+        requester: &Requester,
+        from: &AgentId,
+        to: &AgentId,
+        upto: Option<u64>,
+    ) -> Result<(), SessionError> {
+        if !to.is_temp() {
+            return Err(SessionError::Permanent(to.clone()));
+        }
+        if *requester == Requester::Agent(from.clone()) {
+            return Err(Denied::OwnCopy(from.clone()).into());
+        }
+        self.may(requester, from).await?;
+        self.may_name(requester).await?;
+        let unknown = || SessionError::Unknown(from.clone());
+        let agent = self.lifecycle.find(requester, from, Action::Manage).await;
+        let agent = agent.map_err(|error| match error {
+            AccessError::Unknown(_) => unknown(),
+            error => error.into(),
+        })?;
+        let now = agent.snapshot();
+        let mut messages: Vec<_> = now.conversation.history_from(0).cloned().collect();
+        let mut record = now.record();
+        if let Some(upto) = upto {
+            check_end(from, &messages, upto)?;
+            messages.truncate(upto as usize + 1);
+        }
+        record.settings = self.of_its_own(&record, None).await?;
+        record.progress = Progress::default();
+        record.message_count = messages.len() as u64;
+        record.bill = Bill::default();
+        record.last_action_at = None;
+        record.created_at = crate::now();
+        record.born = crate::random_number();
+        record.id = to.clone();
+        let room = self.lifecycle.room(requester, record.parent.as_ref()).await?;
+        let this = self.clone();
+        detached(async move { this.fork_claimed(record, messages, room).await }).await
+    }
+
+    async fn fork_claimed(
+        &self,
+        record: AgentRecord,
+        messages: Vec<SharedMessage>,
+        _room: Room,
+    ) -> Result<(), SessionError> {
+        let claim = self.lifecycle.directory.claim(&record.id).await;
+        if self.lifecycle.live(claim.id()).is_some() {
+            return Err(SessionError::Exists(record.id));
+        }
+        let parent = record.parent.clone();
+        let above = parent.as_ref().and_then(|parent| self.lifecycle.live(parent));
+        let account = self.lifecycle.account(&record, above.as_ref()).await;
+        let conversation = Conversation::new(Window { first: 0, messages });
+        let agent = self.lifecycle.start(record, account, conversation, None);
+        match self.lifecycle.directory.insert(&claim, agent.clone(), parent, above.as_ref()) {
+            Ok(()) => {
+                self.lifecycle.tell_created(&agent).await;
+                Ok(())
+            }
+            Err(_) => {
+                agent.end(Gone::Ended);
+                Err(SessionError::Unknown(agent.id()))
+            }
+        }
     }
 
     /// Makes a saved copy of a session.

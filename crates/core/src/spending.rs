@@ -102,6 +102,18 @@ impl Spending {
         }
     }
 
+    /// Notes what was used in an agent's name and in no turn of it: with it, or the nearest ancestor that is stored.
+    pub async fn charge(&self, agent: &AgentId, bill: Bill) {
+        let mut heir = Some(agent.clone());
+        while let Some(next) = heir.as_ref().filter(|id| id.is_temp()) {
+            heir = self.directory.peek(next).and_then(|it| it.parent.clone());
+        }
+        let Some(heir) = heir.filter(|_| !bill.is_empty()) else { return };
+        if let Err(error) = self.store.absorb(&heir, bill).await {
+            tracing::warn!(%error, agent = %heir, "what was used in its name was not noted");
+        }
+    }
+
     /// Notes what temporary agents used before they are gone: with the nearest ancestor that is stored.
     pub(crate) async fn settle(&self, gone: &[Arc<Snapshot>]) {
         let mut heirs: BTreeMap<AgentId, Bill> = BTreeMap::new();

@@ -4,6 +4,7 @@
 
 pub mod acp;
 pub mod mcp;
+pub mod openai;
 
 mod begun;
 mod sentence;

@@ -16,6 +16,14 @@ impl TokenCounter for Tokenizer {
     }
 }
 
+/// The text of tokens of `cl100k_base`; `None` where some are none, or make no text.
+pub fn text_of_cl100k(tokens: &[u32]) -> Option<String> {
+    let tokenizer = bpe_openai::cl100k_base();
+    let known = tokenizer.bpe.num_tokens();
+    let are_known = tokens.iter().all(|token| (*token as usize) < known);
+    are_known.then(|| tokenizer.decode(tokens)).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +38,16 @@ mod tests {
         check("<|endoftext|>", 7);
         check("こんにちは", 1);
         check("a\n\n\n   b", 4);
+    }
+
+    #[test]
+    fn tokens_are_read_back() {
+        let tokens = bpe_openai::cl100k_base().encode("Hello, world!");
+        assert_eq!(text_of_cl100k(&tokens).as_deref(), Some("Hello, world!"));
+        assert_eq!(text_of_cl100k(&[u32::MAX]), None);
+        assert!(text_of_cl100k(&[100_255]).is_some());
+        assert_eq!(text_of_cl100k(&[100_256]), None);
+        assert_eq!(text_of_cl100k(&[]).as_deref(), Some(""));
     }
 
     #[test]

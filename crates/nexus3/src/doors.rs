@@ -1,19 +1,22 @@
-//! Other protocols on the server's port: `/mcp`.
+//! Other protocols on the server's port: `/mcp` and `/v1`.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use nexus_config::{Config, Doors};
 use nexus_core::Requester;
 use nexus_core::store::Door as Kind;
 use nexus_doors::mcp::{BODY_BYTES_MAX, Door as McpDoor, Exposed, Ground, HttpDoor, Visitor};
+use nexus_doors::openai;
+use nexus_protocol::RpcError;
 use nexus_server::transport::door::{Door, DoorBody, Visitor as Who};
 use nexus_server::{DirectAgentApi, Dispatcher};
 use tokio_util::sync::CancellationToken;
 
+use crate::bare::Bare;
 use crate::wiring::Wired;
 
 /// The agent of whoever comes with the server's token and names no other.
@@ -21,15 +24,22 @@ const ADMINISTRATORS: &str = "door-mcp";
 
 /// All that are open.
 pub fn open(config: &Config, wired: &Wired, stop: &CancellationToken) -> Vec<Arc<dyn Door>> {
-    if !config.doors.mcp {
-        return Vec::new();
+    let mut doors: Vec<Arc<dyn Door>> = Vec::new();
+    if config.doors.mcp {
+        doors.push(Arc::new(Mcp {
+            dispatcher: wired.dispatcher.clone(),
+            preset: config.permissions.default_preset.clone(),
+            exposed: exposed(&config.doors),
+            hosts: HttpDoor::new(stop.clone()),
+        }));
     }
-    vec![Arc::new(Mcp {
-        dispatcher: wired.dispatcher.clone(),
-        preset: config.permissions.default_preset.clone(),
-        exposed: exposed(&config.doors),
-        hosts: HttpDoor::new(stop.clone()),
-    })]
+    if config.doors.openai {
+        doors.push(Arc::new(OpenAi {
+            dispatcher: wired.dispatcher.clone(),
+            door: openai::Door::new(Arc::new(Bare::new(wired.dispatcher.clone()))),
+        }));
+    }
+    doors
 }
 
 /// Agents that are tools of their own.
@@ -59,8 +69,8 @@ struct Mcp {
 }
 
 impl Door for Mcp {
-    fn path(&self) -> &'static str {
-        "/mcp"
+    fn has(&self, path: &str) -> bool {
+        path == "/mcp"
     }
 
     fn kind(&self) -> Kind {
@@ -100,5 +110,41 @@ impl Mcp {
                 has_person: who.key.is_some(),
             },
         }
+    }
+}
+
+struct OpenAi {
+    dispatcher: Arc<Dispatcher>,
+    door: openai::Door<DirectAgentApi>,
+}
+
+impl Door for OpenAi {
+    fn has(&self, path: &str) -> bool {
+        openai::Door::<DirectAgentApi>::has(path)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::OpenAi
+    }
+
+    fn body_bytes_max(&self) -> usize {
+        openai::BODY_BYTES_MAX
+    }
+
+    fn refuse(&self, status: StatusCode, error: &RpcError) -> Option<(StatusCode, Bytes)> {
+        let failure = openai::Failure::at_the_port(status, error);
+        Some((failure.status, failure.to_bytes()))
+    }
+
+    fn answer(&self, who: Who, request: Request<Bytes>) -> BoxFuture<'_, Response<DoorBody>> {
+        let source = who.key.as_ref().map_or("openai".into(), |key| format!("openai:{key}"));
+        let (name, agent) = match &who.requester {
+            Requester::Administrator => ("administrator".into(), None),
+            Requester::Agent(id) => (format!("agent {id} {source}"), Some(id.to_string())),
+        };
+        let visitor = openai::Visitor { name, source, agent, key: who.key };
+        let api = DirectAgentApi::new(self.dispatcher.clone(), who.requester);
+        let api = api.through(Kind::OpenAi);
+        async move { self.door.answer(api, &visitor, request).await }.boxed()
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use nexus_client::Way;
 use nexus_config::Config;
 use nexus_core::keys::{DAYS_DEFAULT, Keys, NewKey};
-use nexus_core::store::{self, AgentStore as _, KeyAgent};
+use nexus_core::store::{AgentStore as _, KeyAgent};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::key::{
     CreateKey, CreateKeyParams, CreateKeyResult, Door, ListKeysResult, RevokeKey, RevokeKeyParams,
@@ -17,7 +17,7 @@ use nexus_protocol::key::{
 };
 use nexus_protocol::params::Bounded;
 use nexus_protocol::{Api as _, CallError, Target};
-use nexus_server::{DirectAgentApi, key_entry};
+use nexus_server::{DirectAgentApi, key_entry, stored_door};
 use nexus_store::SqliteStore;
 use nexus_tools::sandbox::Launcher;
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub enum KeyCommand {
     Create {
         /// What requests call it (auth.key_id): letters, digits, '.', '_' and '-'.
         name: String,
-        /// Makes a bearer token for this door instead, good across restarts: mcp.
+        /// Makes a bearer token for this door instead, good across restarts: mcp, openai or websocket. May be given several times.
         #[arg(long = "door", value_name = "DOOR", value_parser = door, conflicts_with = "methods")]
         doors: Vec<Door>,
         /// A method it is for, or the beginning of some with a * behind it; may be given several times. All when absent.
@@ -132,7 +132,7 @@ async fn on_store(
             };
             let key = NewKey {
                 name: params.name,
-                doors: params.doors.iter().flatten().map(|Door::Mcp| store::Door::Mcp).collect(),
+                doors: params.doors.into_iter().flatten().map(stored_door).collect(),
                 methods: params.methods,
                 agent,
                 days: params.expires_days.map_or(DAYS_DEFAULT, Bounded::get),
@@ -187,7 +187,8 @@ async fn with_agent(home: &Path, params: CreateKeyParams) -> anyhow::Result<Exit
 }
 
 fn door(name: &str) -> Result<Door, String> {
-    serde_json::from_value(name.into()).map_err(|_| "the only door is mcp".into())
+    serde_json::from_value(name.into())
+        .map_err(|_| "the doors are mcp, openai and websocket".into())
 }
 
 async fn agent(store: &SqliteStore, name: &str) -> anyhow::Result<KeyAgent> {

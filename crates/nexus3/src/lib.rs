@@ -4,6 +4,7 @@
 //! program on a store that breaks; `main` is all the binary calls.
 
 mod acp;
+mod bare;
 mod begun;
 mod check;
 mod cli;

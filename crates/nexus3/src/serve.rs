@@ -125,7 +125,8 @@ pub async fn serve(
             .counting(wired.dispatcher.services().failures.clone()),
         limits(&config),
         crate::doors::open(&config, &wired, &stop),
-    );
+    )
+    .with_websocket(config.doors.websocket);
     let http = tokio::spawn(server.run(stop.clone()));
     let mut others = serve_sockets(socket, doors, &wired, &config, &stop);
     others.extend(metrics);

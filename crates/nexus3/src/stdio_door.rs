@@ -12,10 +12,9 @@ use nexus_client::home::{ANSWER, who_answers};
 use nexus_client::{NexusClient, UnixClient, Way};
 use nexus_config::Config;
 use nexus_core::Requester;
-use nexus_core::store::Door as Kind;
 use nexus_protocol::WatchApi;
 use nexus_protocol::key::Door as Through;
-use nexus_server::DirectAgentApi;
+use nexus_server::{DirectAgentApi, stored_door};
 use nexus_tools::sandbox::Launcher;
 use tokio_util::sync::CancellationToken;
 
@@ -76,8 +75,7 @@ pub async fn open(
     }
     let wired = wiring::wire(home, &wiring::cwd()?, config, Logs::none(), Launcher::own()).await?;
     let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
-    let through = through.map(|Through::Mcp| Kind::Mcp);
-    let api = through.into_iter().fold(api, DirectAgentApi::through);
+    let api = through.map(stored_door).into_iter().fold(api, DirectAgentApi::through);
     let talked = talk(api, whom).await;
     wired.engine.turns.stop(Duration::ZERO).await;
     serve::close(&wired, None).await?;

@@ -84,6 +84,11 @@ pub struct CreateAgentParams {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     pub parent_agent_id: Option<String>,
+    /// What was said before, elsewhere: by turns, the first by the user and the last by the assistant, at most 10,000. For
+    /// temporary agents alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 10_000))]
+    pub history: Option<Vec<PastMessage>>,
     /// Sent to the agent at once; not blank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_message: Option<NonBlank>,
@@ -94,6 +99,21 @@ pub struct CreateAgentParams {
     /// most 255 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// Something that was said before an agent was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PastMessage {
+    pub role: PastRole,
+    pub content: NonBlank,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PastRole {
+    User,
+    Assistant,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

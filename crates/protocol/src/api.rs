@@ -7,7 +7,7 @@ use crate::agent::{
     CreateAgent, CreateAgentParams, CreateAgentResult, DestroyAgent, DestroyAgentParams,
     DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, Shutdown, ShutdownResult,
 };
-use crate::answer::WatchItem;
+use crate::answer::{StreamItem, WatchItem};
 use crate::conversation::{
     Compact, CompactParams, CompactResult, GetContext, GetContextResult, GetMessages,
     GetMessagesParams, GetMessagesResult, GetTokens, GetTokensResult,
@@ -107,6 +107,25 @@ impl<A: WatchApi + Send> WatchApi for Arc<A> {
     ) -> impl Future<Output = Result<Self::Watch, CallError>> + Send {
         A::watch(self, params)
     }
+}
+
+/// Whoever also tells a turn while it is made.
+pub trait StreamApi: Api {
+    type Turn: TurnItems;
+
+    /// Sends a message to an agent. Who drops what this returns has cancelled the turn, unless the call has an idempotency
+    /// key.
+    fn send_stream(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> impl Future<Output = Result<Self::Turn, CallError>> + Send;
+}
+
+/// What a streamed turn tells.
+pub trait TurnItems: Send + 'static {
+    /// The next item; `None` after the last one or an error. May be dropped and called again without losing anything.
+    fn next(&mut self) -> impl Future<Output = Option<Result<StreamItem, CallError>>> + Send;
 }
 
 /// What a watch tells.

@@ -58,10 +58,14 @@ pub struct CreateKeyParams {
 
 /// Another protocol on the server's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 pub enum Door {
     /// `/mcp`.
     Mcp,
+    /// `/v1`.
+    OpenAi,
+    /// `/ws`.
+    WebSocket,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

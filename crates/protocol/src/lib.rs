@@ -34,7 +34,7 @@ pub mod turn;
 pub mod usage;
 pub mod watch;
 
-pub use api::{AgentScopedApi, Api, CallError, Target, WatchApi};
+pub use api::{AgentScopedApi, Api, CallError, StreamApi, Target, WatchApi};
 pub use envelope::{Id, Incoming, Request};
 pub use error::RpcError;
 pub use method::{Kind, Method, Scope};

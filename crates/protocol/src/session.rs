@@ -28,7 +28,7 @@ method! {
 
 method! {
     /// Makes a saved copy of a session: messages, permissions, ceiling, grants, model, directory and prompt. The two
-    /// share their past and go on apart.
+    /// share their past and go on apart. Of a temporary agent it makes another temporary agent.
     CloneSession = "clone_session", Server Control, CloneSessionParams => CloneSessionResult
 }
 
@@ -129,7 +129,8 @@ pub struct SaveSessionResult {
 pub struct CloneSessionParams {
     #[schemars(with = "Name")]
     pub src_session: String,
-    #[schemars(with = "SavedName")]
+    /// Starts with `.` where `src_session` does, and only there.
+    #[schemars(with = "Name")]
     pub dest_session: String,
     /// The index of the last message that the copy keeps; all when absent. It must not lie between a tool call and its
     /// results.

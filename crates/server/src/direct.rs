@@ -7,7 +7,9 @@ use std::sync::Arc;
 use nexus_core::store::Door;
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::answer::{Item, StreamItem, WatchItem};
-use nexus_protocol::api::{Api, CallError, Happenings, Target as Endpoint, WatchApi};
+use nexus_protocol::api::{
+    Api, CallError, Happenings, StreamApi, Target as Endpoint, TurnItems, WatchApi,
+};
 use nexus_protocol::envelope::Call;
 use nexus_protocol::turn::{Send as SendMessage, SendParams, SendResult};
 use nexus_protocol::watch::{Watch, WatchParams};
@@ -173,6 +175,24 @@ impl WatchApi for DirectAgentApi {
 
 impl Happenings for DirectStream<WatchItem> {
     async fn next(&mut self) -> Option<Result<WatchItem, CallError>> {
+        self.next().await
+    }
+}
+
+impl StreamApi for DirectAgentApi {
+    type Turn = DirectStream<StreamItem>;
+
+    async fn send_stream(
+        &self,
+        agent_id: &str,
+        params: SendParams,
+    ) -> Result<Self::Turn, CallError> {
+        self.send_stream(agent_id, params)
+    }
+}
+
+impl TurnItems for DirectStream<StreamItem> {
+    async fn next(&mut self) -> Option<Result<StreamItem, CallError>> {
         self.next().await
     }
 }

@@ -14,7 +14,6 @@ use nexus_core::store::Door;
 use nexus_core::{AgentId, Hand, Requester};
 use nexus_protocol::envelope::{self, Incoming};
 use nexus_protocol::error::{RATE_LIMITED, UNAVAILABLE};
-use nexus_protocol::key::Door as Wire;
 use nexus_protocol::metrics::Metric;
 use nexus_protocol::{Id, Kind, Method, Request, RpcError, Scope, schema};
 use schemars::Schema;
@@ -27,6 +26,7 @@ use crate::calls::EndedCall;
 use crate::cx::Cx;
 use crate::errors::wire;
 use crate::freight::{Freight, Load, SMALL_BYTES_MAX};
+use crate::handlers::stored_door;
 use crate::host::Host;
 use crate::metrics::{self, MethodFigures};
 use crate::once;
@@ -343,7 +343,7 @@ impl Dispatcher {
         };
         // On the heap, and only where it says so: most calls are of no other protocol.
         let through =
-            request.door.map(|Wire::Mcp| Caller { door: Some(Door::Mcp), ..caller.clone() });
+            request.door.map(|door| Caller { door: Some(stored_door(door)), ..caller.clone() });
         let through = through.map(Box::new);
         let caller = through.as_deref().unwrap_or(caller);
         let signed = match self.signed(caller, &request).await {

@@ -168,6 +168,7 @@ impl WireError for CreateError {
             }
             Self::UnknownParent(_) | Self::TooDeep => at("/parent_agent_id"),
             Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
+            Self::Turns | Self::HistoryOfPermanent => at("/history"),
             Self::Cwd(_) => at("/cwd"),
             Self::WritePath(_) => at("/allowed_write_paths"),
             Self::TooMany { what, .. } | Self::NoTool { what } => at(&format!("/{what}")),
@@ -259,9 +260,10 @@ pub fn session(source: &'static str, target: &'static str) -> impl Fn(SessionErr
         let at = |name: &str| RpcError::invalid_param(format!("/{name}"), sentence(&error));
         match &error {
             SessionError::Unknown(_) | SessionError::OutlivesParent(..) => at(source),
-            SessionError::Exists(_) | SessionError::Temporary(_) | SessionError::Live(_) => {
-                at(target)
-            }
+            SessionError::Exists(_)
+            | SessionError::Temporary(_)
+            | SessionError::Permanent(_)
+            | SessionError::Live(_) => at(target),
             SessionError::PastEnd { .. } | SessionError::BetweenCalls(_) => at("upto"),
             SessionError::Override(error) => error.to_rpc(),
             SessionError::Settings(error) => error.to_rpc(),

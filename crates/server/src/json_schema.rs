@@ -124,7 +124,7 @@ fn request(method: &MethodInfo, needs_params: bool) -> Value {
             "id": id,
             "auth": {"anyOf": [at("Auth"), {"type": "null"}]},
             "door": {
-                "enum": ["mcp", null],
+                "enum": ["mcp", "openai", "websocket", null],
                 "description": "The other protocol that the call was made of, for the log and the figures. It gives no rights.",
             },
         },

@@ -65,6 +65,15 @@ impl KnownKeys {
         Ok((is_same && Timestamp::now() < key.expires_at).then_some(key))
     }
 
+    /// Whether the key of this name still opens this door.
+    pub async fn holds(&self, engine: &Engine, door: Door, name: &str) -> bool {
+        let find = |known: &Known| known.doors.values().find(|key| key.name == name).cloned();
+        let Ok(found) = self.look_up(engine, find).await else { return true };
+        let Some(key) = found.filter(|key| key.doors.contains(&door)) else { return false };
+        let is_same = engine.agents.clone().birth(key.agent.clone()).await == Some(key.born);
+        is_same && Timestamp::now() < key.expires_at
+    }
+
     async fn look_up<T>(
         &self,
         engine: &Engine,

@@ -29,7 +29,7 @@ mod watch;
 
 pub use direct::{DirectAgentApi, DirectStream};
 pub use dispatcher::{Caller, Dispatcher, Reply, Signer, Target};
-pub use handlers::{check_result, key_entry, model_entry};
+pub use handlers::{check_result, key_entry, model_entry, stored_door};
 pub use rpc_server::RpcServer;
 
 use std::path::PathBuf;
@@ -86,6 +86,11 @@ const PAGES_MAX: usize = 8;
 type AgentList = ((u64, u64), Shared<Vec<AgentEntry>>);
 
 impl Services {
+    /// Whether the key of this name still opens this door.
+    pub async fn holds(&self, door: nexus_core::store::Door, key: &str) -> bool {
+        self.signatures.keys.holds(&self.engine, door, key).await
+    }
+
     pub fn new(
         engine: Arc<Engine>,
         tokens: auth::AgentTokens,

@@ -231,10 +231,15 @@ fn a_key_goes_over_plain_http_to_this_machine_alone() {
 #[test]
 fn doors_are_open_unless_they_are_closed() {
     let config = load(&json!({})).unwrap();
-    assert!(config.doors.mcp && config.doors.expose.is_empty());
-    let said = json!({"doors": {"mcp": false, "expose": {"critic": "Reviews."}}});
+    let doors = &config.doors;
+    assert!(doors.mcp && doors.openai && doors.websocket && doors.expose.is_empty());
+    for closed in ["mcp", "openai", "websocket"] {
+        let doors = load(&json!({"doors": {closed: false}})).unwrap().doors;
+        let open = [("mcp", doors.mcp), ("openai", doors.openai), ("websocket", doors.websocket)];
+        assert_eq!(open.map(|(door, is_open)| is_open == (door != closed)), [true; 3]);
+    }
+    let said = json!({"doors": {"expose": {"critic": "Reviews."}}});
     let config = load(&said).unwrap();
-    assert!(!config.doors.mcp);
     let critic = nexus_core::AgentId::parse("critic").unwrap();
     assert_eq!(config.doors.expose.get(&critic).map(String::as_str), Some("Reviews."));
     let bad = load(&json!({"doors": {"expose": {"../x": "?"}}})).unwrap_err().to_string();

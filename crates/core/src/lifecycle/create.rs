@@ -11,6 +11,7 @@ use crate::authority::{Action, Denied, Hand, Requester};
 use crate::conversation::Conversation;
 use crate::directory::Claim;
 use crate::mcp::McpReach;
+use crate::message::{Message, Meta, Role, SharedMessage};
 use crate::model::Reasoning;
 use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
@@ -35,6 +36,8 @@ pub struct AgentSpec {
     /// Replaces what the preset has of MCP servers.
     pub mcp: Option<McpReach>,
     pub parent: Option<AgentId>,
+    /// What was said before, by turns: the first by the user, the last by the assistant. Of temporary agents alone.
+    pub history: Vec<(Role, String)>,
     pub hand: Hand,
 }
 
@@ -60,6 +63,12 @@ pub enum CreateError {
     Cwd(PathError),
     #[error("allowed_write_paths: {0}")]
     WritePath(PathError),
+    #[error(
+        "history: turns of user and assistant, the first of the user and the last of the assistant"
+    )]
+    Turns,
+    #[error("history: it is for temporary agents, whose names start with '.'")]
+    HistoryOfPermanent,
     #[error("{what}: at most {max} may be named")]
     TooMany { what: &'static str, max: usize },
     #[error("{what}: no tool has a name of more than {TOOL_NAME_BYTES_MAX} bytes")]
@@ -93,6 +102,34 @@ const DISABLED_TOOLS_MAX: usize = 1_000;
 
 /// Longer than the name of any tool.
 const TOOL_NAME_BYTES_MAX: usize = 128;
+
+/// Messages that an agent may be made with.
+const HISTORY_MAX: usize = 10_000;
+
+/// What was said before, as messages, if the agent can have been told it.
+fn past(name: &Name, history: &[(Role, String)]) -> Result<Vec<SharedMessage>, CreateError> {
+    let is_temporary = match name {
+        Name::Given(id) => id.is_temp(),
+        Name::Random => false,
+        Name::Temporary => true,
+    };
+    if history.len() > HISTORY_MAX {
+        return Err(CreateError::TooMany { what: "history", max: HISTORY_MAX });
+    }
+    if !history.is_empty() && !is_temporary {
+        return Err(CreateError::HistoryOfPermanent);
+    }
+    let turns = [Role::User, Role::Assistant].into_iter().cycle();
+    let is_by_turns = history.iter().zip(turns).all(|((role, _), turn)| *role == turn);
+    if !is_by_turns || !history.len().is_multiple_of(2) {
+        return Err(CreateError::Turns);
+    }
+    let said = |(role, text): &(Role, String)| {
+        let meta = Meta { at: crate::now(), ..Meta::default() };
+        Arc::new(Message::new(*role, text.as_str(), meta))
+    };
+    Ok(history.iter().map(said).collect())
+}
 
 /// Whether these tools can be switched off, beside those that are.
 pub(crate) fn check_tools(
@@ -145,13 +182,14 @@ impl Lifecycle {
         }
         let temporary_parent = parent.as_ref().is_some_and(|parent| parent.id().is_temp());
         let name = Name::asked(spec.name.as_deref(), temporary_parent)?;
+        let past = past(&name, &spec.history)?;
         let preset = self.preset_given(spec.preset.as_deref(), spec.hand, requester)?;
         // Whoever names a place that hangs waits for it alone: no name is taken yet.
         let draft = self.draft(spec, preset, parent.as_ref()).await?;
         let room = self.room(requester, parent.as_ref().map(Agent::id).as_ref()).await?;
         let this = self.clone();
         detached(async move {
-            let made = this.clone().make(name, draft, parent, room).await?;
+            let made = this.clone().make(name, draft, past, parent, room).await?;
             this.tell_created(&made).await;
             Ok(made)
         })
@@ -185,6 +223,7 @@ impl Lifecycle {
         self: Arc<Self>,
         name: Name,
         draft: AgentRecord,
+        past: Vec<SharedMessage>,
         parent: Option<Agent>,
         _room: Room,
     ) -> Result<Agent, CreateError> {
@@ -200,7 +239,9 @@ impl Lifecycle {
             record.born = crate::random_number();
             let unknown = unknown();
             let account = self.account(&record, parent).await;
-            let agent = self.start(record, account, Conversation::default(), None);
+            record.message_count = past.len() as u64;
+            let conversation = Conversation::new(Window { first: 0, messages: past });
+            let agent = self.start(record, account, conversation, None);
             return match self.directory.insert(&claim, agent.clone(), named, parent) {
                 Ok(()) => Ok(agent),
                 Err(_) => {

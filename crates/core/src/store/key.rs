@@ -36,17 +36,23 @@ pub struct KeyRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     Mcp,
+    OpenAi,
+    WebSocket,
 }
 
 impl Door {
+    pub const ALL: [Self; 3] = [Self::Mcp, Self::OpenAi, Self::WebSocket];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
+            Self::OpenAi => "openai",
+            Self::WebSocket => "websocket",
         }
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        (name == Self::Mcp.name()).then_some(Self::Mcp)
+        Self::ALL.into_iter().find(|door| door.name() == name)
     }
 }
 

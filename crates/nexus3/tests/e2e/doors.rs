@@ -1,5 +1,4 @@
-//! Agents as tools of MCP hosts, over HTTP and on standard input and output, in both eras of the protocol; and agents in
-//! editors (`acp`).
+//! Other protocols at the same methods: MCP hosts, in both eras and over both ways, editors (`acp`), and OpenAI's clients.
 
 mod acp;
 mod approvals;
@@ -9,7 +8,9 @@ pub mod host;
 mod hosts;
 mod inspector;
 mod keys;
+mod openai;
 mod resources;
 mod stdio;
 mod tasks;
 mod turns;
+mod ws;

@@ -7,12 +7,14 @@ use nexus_core::Requester;
 use nexus_core::authority::Action;
 use nexus_core::lifecycle::{AgentSpec, Card, ListQuery, Status};
 use nexus_core::mcp::McpReach;
+use nexus_core::message::Role;
 use nexus_core::turn::TurnInput;
 use nexus_protocol::RpcError;
 use nexus_protocol::agent::{
     AgentEntry, CreateAgent, CreateAgentParams, CreateAgentResult, CreateAgentToken,
     CreateAgentTokenParams, CreateAgentTokenResult, DestroyAgent, DestroyAgentParams,
-    DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, Shutdown, ShutdownResult,
+    DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, PastMessage, PastRole,
+    Shutdown, ShutdownResult,
 };
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::shared::Shared;
@@ -46,6 +48,7 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
             .parent_agent_id
             .map(|name| agent_id("parent_agent_id", &name))
             .transpose()?,
+        history: params.history.into_iter().flatten().map(said).collect(),
         hand: cx.caller.hand,
     };
     let agent = engine.agents.create(&cx.caller.requester, spec).await.map_err(wire)?;
@@ -80,6 +83,15 @@ async fn create(cx: Cx, params: CreateAgentParams) -> Result<CreateAgentResult, 
         }
     }
     Ok(result)
+}
+
+/// What was said before, as the core has it.
+fn said(past: PastMessage) -> (Role, String) {
+    let role = match past.role {
+        PastRole::User => Role::User,
+        PastRole::Assistant => Role::Assistant,
+    };
+    (role, past.content.into_string())
 }
 
 /// Tools of MCP servers as they are named.

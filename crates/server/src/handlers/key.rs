@@ -38,7 +38,7 @@ async fn create(cx: Cx, params: CreateKeyParams) -> Result<CreateKeyResult, RpcE
     }
     let mut key = NewKey {
         name: params.name,
-        doors: doors.iter().map(|Door::Mcp| store::Door::Mcp).collect(),
+        doors: doors.into_iter().map(stored_door).collect(),
         methods: params.methods,
         agent: None,
         days: params.expires_days.map_or(DAYS_DEFAULT, Bounded::get),
@@ -104,9 +104,26 @@ pub fn key_entry(key: &KeyRecord) -> KeyEntry {
         name: key.name.clone(),
         methods: key.methods.clone(),
         doors: (!key.doors.is_empty())
-            .then(|| key.doors.iter().map(|store::Door::Mcp| Door::Mcp).collect()),
+            .then(|| key.doors.iter().map(|door| shown_door(*door)).collect()),
         agent_id: key.agent.as_ref().map(|agent| agent.id.to_string()),
         created_at: key.created_at.to_string(),
         expires_at: key.expires_at.to_string(),
+    }
+}
+
+/// A door as the store names it.
+pub fn stored_door(door: Door) -> store::Door {
+    match door {
+        Door::Mcp => store::Door::Mcp,
+        Door::OpenAi => store::Door::OpenAi,
+        Door::WebSocket => store::Door::WebSocket,
+    }
+}
+
+fn shown_door(door: store::Door) -> Door {
+    match door {
+        store::Door::Mcp => Door::Mcp,
+        store::Door::OpenAi => Door::OpenAi,
+        store::Door::WebSocket => Door::WebSocket,
     }
 }

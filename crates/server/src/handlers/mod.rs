@@ -30,7 +30,7 @@ use crate::dispatcher::Table;
 pub use agent::entry as agent_entry;
 pub use code::result as check_result;
 pub use conversation::{message_entry, tool_call_entry};
-pub use key::key_entry;
+pub use key::{key_entry, stored_door};
 pub use model::entry as model_entry;
 pub use permission::{change_entry, entry as approval_entry};
 

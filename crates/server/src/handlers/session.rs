@@ -94,6 +94,7 @@ async fn clone(cx: Cx, params: CloneSessionParams) -> Result<CloneSessionResult,
     let to = agent_id("dest_session", &params.dest_session)?;
     let (sessions, requester) = (&cx.services().engine.sessions, &cx.caller.requester);
     let cloned = match params.upto {
+        upto if from.is_temp() => sessions.fork(requester, &from, &to, upto).await,
         Some(upto) => sessions.copy_upto(requester, &from, &to, upto).await,
         None => sessions.copy(requester, &from, &to).await,
     };

@@ -108,20 +108,23 @@ const CODES: [i32; 9] = [
 #[derive(Default)]
 pub struct MethodFigures {
     plain: CallFigures,
-    mcp: CallFigures,
+    doors: [CallFigures; Door::ALL.len()],
 }
 
 impl MethodFigures {
     pub fn of(&self, door: Option<Door>) -> &CallFigures {
         match door {
             None => &self.plain,
-            Some(Door::Mcp) => &self.mcp,
+            Some(Door::Mcp) => &self.doors[0],
+            Some(Door::OpenAi) => &self.doors[1],
+            Some(Door::WebSocket) => &self.doors[2],
         }
     }
 
     /// With what stands in the label: nothing for our own protocol.
-    fn by_door(&self) -> [(&'static str, &CallFigures); 2] {
-        [("", &self.plain), (Door::Mcp.name(), &self.mcp)]
+    fn by_door(&self) -> impl Iterator<Item = (&'static str, &CallFigures)> {
+        let doors = Door::ALL.into_iter().map(|door| (door.name(), self.of(Some(door))));
+        std::iter::once(("", &self.plain)).chain(doors)
     }
 }
 
@@ -336,7 +339,7 @@ struct Sheet(BTreeMap<&'static str, Vec<Sample>>);
 impl Sheet {
     fn calls<'a>(&mut self, calls: impl Iterator<Item = (&'static str, &'a MethodFigures)>) {
         let by_door = |(method, figures): (&'static str, &'a MethodFigures)| {
-            figures.by_door().map(|(door, figures)| (method, door, figures))
+            figures.by_door().map(move |(door, figures)| (method, door, figures))
         };
         for (method, door, figures) in calls.flat_map(by_door) {
             let spread = figures.duration.spread();

@@ -164,6 +164,12 @@ where
         }
     }
 
+    /// The same for calls of another protocol.
+    pub fn through(mut self, door: nexus_core::store::Door) -> Self {
+        self.caller.door = Some(door);
+        self
+    }
+
     /// The way back to the peer, which says when it is gone.
     pub fn peer(&self) -> Arc<Peer> {
         self.peer.clone()

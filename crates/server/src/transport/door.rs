@@ -8,22 +8,28 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use nexus_core::Requester;
 use nexus_core::store::Door as Opened;
+use nexus_protocol::RpcError;
 
 use super::places::Busy;
 
-/// Answers requests to a path in a format of its own.
+/// Answers requests to its paths in a format of its own.
 pub trait Door: Send + Sync {
-    /// Such as `/mcp`.
-    fn path(&self) -> &'static str;
+    /// Whether a path is one of its own, such as `/mcp`.
+    fn has(&self, path: &str) -> bool;
 
     /// Which one it is, for keys.
     fn kind(&self) -> Opened;
 
     /// Largest request.
     fn body_bytes_max(&self) -> usize;
+
+    /// What is answered to a request that did not get to the door, in its format. JSON-RPC's when `None`.
+    fn refuse(&self, _: StatusCode, _: &RpcError) -> Option<(StatusCode, Bytes)> {
+        None
+    }
 
     fn answer(
         &self,

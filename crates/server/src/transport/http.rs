@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nexus_core::keys::DOOR_PREFIX;
@@ -35,6 +36,7 @@ use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Place, Places};
 use super::sse::{Events, Phase};
+use super::ws::{self, Upgrade};
 use super::{begin, error_message, finished, laden, reply, too_large, too_many_connections};
 use crate::auth::{self, Auth, AuthError};
 use crate::begin::Begun;
@@ -76,6 +78,7 @@ struct Context {
     auth: Arc<Auth>,
     limits: Limits,
     doors: Arc<[Arc<dyn Door>]>,
+    websocket: bool,
 }
 
 impl Context {
@@ -85,11 +88,12 @@ impl Context {
             auth: self.auth.clone(),
             limits: self.limits,
             doors: self.doors.clone(),
+            websocket: self.websocket,
         }
     }
 
     fn door(&self, path: &str) -> Option<&Arc<dyn Door>> {
-        self.doors.iter().find(|door| door.path() == path)
+        self.doors.iter().find(|door| door.has(path))
     }
 }
 
@@ -104,7 +108,14 @@ impl HttpServer {
         doors: Vec<Arc<dyn Door>>,
     ) -> Self {
         let (auth, doors) = (Arc::new(auth), doors.into());
-        Self { listeners, context: Context { dispatcher, auth, limits, doors } }
+        let context = Context { dispatcher, auth, limits, doors, websocket: false };
+        Self { listeners, context }
+    }
+
+    /// Whether the methods are also called over WebSockets.
+    pub fn with_websocket(mut self, websocket: bool) -> Self {
+        self.context.websocket = websocket;
+        self
     }
 
     /// Serves until `stop`, then lets running calls finish and closes idle connections.
@@ -134,7 +145,12 @@ async fn serve(
     let limits = context.limits;
     let patience = Patience::new(limits.read_timeout);
     let stream = Courtesy::new(stream, patience.clone());
-    let client = Arc::new(Client { clock: patience.clone(), place: place.clone() });
+    let client = Arc::new(Client {
+        clock: patience.clone(),
+        place: place.clone(),
+        upgrade: Mutex::default(),
+    });
+    let (peer, dispatcher) = (client.clone(), context.dispatcher.clone());
     let service = service_fn(move |request| {
         let (context, client) = (context.clone(), client.clone());
         async move { Ok::<_, Infallible>(answer(&context, &client, request).await) }
@@ -145,7 +161,8 @@ async fn serve(
         .header_read_timeout(limits.read_timeout)
         .max_headers(limits.header_count_max * 2)
         .max_buf_size((limits.header_bytes_max * 2).max(64 * 1024))
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     tokio::pin!(connection);
     let end = place.end();
     let served = async {
@@ -169,6 +186,13 @@ async fn serve(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended badly");
+        return;
+    }
+    let upgrade = peer.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(upgrade) = upgrade
+        && let Err(error) = ws::serve(dispatcher, upgrade, &end).await
+    {
+        tracing::debug!(%error, "a WebSocket ended badly");
     }
 }
 
@@ -184,12 +208,19 @@ struct Client {
     /// Runs since the first byte of its request.
     clock: Patience,
     place: Arc<Place>,
+    /// What its connection becomes, once it is asked to be something else.
+    upgrade: Mutex<Option<Upgrade>>,
 }
 
 async fn answer(context: &Context, client: &Client, request: Request<Incoming>) -> Response<Body> {
     client.clock.headers_read();
-    let (head, mut body) = request.into_parts();
-    let answered = match context.door(head.uri.path()) {
+    let (mut head, mut body) = request.into_parts();
+    if context.websocket && head.uri.path() == ws::PATH {
+        let upgraded = Box::pin(upgrade(context, client, &mut head)).await;
+        return upgraded.unwrap_or_else(Into::into);
+    }
+    let door = context.door(head.uri.path());
+    let answered = match door {
         Some(door) => Box::pin(visit(context, client, door, &head, &mut body)).await,
         None => call(context, client, &head, &mut body).await,
     };
@@ -202,7 +233,13 @@ async fn answer(context: &Context, client: &Client, request: Request<Incoming>) 
     if sending && refusal.status != StatusCode::REQUEST_TIMEOUT {
         tokio::spawn(tokio::time::timeout_at(client.clock.end().into(), discard(body)));
     }
-    refusal.into()
+    let own = door.and_then(|door| door.refuse(refusal.status, &refusal.error));
+    let mut response = Response::from(refusal);
+    if let Some((status, body)) = own {
+        *response.status_mut() = status;
+        *response.body_mut() = Either::Left(Full::new(body));
+    }
+    response
 }
 
 async fn call(
@@ -222,6 +259,32 @@ async fn call(
     Ok(response)
 }
 
+/// Lets a caller speak the methods over a WebSocket. The rules of this port hold there too.
+async fn upgrade(
+    context: &Context,
+    client: &Client,
+    head: &mut request::Parts,
+) -> Result<Response<Body>, Rejection> {
+    check_size(&head.headers, &context.limits)?;
+    check_origin(&head.headers)?;
+    let visitor = admit_visitor(context, &head.headers, DoorKind::WebSocket).await?;
+    let accept = ws::accepted(&head.method, &head.headers)?;
+    let on = head.extensions.remove::<OnUpgrade>().ok_or_else(|| {
+        refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request("this cannot be upgraded"))
+    })?;
+    client.place.introduce(&visitor.requester);
+    let busy = client.place.busy();
+    *client.upgrade.lock().unwrap_or_else(PoisonError::into_inner) =
+        Some(Upgrade { on, visitor, busy });
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(response)
+}
+
 /// Lets a caller through to another protocol. The rules of this port hold there too.
 async fn visit(
     context: &Context,
@@ -231,7 +294,7 @@ async fn visit(
     body: &mut Incoming,
 ) -> Result<Response<Body>, Rejection> {
     check_size(&head.headers, &context.limits)?;
-    if !is_own_origin(&head.headers) {
+    if door.kind() != DoorKind::Mcp || !is_own_origin(&head.headers) {
         check_origin(&head.headers)?;
     }
     let visitor = admit_visitor(context, &head.headers, door.kind()).await?;
@@ -288,7 +351,7 @@ pub(super) struct Rejection {
     pub error: RpcError,
 }
 
-fn refuse(status: StatusCode, error: RpcError) -> Rejection {
+pub(super) fn refuse(status: StatusCode, error: RpcError) -> Rejection {
     Rejection { status, error }
 }
 
@@ -339,10 +402,13 @@ async fn admit_visitor(
     let services = context.dispatcher.services();
     let Some(secret) = key else {
         let requester = admit(context, headers).await?;
-        // What a door carries cannot be signed.
-        if services.signatures.mode() == Mode::Required {
-            let details = "calls have to be signed here, and at this door they cannot be: it takes keys for it \
-                           (nexus3 key create NAME --door mcp)";
+        // What a door carries cannot be signed, but for the methods themselves.
+        if door != DoorKind::WebSocket && services.signatures.mode() == Mode::Required {
+            let details = format!(
+                "calls have to be signed here, and at this door they cannot be: it takes keys for it (nexus3 key create \
+                 NAME --door {})",
+                door.name()
+            );
             return Err(refuse(StatusCode::FORBIDDEN, RpcError::not_of_key(details)));
         }
         return Ok(Visitor { requester, key: None });
@@ -643,6 +709,10 @@ impl From<Rejection> for Response<Body> {
         let headers = response.headers_mut();
         if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+        }
+        if refusal.status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         if refusal.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

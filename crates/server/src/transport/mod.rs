@@ -14,6 +14,7 @@ mod sse;
 mod stall;
 pub mod stdio;
 pub mod unix;
+mod ws;
 
 use std::io;
 use std::sync::Arc;

@@ -189,8 +189,8 @@ struct Mounted {
 }
 
 impl Door for Mounted {
-    fn path(&self) -> &'static str {
-        "/mcp"
+    fn has(&self, path: &str) -> bool {
+        path == "/mcp"
     }
 
     fn kind(&self) -> Kind {

@@ -169,8 +169,8 @@ async fn names_that_are_taken_or_unknown_are_refused(wire: &Wire) {
         (
             "clone_session",
             json!({"src_session": ".t", "dest_session": "n"}),
-            "src_session",
-            "Unknown session: .t",
+            "dest_session",
+            "The copy of a temporary agent is temporary: its name must start with '.', unlike n",
         ),
         (
             "clone_session",

@@ -1,0 +1,411 @@
+//! What OpenAI's clients ask for.
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::failure::Failure;
+
+/// Most messages of a request. A conversation of this length has been compacted long ago.
+pub const MESSAGES_MAX: usize = 10_000;
+
+/// Answers that may be asked for at once.
+pub const CHOICES_MAX: u32 = 8;
+
+/// The members of a request that nobody has looked at yet. What is left in the end is not applied.
+pub struct Fields(Map<String, Value>);
+
+impl Fields {
+    pub fn read(body: &[u8]) -> Result<Self, Failure> {
+        let invalid = |error| Failure::malformed(format!("the body is not valid JSON: {error}"));
+        match serde_json::from_slice(body).map_err(invalid)? {
+            Value::Object(fields) => Ok(Self(fields)),
+            _ => Err(Failure::malformed("the body must be a JSON object")),
+        }
+    }
+
+    /// Takes a member; `null` is as good as none.
+    pub fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Failure> {
+        match self.0.shift_remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value)
+                .map(Some)
+                .map_err(|error| Failure::invalid(name, format!("{name}: {error}"))),
+        }
+    }
+
+    pub fn required<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, Failure> {
+        let missing = || Failure::invalid(name, format!("{name} is missing"));
+        self.take(name)?.ok_or_else(missing)
+    }
+
+    /// Names of what is left and says something.
+    pub fn left(&self) -> Vec<String> {
+        let says = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+            _ => true,
+        };
+        self.0.iter().filter(|(_, value)| says(value)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// `POST /v1/chat/completions`, as far as it means the same to agents and models.
+pub struct Chat {
+    pub model: String,
+    pub messages: Vec<Message>,
+    pub stream: bool,
+    pub include_usage: bool,
+    pub choices: u32,
+    pub tools: Vec<Tool>,
+    /// What the answer has to satisfy.
+    pub schema: Option<Map<String, Value>>,
+    pub tokens_max: Option<NonZeroU32>,
+    pub logprobs: bool,
+    /// The name of the conversation.
+    pub session: Option<String>,
+    pub rest: Fields,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub role: Role,
+    pub parts: Vec<Part>,
+    /// Of the assistant.
+    pub calls: Vec<ToolCall>,
+    /// Of a tool: what it answers.
+    pub call_id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+}
+
+impl Role {
+    /// What it says are instructions.
+    pub fn instructs(self) -> bool {
+        matches!(self, Self::System | Self::Developer)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    Text(String),
+    /// Bytes in base64, of this kind, with a name where they are a file.
+    Data {
+        media_type: String,
+        data: String,
+        name: Option<String>,
+        is_image: bool,
+    },
+    /// An image that is somewhere else.
+    Address(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ToolCall {
+    pub id: String,
+    pub function: CalledFunction,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct CalledFunction {
+    pub name: String,
+    /// JSON, as the model wrote it.
+    pub arguments: String,
+}
+
+/// A tool of the caller's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub description: String,
+    pub parameters: Value,
+}
+
+impl Chat {
+    pub fn read(body: &[u8]) -> Result<Self, Failure> {
+        let mut fields = Fields::read(body)?;
+        let model: String = fields.required("model")?;
+        let written: Vec<Value> = fields.required("messages")?;
+        if written.is_empty() || written.len() > MESSAGES_MAX {
+            let message = format!("messages must be 1 to {MESSAGES_MAX}, got: {}", written.len());
+            return Err(Failure::invalid("messages", message));
+        }
+        let messages = written.into_iter().enumerate().map(|(index, it)| message(index, it));
+        let messages = messages.collect::<Result<_, _>>()?;
+        let choices: u32 = fields.take("n")?.unwrap_or(1);
+        if !(1..=CHOICES_MAX).contains(&choices) {
+            let message = format!("n must be 1 to {CHOICES_MAX}, got: {choices}");
+            return Err(Failure::invalid("n", message));
+        }
+        let options: Option<StreamOptions> = fields.take("stream_options")?;
+        let tokens_max = fields.take("max_completion_tokens")?;
+        let tokens_max = fields.take("max_tokens")?.or(tokens_max);
+        let top: Option<u32> = fields.take("top_logprobs")?;
+        Ok(Self {
+            model,
+            messages,
+            stream: fields.take("stream")?.unwrap_or(false),
+            include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
+            choices,
+            tools: tools(&mut fields)?,
+            schema: schema(fields.take("response_format")?)?,
+            tokens_max,
+            logprobs: fields.take("logprobs")?.unwrap_or(false) || top.is_some_and(|it| it > 0),
+            session: fields.take::<Metadata>("metadata")?.and_then(|it| it.nexus_session),
+            rest: fields,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    nexus_session: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WrittenMessage {
+    role: Role,
+    content: Option<WrittenContent>,
+    #[serde(default)]
+    tool_calls: Option<Vec<ToolCall>>,
+    #[serde(default)]
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenContent {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum WrittenPart {
+    Text { text: String },
+    Refusal { refusal: String },
+    ImageUrl { image_url: ImageUrl },
+    File { file: File },
+}
+
+#[derive(Deserialize)]
+struct ImageUrl {
+    url: String,
+}
+
+#[derive(Deserialize)]
+struct File {
+    file_data: String,
+    filename: Option<String>,
+}
+
+fn message(index: usize, written: Value) -> Result<Message, Failure> {
+    let at = format!("messages[{index}]");
+    let wrong = |error: serde_json::Error| Failure::invalid(&at, format!("{at}: {error}"));
+    let WrittenMessage { role, content, tool_calls, tool_call_id } =
+        serde_json::from_value(written).map_err(wrong)?;
+    let parts = match content {
+        None => Vec::new(),
+        Some(WrittenContent::Text(text)) => vec![Part::Text(text)],
+        Some(WrittenContent::Parts(parts)) => {
+            let read = |(number, it)| part(&format!("{at}.content[{number}]"), it);
+            parts.into_iter().enumerate().map(read).collect::<Result<_, _>>()?
+        }
+    };
+    let calls = tool_calls.unwrap_or_default();
+    let says_nothing = parts.is_empty() && calls.is_empty() && role != Role::Assistant;
+    if says_nothing {
+        return Err(Failure::invalid(&at, format!("{at}: content is missing")));
+    }
+    if role == Role::Tool && tool_call_id.is_none() {
+        return Err(Failure::invalid(&at, format!("{at}: tool_call_id is missing")));
+    }
+    Ok(Message { role, parts, calls, call_id: tool_call_id })
+}
+
+fn part(at: &str, written: Value) -> Result<Part, Failure> {
+    let wrong = |why: String| Failure::invalid(at, format!("{at}: {why}"));
+    let written = serde_json::from_value(written).map_err(|error| wrong(error.to_string()))?;
+    match written {
+        WrittenPart::Text { text } | WrittenPart::Refusal { refusal: text } => Ok(Part::Text(text)),
+        WrittenPart::ImageUrl { image_url } => match data(&image_url.url) {
+            None => Ok(Part::Address(image_url.url)),
+            Some((media_type, data)) => {
+                let (media_type, data) = (media_type.into(), data.into());
+                Ok(Part::Data { media_type, data, name: None, is_image: true })
+            }
+        },
+        WrittenPart::File { file } => {
+            let (media_type, data) = data(&file.file_data)
+                .ok_or_else(|| wrong("file_data must be data:TYPE;base64,DATA".into()))?;
+            let (media_type, data) = (media_type.into(), data.into());
+            Ok(Part::Data { media_type, data, name: file.filename, is_image: false })
+        }
+    }
+}
+
+/// The kind and the base64 of `data:KIND;base64,DATA`.
+fn data(url: &str) -> Option<(&str, &str)> {
+    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
+    Some((head.strip_suffix(";base64")?, data))
+}
+
+fn tools(fields: &mut Fields) -> Result<Vec<Tool>, Failure> {
+    #[derive(Deserialize)]
+    struct Written {
+        r#type: String,
+        function: Option<Function>,
+    }
+    #[derive(Deserialize)]
+    struct Function {
+        name: String,
+        description: Option<String>,
+        parameters: Option<Value>,
+    }
+    for older in ["functions", "function_call"] {
+        if fields.take::<Value>(older)?.is_some() {
+            let message = format!("{older} is not taken: say it as tools and tool_choice");
+            return Err(Failure::invalid(older, message));
+        }
+    }
+    let written: Vec<Written> = fields.take("tools")?.unwrap_or_default();
+    let read = |(index, it): (usize, Written)| match it.function {
+        Some(Function { name, description, parameters }) if it.r#type == "function" => Ok(Tool {
+            name,
+            description: description.unwrap_or_default(),
+            parameters: parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}})),
+        }),
+        _ => {
+            let at = format!("tools[{index}]");
+            let message = format!("{at}: only tools of the type function are taken");
+            Err(Failure::invalid(at, message))
+        }
+    };
+    written.into_iter().enumerate().map(read).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema },
+}
+
+#[derive(Deserialize)]
+struct NamedSchema {
+    schema: Option<Map<String, Value>>,
+}
+
+fn schema(format: Option<ResponseFormat>) -> Result<Option<Map<String, Value>>, Failure> {
+    let any = || Map::from_iter([("type".to_owned(), "object".into())]);
+    Ok(match format {
+        None | Some(ResponseFormat::Text) => None,
+        Some(ResponseFormat::JsonObject) => Some(any()),
+        Some(ResponseFormat::JsonSchema { json_schema }) => match json_schema.schema {
+            Some(schema) => Some(schema),
+            None => {
+                let message = "response_format: json_schema.schema is missing";
+                return Err(Failure::invalid("response_format", message));
+            }
+        },
+    })
+}
+
+impl Message {
+    /// What it says, without what stands beside the text.
+    pub fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Data { .. } | Part::Address(_) => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn has_attachments(&self) -> bool {
+        self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(change: Value, param: &str) {
+        let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "x"}]});
+        for (name, value) in change.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let failure = Chat::read(body.to_string().as_bytes()).err().unwrap();
+        assert_eq!(failure.to_json()["error"]["param"], param, "{change}");
+        assert_eq!(failure.status, 400, "{change}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        refused(json!({"model": null}), "model");
+        refused(json!({"model": 3}), "model");
+        refused(json!({"messages": []}), "messages");
+        refused(json!({"messages": "x"}), "messages");
+        refused(json!({"messages": [{"role": "king", "content": "x"}]}), "messages[0]");
+        refused(json!({"messages": [{"role": "user"}]}), "messages[0]");
+        refused(json!({"messages": [{"role": "tool", "content": "x"}]}), "messages[0]");
+        let audio = json!([{"role": "user", "content": [{"type": "input_audio"}]}]);
+        refused(json!({"messages": audio}), "messages[0].content[0]");
+        refused(json!({"n": 0}), "n");
+        refused(json!({"n": 9}), "n");
+        refused(json!({"n": 100}), "n");
+        refused(json!({"stream": "yes"}), "stream");
+        refused(json!({"max_tokens": 0}), "max_tokens");
+        refused(json!({"tools": [{"type": "web_search"}]}), "tools[0]");
+        refused(json!({"functions": []}), "functions");
+        refused(json!({"response_format": {"type": "xml"}}), "response_format");
+        refused(
+            json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+            "response_format",
+        );
+        for body in ["", "{", "[]", "null", "3"] {
+            assert!(Chat::read(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_is_taken_and_the_rest_is_left() {
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}});
+        let body = json!({
+            "model": "m", "n": 8, "temperature": 0.5, "user": null, "logit_bias": {}, "store": false, "seed": 1,
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, image]},
+                {"role": "assistant", "content": null, "refusal": null}],
+            "stream_options": {"include_usage": true}, "max_tokens": 5, "top_logprobs": 2,
+        });
+        let chat = Chat::read(body.to_string().as_bytes()).unwrap();
+        assert_eq!((chat.choices, chat.include_usage, chat.logprobs), (8, true, true));
+        assert_eq!(chat.tokens_max.map(u32::from), Some(5));
+        assert_eq!(chat.rest.left(), ["temperature", "seed"]);
+        assert!(chat.messages[0].has_attachments() && !chat.messages[1].has_attachments());
+        let data = Part::Data {
+            media_type: "image/png".into(),
+            data: "AA==".into(),
+            name: None,
+            is_image: true,
+        };
+        assert_eq!(chat.messages[0].parts[1], data);
+    }
+}

@@ -1,0 +1,217 @@
+//! The methods over a WebSocket.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use nexus_testkit::{Gate, Reply};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::host::is_busy;
+use crate::harness::{HttpRequest, Server, Setup, check, eventually, within};
+use crate::support::create;
+
+struct Socket(WebSocketStream<TcpStream>);
+
+impl Socket {
+    async fn open(server: &Server, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
+        let mut request = format!("ws://{}/ws", server.address).into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let stream = TcpStream::connect(server.address).await.unwrap();
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        let opened = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
+        match within("the handshake", opened).await {
+            Ok((socket, _)) => Ok(Self(socket)),
+            Err(Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn with(server: &Server, token: &str) -> Self {
+        let bearer = format!("Bearer {token}");
+        Self::open(server, &[("Authorization", &bearer)]).await.unwrap()
+    }
+
+    async fn of(server: &Server) -> Self {
+        Self::with(server, server.token.as_deref().unwrap()).await
+    }
+
+    async fn send(&mut self, text: impl Into<String>) {
+        let sent = self.0.send(Message::text(text.into()));
+        within("the server to read", sent).await.unwrap();
+    }
+
+    async fn call(&mut self, id: u64, method: &str, params: Value) {
+        self.send(
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
+        )
+        .await;
+    }
+
+    /// The next message; `Err` with the code when it is closed.
+    async fn next(&mut self) -> Result<Value, Option<u16>> {
+        loop {
+            match within("a message", self.0.next()).await {
+                Some(Ok(Message::Text(text))) => return Ok(check::message(&text)),
+                Some(Ok(Message::Close(frame))) => return Err(frame.map(|it| it.code.into())),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Err(None),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn methods_are_called_and_streamed_side_by_side() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    let gate = Gate::new();
+    server.model().push(Reply::text("One ").then_gate(&gate).then_text("two."));
+    let mut socket = Socket::of(&server).await;
+    socket.call(1, "send", json!({"agent_id": "a", "content": "x", "stream": true})).await;
+    assert_eq!(socket.next().await.unwrap()["method"], "stream_start");
+    assert_eq!(socket.next().await.unwrap()["params"]["chunk"], "One ");
+    socket.call(2, "list_agents", json!({})).await;
+    let listed = socket.next().await.unwrap();
+    assert_eq!(
+        (&listed["id"], &listed["result"]["agents"][0]["agent_id"]),
+        (&json!(2), &json!("a"))
+    );
+    gate.release();
+    let mut last = socket.next().await.unwrap();
+    while last["id"] != 1 {
+        last = socket.next().await.unwrap();
+    }
+    assert_eq!(last["result"]["content"], "One two.");
+    socket.send("{").await;
+    assert_eq!(socket.next().await.unwrap()["error"]["code"], -32700);
+}
+
+#[tokio::test]
+async fn who_hangs_up_has_cancelled_what_it_streams() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.model().push(Reply::text("So").then_hang());
+    let mut socket = Socket::of(&server).await;
+    socket.call(1, "send", json!({"agent_id": "a", "content": "x", "stream": true})).await;
+    socket.next().await.unwrap();
+    socket.next().await.unwrap();
+    drop(socket);
+    eventually("the turn to end", async || !is_busy(&server, "a").await).await;
+}
+
+#[tokio::test]
+async fn only_who_may_is_let_in() {
+    let server = Server::start().await;
+    let bearer = format!("Bearer {}", server.token.as_deref().unwrap());
+    let own = format!("http://{}", server.address);
+    let right = ("Authorization", bearer.as_str());
+    for (headers, status) in [
+        (vec![], 401),
+        (vec![("Authorization", "Bearer wrong")], 403),
+        (vec![right, ("Origin", "https://evil.example")], 403),
+        (vec![right, ("Origin", own.as_str())], 403),
+        (vec![right, ("Host", "evil.example")], 403),
+        (vec![right, ("Sec-WebSocket-Version", "8")], 426),
+    ] {
+        assert_eq!(Socket::open(&server, &headers).await.err(), Some(status), "{headers:?}");
+    }
+    // A token in the address is none.
+    let path = format!("/ws?token={}", server.token.as_deref().unwrap());
+    let plain = |path: &str| HttpRequest::post(server.address, path, "").verb("GET");
+    assert_eq!(server.ask(plain(&path)).await.status, 401);
+    let response = server.ask(plain("/ws").bearer(server.token.as_deref())).await;
+    assert_eq!((response.status, response.header("upgrade")), (426, Some("websocket")));
+    let posted = plain("/ws").verb("POST").bearer(server.token.as_deref());
+    assert_eq!(server.ask(posted).await.status, 405);
+}
+
+#[tokio::test]
+async fn a_door_that_is_closed_is_not_there() {
+    let server = Setup::new().config(json!({"doors": {"websocket": false}})).start().await;
+    let bearer = format!("Bearer {}", server.token.as_deref().unwrap());
+    let refused = Socket::open(&server, &[("Authorization", bearer.as_str())]).await.err();
+    assert_eq!(refused, Some(404));
+}
+
+#[tokio::test]
+async fn a_message_of_ten_mebibytes_is_taken_and_a_larger_one_is_not() {
+    let server = Server::start().await;
+    let of_length = |bytes: usize| {
+        let call = |name: &str| {
+            json!({"jsonrpc": "2.0", "id": 1, "method": "get_context", "params": {"agent_id": name}})
+                .to_string()
+        };
+        call(&"x".repeat(bytes - call("").len()))
+    };
+    let most = 10 * 1024 * 1024;
+    let mut socket = Socket::of(&server).await;
+    socket.send(of_length(most)).await;
+    assert_eq!(socket.next().await.unwrap()["error"]["code"], -32602);
+    let _ = socket.0.send(Message::text(of_length(most + 1))).await;
+    assert!(matches!(socket.next().await, Err(None | Some(1009))));
+    let mut socket = Socket::of(&server).await;
+    socket.0.send(Message::binary(vec![1])).await.unwrap();
+    assert_eq!(socket.next().await, Err(Some(1003)));
+}
+
+/// The seventeenth waits until one of them ends.
+#[tokio::test]
+async fn sixteen_calls_run_at_once() {
+    let server = Server::start().await;
+    let gate = Gate::new();
+    let mut socket = Socket::of(&server).await;
+    for number in 0..16 {
+        create(&server.wire(), &format!("a{number}")).await;
+        server.model().push(Reply::text("Done.").held_by(&gate));
+        socket
+            .call(number, "send", json!({"agent_id": format!("a{number}"), "content": "x"}))
+            .await;
+    }
+    eventually("all to run", async || server.model().request_count() == 16).await;
+    socket.call(99, "list_agents", json!({})).await;
+    gate.release();
+    let mut ids = Vec::new();
+    for _ in 0..17 {
+        ids.push(socket.next().await.unwrap()["id"].as_u64().unwrap());
+    }
+    assert_ne!(ids[0], 99);
+    ids.sort_unstable();
+    assert_eq!(ids, (0..16).chain([99]).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_key_opens_it_as_its_agent_until_it_is_revoked() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    let params = json!({"name": "k", "doors": ["websocket"]});
+    let key = wire.ok("create_key", params).await["key"].as_str().unwrap().to_owned();
+    let mut socket = Socket::with(&server, &key).await;
+    socket.call(1, "list_agents", json!({})).await;
+    let listed = socket.next().await.unwrap();
+    assert_eq!(listed["result"]["agents"][0]["agent_id"], "door-k", "{listed}");
+    socket.call(2, "create_key", json!({"name": "x"})).await;
+    assert_eq!(socket.next().await.unwrap()["error"]["code"], -32003);
+    wire.ok("revoke_key", json!({"name": "k"})).await;
+    assert_eq!(socket.next().await, Err(Some(1008)));
+    let bearer = format!("Bearer {key}");
+    assert_eq!(Socket::open(&server, &[("Authorization", bearer.as_str())]).await.err(), Some(403));
+    let other = wire.ok("create_key", json!({"name": "o", "doors": ["openai"]})).await;
+    let bearer = format!("Bearer {}", other["key"].as_str().unwrap());
+    assert_eq!(Socket::open(&server, &[("Authorization", bearer.as_str())]).await.err(), Some(403));
+}
+
+/// A server that stops says good-bye, and ends.
+#[tokio::test]
+async fn a_server_that_stops_closes_it() {
+    let mut server = Server::start().await;
+    let mut socket = Socket::of(&server).await;
+    socket.call(1, "list_agents", json!({})).await;
+    socket.next().await.unwrap();
+    assert!(server.terminate().await.success());
+    assert!(matches!(socket.next().await, Err(None | Some(1000))));
+}
