@@ -1,6 +1,6 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors mcp-servers acp-clients openai-clients client-python client-node xterm test \
-	test-llama-cpp check docs third-party picture bench torture fuzz
+.PHONY: run build ash llama-cpp vendors client-python client-node xterm test test-llama-cpp check docs third-party picture \
+	bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
 MODELS = $(CURDIR)/target/models
@@ -77,12 +77,9 @@ $(CLIENT_PYTHON)/installed: $(CLIENT_PYTHON)/tools $(CLIENT_PYTHON_SOURCES)
 # below target/, again when the list of it changes; Node itself too, from Python's registry, where there is none.
 NODE = target/clients/node
 XTERM = target/xterm
-MCP_SERVERS = target/mcp-servers
-ACP_CLIENTS = target/acp-clients
-OPENAI_CLIENTS = target/openai-clients
+OF_OTHERS = mcp-servers acp-clients openai-clients
 NODE_LACKS = $(strip $(if $(shell command -v node),,node) $(if $(shell command -v npm),,npm))
-client-node docs test $(NODE)/installed $(XTERM)/installed $(MCP_SERVERS)/installed $(ACP_CLIENTS)/installed \
-	$(OPENAI_CLIENTS)/installed: export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
+client-node docs test $(NODE)/installed $(XTERM)/installed $(OF_OTHERS:%=target/%/installed): export PATH := $(if $(NODE_LACKS),$(CURDIR)/$(NODE)/runtime/bin:)$(PATH)
 NODE_LIST = clients/node/tests/package.json clients/node/tests/package-lock.json
 client-node: $(NODE)/installed
 	rm -rf $(NODE)/build
@@ -107,51 +104,34 @@ $(XTERM)/installed: $(XTERM_LIST) | $(NODE)/installed
 	npm ci --prefix $(XTERM) --ignore-scripts --no-audit --no-fund --loglevel error
 	touch $@
 
-# What speaks MCP, for the tests: reference servers that agents use; the SDKs of Node and Python, the Inspector and the
-# conformance suite, which use ours. The last two need a Node that is newer than many a machine's, from Python's registry.
-# Installed again when the lists change.
-MCP_SERVERS_LIST = crates/testkit/mcp-servers/package.json crates/testkit/mcp-servers/package-lock.json
-MCP_SERVERS_PYTHON = crates/testkit/mcp-servers/requirements.txt
-mcp-servers: $(MCP_SERVERS)/installed
+# Programs of others for the tests, by the lists in crates/testkit, in Node and in Python. Installed again when the lists
+# change.
+define of_others
+.PHONY: $(1)
+$(1): target/$(1)/installed
 
-$(MCP_SERVERS)/installed: $(MCP_SERVERS_LIST) $(MCP_SERVERS_PYTHON) $(NODE)/installed
-	mkdir -p $(MCP_SERVERS)
-	python3 -m venv --clear $(MCP_SERVERS)/python
-	$(MCP_SERVERS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(MCP_SERVERS_PYTHON)
-	cp $(MCP_SERVERS_LIST) $(MCP_SERVERS)
-	npm ci --prefix $(MCP_SERVERS) --ignore-scripts --no-audit --no-fund --loglevel error
-	touch $@
+target/$(1)/installed: $(addprefix crates/testkit/$(1)/,package.json package-lock.json requirements.txt) $(NODE)/installed
+	mkdir -p target/$(1)
+	python3 -m venv --clear target/$(1)/python
+	target/$(1)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement crates/testkit/$(1)/requirements.txt
+	cp $(addprefix crates/testkit/$(1)/,package.json package-lock.json) target/$(1)
+	npm ci --prefix target/$(1) --ignore-scripts --no-audit --no-fund --loglevel error
+	touch $$@
+endef
 
-# What uses agents by ACP, for the tests: the SDKs of Node and Python, and a client for the command line. Node as above.
-# Installed again when the lists change.
-ACP_CLIENTS_LIST = crates/testkit/acp-clients/package.json crates/testkit/acp-clients/package-lock.json
-ACP_CLIENTS_PYTHON = crates/testkit/acp-clients/requirements.txt
-acp-clients: $(ACP_CLIENTS)/installed
+# What speaks MCP: reference servers that agents use; the SDKs of Node and Python, the Inspector and the conformance suite,
+# which use ours. The last two need a Node that is newer than many a machine's, from Python's registry.
+$(eval $(call of_others,mcp-servers))
 
-$(ACP_CLIENTS)/installed: $(ACP_CLIENTS_LIST) $(ACP_CLIENTS_PYTHON) $(NODE)/installed
-	mkdir -p $(ACP_CLIENTS)
-	python3 -m venv --clear $(ACP_CLIENTS)/python
-	$(ACP_CLIENTS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(ACP_CLIENTS_PYTHON)
-	cp $(ACP_CLIENTS_LIST) $(ACP_CLIENTS)
-	npm ci --prefix $(ACP_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel error
-	touch $@
+# What uses agents by ACP: the SDKs of Node and Python, and a client for the command line.
+$(eval $(call of_others,acp-clients))
 
-# Programs that people write against OpenAI's interface with, for the tests of the door that speaks it.
-OPENAI_CLIENTS_LIST = crates/testkit/openai-clients/package.json crates/testkit/openai-clients/package-lock.json
-OPENAI_CLIENTS_PYTHON = crates/testkit/openai-clients/requirements.txt
-openai-clients: $(OPENAI_CLIENTS)/installed
-
-$(OPENAI_CLIENTS)/installed: $(OPENAI_CLIENTS_LIST) $(OPENAI_CLIENTS_PYTHON) $(NODE)/installed
-	mkdir -p $(OPENAI_CLIENTS)
-	python3 -m venv --clear $(OPENAI_CLIENTS)/python
-	$(OPENAI_CLIENTS)/python/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(OPENAI_CLIENTS_PYTHON)
-	cp $(OPENAI_CLIENTS_LIST) $(OPENAI_CLIENTS)
-	npm ci --prefix $(OPENAI_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel error
-	touch $@
+# What programs that know OpenAI's interface are written with.
+$(eval $(call of_others,openai-clients))
 
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors $(XTERM)/installed mcp-servers acp-clients openai-clients
+test: vendors $(XTERM)/installed $(OF_OTHERS)
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
 	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required NEXUS3_ACP_CLIENTS=required \

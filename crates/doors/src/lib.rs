@@ -7,4 +7,5 @@ pub mod mcp;
 pub mod openai;
 
 mod begun;
+mod respond;
 mod sentence;

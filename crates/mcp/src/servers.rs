@@ -203,7 +203,8 @@ impl ToolSource for Servers {
     }
 
     fn start(&self) {
-        for server in self.by_name.values().filter(|server| server.entry.eager).cloned() {
+        for server in self.by_name.values().filter(|server| server.entry.eager) {
+            let server = server.clone();
             tokio::spawn(async move { server.get_known().await });
         }
     }

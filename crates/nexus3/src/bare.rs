@@ -129,6 +129,9 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         let revoked = revoked(dispatcher.clone(), asked.visitor.key.clone());
         async move {
             let pieces = begun(&model, call, meter).await?;
+            // Whoever waits for more than the end would wait for the key.
+            let broken = Err(Failure::broken("the model ended without an answer"));
+            let pieces = pieces.chain(stream::once(std::future::ready(broken)));
             let ended = stream::once(revoked.map(|()| Err(Failure::cancelled())));
             Ok(stream::select(pieces, ended).boxed())
         }

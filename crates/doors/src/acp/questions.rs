@@ -9,17 +9,17 @@ use agent_client_protocol_schema::v1::{
     PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionId, ToolCallId, ToolCallUpdate, ToolCallUpdateFields,
 };
+use nexus_protocol::Api;
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApproval,
-    RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApprovalParams,
 };
-use nexus_protocol::{Api, CallError, Target};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::client::{Client, Unanswered};
 use super::tools;
+use crate::respond::respond;
 use crate::sentence::spelled;
 
 const ALLOW_ONCE: &str = "allow_once";
@@ -209,20 +209,6 @@ fn always(grant: Option<&ApprovalGrant>) -> String {
         Some(ApprovalGrant::Command { tool, dir }) => format!("Always allow {tool} in {dir}"),
         Some(ApprovalGrant::Mcp { server, tool }) => format!("Always allow {tool} of {server}"),
         None => "Always allow".into(),
-    }
-}
-
-async fn respond<A: Api>(api: &A, params: RespondApprovalParams) -> Result<(), CallError> {
-    let is_form = params.decision == ApprovalDecision::Accept;
-    let left = RespondApprovalParams::new(params.approval_id.as_str(), ApprovalDecision::Cancel);
-    let answered = api.call::<RespondApproval>(&Target::Server, params).await;
-    match answered {
-        Ok(_) => Ok(()),
-        // A form that is wrong is not asked for again: the editor has its own checks, and they were passed over.
-        Err(CallError::Rpc(_)) if is_form => {
-            api.call::<RespondApproval>(&Target::Server, left).await.map(drop)
-        }
-        Err(error) => Err(error),
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use nexus_protocol::permission::{
-    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApproval,
-    RespondApprovalParams,
+    ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, RespondApprovalParams,
 };
-use nexus_protocol::{Api, CallError, Target};
+use nexus_protocol::{Api, CallError};
 use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
@@ -18,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::Visitor;
+use crate::respond::respond;
 use crate::sentence::spelled;
 
 /// Longest arguments in a question.
@@ -146,21 +146,6 @@ pub async fn answered<A: Api>(
         respond(person, response(approval, answer)).await?;
     }
     Ok(())
-}
-
-async fn respond<A: Api>(person: &A, params: RespondApprovalParams) -> Result<(), CallError> {
-    let is_form = params.decision == ApprovalDecision::Accept;
-    let left = RespondApprovalParams::new(params.approval_id.as_str(), ApprovalDecision::Cancel);
-    let mut answered = person.call::<RespondApproval>(&Target::Server, params).await;
-    // A form that is wrong is not asked for again: the host has its own checks, and they were passed over.
-    if is_form && matches!(answered, Err(CallError::Rpc(_))) {
-        answered = person.call::<RespondApproval>(&Target::Server, left).await;
-    }
-    match answered {
-        // Somebody else was first.
-        Ok(_) | Err(CallError::Rpc(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// Questions of one call that are open. Dropped, they are withdrawn.
