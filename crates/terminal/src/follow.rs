@@ -1,9 +1,11 @@
 //! What the server tells by itself: a watch, carried to whoever shows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nexus_client::{CallError, DiscoveredServer, WatchItem};
 use nexus_protocol::conversation::{InterruptedTurn, MessageEntry};
+use nexus_protocol::error::UNAVAILABLE;
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_protocol::watch::{Event, Happened, WatchParams};
 use tokio::sync::mpsc::Sender;
@@ -36,6 +38,8 @@ pub enum News {
     },
     /// The server ends, since somebody stopped it. Either watch may be the first to hear of it.
     Stopping,
+    /// The agent that is to be shown cannot be: another process has it, or it is gone.
+    Unshown(u64, CallError),
     /// The connection is lost, or the server refuses.
     Lost(CallError),
     /// Servers to choose from.
@@ -50,6 +54,27 @@ pub struct Recent {
     pub messages: Vec<MessageEntry>,
     pub total: u64,
     pub interrupted: Option<InterruptedTurn>,
+}
+
+/// Between two tries to have what another process has, and how often. A server that ends gives its agents back only when
+/// their last calls are answered, and the next one is there by then.
+const AGAIN: Duration = Duration::from_millis(200);
+const TRIES_MAX: u32 = 50;
+
+/// Tries again while another process has the agent.
+pub async fn soon<T, F>(mut call: impl FnMut() -> F) -> Result<T, CallError>
+where
+    F: Future<Output = Result<T, CallError>>,
+{
+    for _ in 1..TRIES_MAX {
+        match call().await {
+            Err(CallError::Rpc(error)) if error.code == UNAVAILABLE => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            done => return done,
+        }
+    }
+    call().await
 }
 
 /// Which of the two watches.
@@ -95,7 +120,7 @@ async fn watch(
     of: Of,
     news: &Sender<News>,
 ) -> Result<Ended, CallError> {
-    let mut stream = link.watch(again(params)).await?;
+    let mut stream = soon(|| link.watch(again(params))).await?;
     while let Some(item) = stream.next().await {
         let event = match item? {
             WatchItem::Event { event, .. } => event.happened,

@@ -31,7 +31,7 @@ use tokio::task::AbortHandle;
 use crate::commands::{self, Said};
 use crate::cx::{Cx, Front, Leaving, MESSAGE_BYTES_MAX, Making, request_id, terminal_name};
 use crate::figures::count;
-use crate::follow::{News, Of, Recent, follow};
+use crate::follow::{News, Of, Recent, follow, soon};
 use crate::link::{Link, Traced};
 use crate::markdown::Look;
 use crate::options::{Options, SessionChoice};
@@ -378,11 +378,15 @@ impl Session {
         }
         let (link, news, generation) = (Arc::clone(&self.link), self.news.clone(), self.generation);
         let task = tokio::spawn(async move {
-            let total = match recent(&link, &agent).await {
+            let total = match soon(|| recent(&link, &agent)).await {
                 Ok(recent) => {
                     let total = recent.total;
                     let _ = news.send(News::Recent(generation, recent)).await;
                     total
+                }
+                Err(error @ CallError::Rpc(_)) => {
+                    let _ = news.send(News::Unshown(generation, error)).await;
+                    return;
                 }
                 Err(error) => {
                     let _ = news.send(News::Lost(error)).await;

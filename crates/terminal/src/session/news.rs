@@ -37,9 +37,14 @@ impl Session {
                 let said = self.view.as_mut().map(View::forget_turn);
                 said.unwrap_or_default().into_iter().chain([cut_off(&turn)]).collect()
             }
-            News::Shown(..) | News::Recent(..) | News::CaughtUp(_) | News::Interrupted(..) => {
-                Vec::new()
+            News::Unshown(generation, error) if generation == self.generation => {
+                self.unshown(&error)
             }
+            News::Shown(..)
+            | News::Recent(..)
+            | News::CaughtUp(_)
+            | News::Interrupted(..)
+            | News::Unshown(..) => Vec::new(),
             News::Tokens(agent, total, budget) => {
                 if self.agent() == Some(&agent) {
                     self.tokens = Some((total, budget));
@@ -152,6 +157,19 @@ impl Session {
         lines.extend(said.into_iter().skip(surplus));
         lines.extend(recent.interrupted.map(|turn| cut_off(&turn)));
         lines
+    }
+
+    /// The agent stays where it is, and the next message makes another.
+    fn unshown(&mut self, error: &CallError) -> Vec<Line> {
+        let agent = self.agent().unwrap_or_default().to_owned();
+        self.fresh();
+        let details = match error {
+            CallError::Rpc(error) => error.details(),
+            _ => None,
+        };
+        let why =
+            details.map_or_else(|| error.to_string(), |details| format!("{error}: {details}"));
+        vec![failure(&format!("{agent} cannot be shown: {why}"))]
     }
 
     /// What happens to all agents: their marks, and what waits for leave.

@@ -109,3 +109,31 @@ async fn the_first_message_is_sent_when_its_agent_is_watched() {
     session.take(News::Shown(session.generation, snapshot));
     assert!(session.sending.is_some());
 }
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_shown_costs_nothing_else() {
+    let fake = Fake::start(|_, _| Err(nexus_protocol::error::RpcError::invalid_params("no")));
+    let (news, mut told) = channel(100);
+    let mut session = session(&fake, news);
+    session.show("api".into());
+    let unshown = loop {
+        match told.recv().await.unwrap() {
+            unshown @ News::Unshown(..) => break unshown,
+            _ => continue,
+        }
+    };
+    let lines = session.take(unshown);
+    assert!(lines[0].text().contains("api cannot be shown: no"), "{}", lines[0].text());
+    assert!(session.view.is_none() && session.is_connected);
+}
+
+#[tokio::test]
+async fn what_another_process_has_is_had_when_that_is_gone() {
+    let mut tries = 0;
+    let had = crate::follow::soon(|| {
+        tries += 1;
+        let elsewhere = nexus_protocol::error::RpcError::unavailable("elsewhere", "there", &[]);
+        std::future::ready(if tries < 3 { Err(elsewhere.into()) } else { Ok(tries) })
+    });
+    assert_eq!(had.await.unwrap(), 3);
+}
