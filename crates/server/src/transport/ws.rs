@@ -166,6 +166,7 @@ async fn inward(mut socket: SplitStream<Socket>, writer: WriteHalf<DuplexStream>
             Some(Ok(Message::Binary(_))) => CloseCode::Unsupported,
             Some(Err(Error::Capacity(_))) => CloseCode::Size,
             Some(Err(Error::Utf8(_))) => CloseCode::Invalid,
+            Some(Err(Error::Protocol(_))) => CloseCode::Protocol,
             Some(Ok(Message::Close(_)) | Err(_)) | None => break,
         };
         let _ = line.why.set(why);

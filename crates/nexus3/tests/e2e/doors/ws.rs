@@ -3,6 +3,7 @@
 use futures_util::{SinkExt as _, StreamExt as _};
 use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -157,6 +158,22 @@ async fn a_message_of_ten_mebibytes_is_taken_and_a_larger_one_is_not() {
     let mut socket = Socket::of(&server).await;
     socket.0.send(Message::binary(vec![1])).await.unwrap();
     assert_eq!(socket.next().await, Err(Some(1003)));
+}
+
+/// Frames as no client writes them.
+#[tokio::test]
+async fn who_does_not_speak_websocket_is_told_so() {
+    let server = Server::start().await;
+    for (frame, code) in [
+        (&[0x81, 1, b'x'][..], 1002),
+        (&[0x80, 0x80, 0, 0, 0, 0], 1002),
+        (&[0xf1, 0x80, 0, 0, 0, 0], 1002),
+        (&[0x81, 0x82, 0, 0, 0, 0, 0xff, 0xfe], 1007),
+    ] {
+        let mut socket = Socket::of(&server).await;
+        socket.0.get_mut().write_all(frame).await.unwrap();
+        assert_eq!(socket.next().await, Err(Some(code)), "{frame:x?}");
+    }
 }
 
 /// The seventeenth waits until one of them ends.
