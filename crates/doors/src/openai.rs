@@ -15,7 +15,7 @@ mod stream;
 mod turns;
 
 pub use ask::{Message, Part, Role, Tool, ToolCall};
-pub use bare::{Begin, Call, Completion, Models, Pieces, Ready, Said, ToolChoice};
+pub use bare::{Begin, Call, Completion, Models, Pieces, Ready, SAMPLING, Said, ToolChoice};
 pub use door::{BODY_BYTES_MAX, Door};
 pub use failure::Failure;
 

@@ -213,16 +213,7 @@ impl Drop for Meter {
 /// What a wire has words for, in its own; and the names of what it has none for.
 fn passed_on(wire: &str, asked: &Completion) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let known: &[&str] = match wire {
-        "chat" => &[
-            "temperature",
-            "top_p",
-            "top_k",
-            "seed",
-            "presence_penalty",
-            "frequency_penalty",
-            "logit_bias",
-            "parallel_tool_calls",
-        ],
+        "chat" => &openai::SAMPLING,
         "messages" => &["temperature", "top_p", "top_k"],
         "responses" => &["temperature", "top_p", "parallel_tool_calls"],
         _ => &[],

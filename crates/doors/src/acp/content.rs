@@ -3,7 +3,7 @@
 use agent_client_protocol_schema::v1::{
     ContentBlock, EmbeddedResource, EmbeddedResourceResource, Error, ResourceLink,
 };
-use nexus_protocol::content::{Content, ContentPart, PARTS_MAX, PartType};
+use nexus_protocol::content::{Content, ContentPart, PARTS_MAX, PartType, percent_decoded};
 use nexus_protocol::params::NonBlank;
 
 use super::fault;
@@ -85,18 +85,7 @@ fn place(uri: &str) -> Option<String> {
     let path = uri.strip_prefix("file://")?;
     let path = path.strip_prefix("localhost").unwrap_or(path);
     let path = path.split(['#', '?']).next().filter(|path| path.starts_with('/'))?;
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
+    percent_decoded(path)
 }
 
 #[cfg(test)]

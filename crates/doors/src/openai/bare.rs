@@ -107,7 +107,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const STOPS_MAX: usize = 4;
 
 /// What is passed on where the provider has a word for it.
-const SAMPLING: [&str; 8] = [
+pub const SAMPLING: [&str; 8] = [
     "temperature",
     "top_p",
     "top_k",

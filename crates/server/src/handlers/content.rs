@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use nexus_core::attach::{Given, Piece, Taken, Wanted};
 use nexus_core::{Agent, message};
 use nexus_protocol::RpcError;
-use nexus_protocol::content::{Content, ContentPart, PartType, Resource};
+use nexus_protocol::content::{Content, ContentPart, PartType, Resource, percent_decoded};
 
 use crate::cx::Cx;
 use crate::errors::wire;
@@ -124,22 +124,6 @@ impl At {
 
 fn is_address(text: &str) -> bool {
     ["file://", "http://", "https://", "data:"].iter().any(|scheme| text.starts_with(scheme))
-}
-
-/// `%20` is a blank. `None` for what is no UTF-8, or half an escape.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
