@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use crate::message::{Stop, ToolCall};
 use crate::preview::FileChange;
 use crate::progress::ToolProgress;
@@ -51,6 +53,12 @@ pub enum TurnEvent<'a> {
 pub trait EventSink: Send {
     /// False when the sink takes no more; it is then dropped and the turn goes on without it.
     fn event(&mut self, event: TurnEvent<'_>) -> bool;
+
+    /// A wait for a reader that has much to take, and takes it. A model may be quicker than whoever reads along: it is
+    /// heard no faster then.
+    fn crowded(&self) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
 }
 
 /// How a turn ended, when it did not fail.

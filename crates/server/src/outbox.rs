@@ -28,6 +28,12 @@ const CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// Whoever goes by the reader's pace puts in more when no more than this waits.
 const ROOM_BYTES: usize = 64 * 1024;
 
+/// Whoever puts in more than the reader takes is asked to wait from here on, long before that is too much.
+const CROWDED_BYTES: usize = HELD_BYTES_MAX / 2;
+
+/// So long a reader may take nothing before nobody waits for it any longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What is taken at once, for the same reason.
 const PORTION_BYTES_MAX: usize = 64 * 1024;
 
@@ -82,6 +88,8 @@ struct LaneState {
     chunks: u64,
     /// It takes no more: the reader was too slow, or the last message is in.
     ended: bool,
+    /// The reader was waited for, and took nothing.
+    given_up: bool,
 }
 
 struct Item {
@@ -142,6 +150,38 @@ impl Lane {
             }
             taken.await;
         }
+    }
+
+    /// A wait for a reader that has much to take: until it has taken most of it, or takes nothing for a while. Then it is
+    /// not waited for again before it has.
+    pub fn crowded(&self) -> Option<impl Future<Output = ()> + 'static> {
+        {
+            let mut queue = self.peer.outbox.lock();
+            let lane = queue.lanes.get_mut(&self.number)?;
+            if lane.held_bytes < ROOM_BYTES {
+                lane.given_up = false;
+            }
+            if lane.held_bytes < CROWDED_BYTES || lane.given_up || lane.ended {
+                return None;
+            }
+        }
+        let (peer, number) = (self.peer.clone(), self.number);
+        Some(async move {
+            loop {
+                let taken = peer.outbox.taken.notified();
+                match peer.outbox.lock().lanes.get(&number) {
+                    Some(lane) if lane.held_bytes >= ROOM_BYTES => {}
+                    _ => return,
+                }
+                tokio::select! {
+                    waited = tokio::time::timeout(PATIENCE, taken) => if waited.is_err() { break },
+                    () = peer.closed.cancelled() => break,
+                }
+            }
+            if let Some(lane) = peer.outbox.lock().lanes.get_mut(&number) {
+                lane.given_up = true;
+            }
+        })
     }
 
     /// Adds to the text that waits. False when the reader is too slow.
@@ -522,6 +562,31 @@ mod tests {
         assert!(room.as_mut().now_or_never().is_none(), "just over");
         taken(&peer);
         room.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_is_waited_for_and_no_other() {
+        let peer = peer();
+        let lane = lane(&peer, "");
+        assert!(lane.put_text(&"x".repeat(CROWDED_BYTES - 1)) && lane.crowded().is_none());
+        assert!(lane.put_text("x"));
+        let began = Instant::now();
+        lane.crowded().unwrap().await;
+        assert_eq!(began.elapsed(), PATIENCE, "it took nothing");
+        assert!(lane.put_text("x") && lane.crowded().is_none(), "once is enough");
+        taken(&peer);
+        assert!(lane.crowded().is_none() && lane.put_text(&"x".repeat(CROWDED_BYTES)));
+        let mut waited = std::pin::pin!(lane.crowded().unwrap());
+        for _ in 0..8 {
+            assert!(waited.as_mut().now_or_never().is_none());
+            tokio::time::advance(PATIENCE * 3 / 4).await;
+            assert!(peer.outbox.take(|_| ()));
+        }
+        waited.await;
+        assert!(lane.put_text(&"x".repeat(CROWDED_BYTES)));
+        let waited = lane.crowded().unwrap();
+        drop(lane);
+        waited.await;
     }
 
     #[tokio::test]

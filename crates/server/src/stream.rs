@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use nexus_core::events::{EventSink, TurnEvent};
 use nexus_core::plans::Sinks;
 use nexus_core::progress::ToolProgress;
@@ -189,6 +191,10 @@ impl EventSink for Sink {
             }),
             TurnEvent::Usage(usage) => self.put(Event::Usage(usage_entry(&usage))),
         }
+    }
+
+    fn crowded(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lane.crowded().map(FutureExt::boxed)
     }
 }
 

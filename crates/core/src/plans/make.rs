@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 use serde_json::Value;
 use thiserror::Error;
@@ -204,5 +205,9 @@ struct Wordless(Box<dyn EventSink>);
 impl EventSink for Wordless {
     fn event(&mut self, event: TurnEvent<'_>) -> bool {
         matches!(event, TurnEvent::Text(_)) || self.0.event(event)
+    }
+
+    fn crowded(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.crowded()
     }
 }

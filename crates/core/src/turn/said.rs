@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::TurnError;
@@ -227,6 +228,11 @@ impl Said {
             let tokens = Some(tokens).filter(|tokens| *tokens > 0);
             self.tell(TurnEvent::ReasoningEnd { tokens });
         }
+    }
+
+    /// A wait for who reads along, where much waits for them.
+    pub fn crowded(&self) -> Option<BoxFuture<'static, ()>> {
+        self.sink.as_ref()?.crowded()
     }
 
     pub fn tell(&mut self, event: TurnEvent<'_>) {

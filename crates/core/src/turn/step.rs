@@ -177,6 +177,9 @@ impl Turn {
                     return attempt;
                 }
             }
+            if let Some(room) = said.crowded() {
+                let _ = self.cancel.run_until_cancelled(room).await;
+            }
         }
     }
 

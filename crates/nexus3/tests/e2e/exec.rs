@@ -47,6 +47,17 @@ async fn every_event_is_a_line_of_json() {
     assert_eq!(last["error"]["code"], -32603);
 }
 
+/// However fast it comes.
+#[tokio::test]
+async fn a_long_answer_is_printed_to_its_end() {
+    let world = Setup::new().world().await;
+    let burst = vec!["a word in a long text ".repeat(1_500); 120];
+    world.model.push(Reply::chunks(burst.clone()));
+    let output = exec(&world, &["Go on"]).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert_eq!(output.stdout.trim_end().len(), burst.concat().trim_end().len());
+}
+
 /// `nexus3 exec …` with this on standard input.
 async fn piped(world: &World, args: &[&str], input: &[u8]) -> Output {
     let (mut process, mut stdin, mut stdout) =

@@ -13,6 +13,7 @@ over_every_wire_of_messages! {
     a_stream_is_start_data_event_end_and_the_whole_answer,
     text_comes_as_it_is_said,
     pieces_may_come_as_fast_as_they_like,
+    so_may_large_ones,
     the_task_is_the_request_to_the_letter,
     without_being_asked_for_there_is_no_stream,
     tool_calls_travel_between_the_text,
@@ -138,6 +139,16 @@ async fn pieces_may_come_as_fast_as_they_like(wire: &Wire) {
     let places: Vec<_> = (0..4).map(before).collect();
     let (first, all) = (burst.concat().len(), 2 * burst.concat().len() + 2);
     assert_eq!(places, [first, first, first, all], "events keep their place among the text");
+}
+
+/// A model may be quicker than any reader: then it is heard no faster than one reads who does read.
+async fn so_may_large_ones(wire: &Wire) {
+    let burst = vec!["a word in a long text ".repeat(1_500); 120];
+    wire.model().push(Reply::chunks(burst.clone()).usage(10, 2_000_000));
+    let stream = streamed(wire, 1, json!({})).await;
+    assert!(stream.answer.get("result").is_some(), "{}", stream.answer);
+    assert_eq!(stream.chunks.concat().len(), burst.concat().len());
+    assert_eq!(stream.answer["result"]["content"].as_str().unwrap().len(), burst.concat().len());
 }
 
 async fn the_task_is_the_request_to_the_letter(wire: &Wire) {
