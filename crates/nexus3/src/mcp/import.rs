@@ -122,7 +122,7 @@ fn found(from: From, user_home: &Path) -> anyhow::Result<Vec<(String, Value)>> {
         let Some(text) = read(&file)? else { continue };
         let parsed: anyhow::Result<Value> = match file.extension().is_some_and(|it| it == "toml") {
             true => text.parse::<toml::Table>().map_err(Into::into).map(of_table),
-            false => serde_json::from_str(&text).map_err(Into::into),
+            false => serde_json::from_str(&without_comments(&text)).map_err(Into::into),
         };
         let parsed = parsed.with_context(|| file.display().to_string())?;
         if let Some(Value::Object(servers)) = parsed.get(key).cloned() {
@@ -140,6 +140,49 @@ fn read(file: &PathBuf) -> anyhow::Result<Option<String>> {
         Ok(_) => {}
     }
     fs::read_to_string(file).map(Some).with_context(|| file.display().to_string())
+}
+
+/// JSON as editors write it: comments become blanks, and a comma before a closing bracket too.
+fn without_comments(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    // Where the last comma stands, while nothing but blanks came after it.
+    let mut comma = None;
+    while let Some(next) = rest.chars().next() {
+        let taken = match next {
+            '"' => string_bytes(rest),
+            '/' if rest.starts_with("//") => {
+                rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
+                continue;
+            }
+            '/' if rest.starts_with("/*") => {
+                rest = &rest[rest.find("*/").map_or(rest.len(), |end| end + 2)..];
+                plain.push(' ');
+                continue;
+            }
+            _ => next.len_utf8(),
+        };
+        if let (']' | '}', Some(at)) = (next, comma) {
+            plain.replace_range(at..=at, " ");
+        }
+        if !next.is_whitespace() {
+            comma = (next == ',').then_some(plain.len());
+        }
+        plain.push_str(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    plain
+}
+
+/// The length of the string that a text begins with, and of all of it when that does not end.
+fn string_bytes(text: &str) -> usize {
+    let mut is_escaped = false;
+    let ends = |(_, c): &(usize, char)| {
+        let ends = *c == '"' && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        ends
+    };
+    text.char_indices().skip(1).find(ends).map_or(text.len(), |(at, _)| at + 1)
 }
 
 fn of_table(table: toml::Table) -> Value {
@@ -234,6 +277,20 @@ mod tests {
         assert_eq!(found.entry, ours);
         assert_eq!(found.left_out, without);
         edit::check("s", &found.entry).unwrap();
+    }
+
+    #[test]
+    fn comments_and_last_commas_are_passed_over() {
+        let read = |text: &str| serde_json::from_str::<Value>(&without_comments(text)).ok();
+        let text = r#"// the servers
+            {"a": [1, 2, /* three, */ ], // no more
+             "url": "https://x/*y*/", "b": "q\"//\\", /**/ }"#;
+        let expected = json!({"a": [1, 2], "url": "https://x/*y*/", "b": "q\"//\\"});
+        assert_eq!(read(text), Some(expected));
+        assert_eq!(read(r#"{"a": "ä,]"}"#), Some(json!({"a": "ä,]"})));
+        for broken in ["[1,,]", "{\"a", "/*", "//", "[1,] ,]"] {
+            assert_eq!(read(broken), None, "{broken}");
+        }
     }
 
     #[test]
