@@ -39,7 +39,7 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 3] = ["share", "sampling", "oauth"];
+pub(super) const NOT_YET: [&str; 2] = ["share", "oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -69,6 +69,7 @@ struct Written {
     pin: Option<Choice<PinWords>>,
     defer: Option<Choice<DeferWords>>,
     elicitation: Option<Choice<AskWords>>,
+    sampling: Option<Choice<AskWords>>,
     roots: Option<bool>,
     tools: Option<Object<Tools>>,
 }
@@ -308,6 +309,7 @@ fn read(
         _ => Defer::Auto,
     };
     entry.elicitation = written.elicitation.is_none_or(|it| it.0 != "deny");
+    entry.sampling = written.sampling.is_some_and(|it| it.0 == "ask");
     entry.roots = written.roots.unwrap_or(false);
     if let Some(Object(tools)) = written.tools {
         entry.allow = patterns("tools.allow", tools.allow)?;
@@ -431,6 +433,7 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         deny: Vec::new(),
         fail_if_no_tools: false,
         elicitation: true,
+        sampling: false,
         roots: false,
     }
 }

@@ -34,6 +34,7 @@ use crate::plans::Plans;
 use crate::prompt::Prompts;
 use crate::provider::Models;
 use crate::rights::Permits;
+use crate::sampling::Sampler;
 use crate::servers::Servers;
 use crate::session::Sessions;
 use crate::settings::Tuning;
@@ -238,6 +239,7 @@ impl Engine {
             toolbox: toolbox.clone(),
             approvals: approvals.clone(),
             memories: memories.clone(),
+            sampler: Arc::new(Sampler { models: models.clone(), observer: observer.clone() }),
             tool_timeout: settings.tool_timeout,
             commands_confined: settings.commands_confined,
             colleagues: OnceLock::new(),

@@ -1,10 +1,12 @@
-//! What a tool asks of a person while it runs: a question of the server that carries it out.
+//! What the server that carries a tool out asks while it runs: of a person, and with their leave of the agent's model.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::sampling::{Sample, Sampled};
 
 /// A question to a person, as it is stored and shown. The words are a stranger's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub enum Wants {
     Form(Value),
     /// Open this address, which is of this host, and do there what is wanted.
     Visit { url: String, host: String },
+    /// Let the server ask the agent's model what stands in the message.
+    Sampling,
 }
 
 impl Inquiry {
@@ -31,6 +35,7 @@ impl Inquiry {
         let wants = match &self.wants {
             Wants::Form(schema) => schema.to_string().len(),
             Wants::Visit { url, host } => url.len() + host.len(),
+            Wants::Sampling => 0,
         };
         self.message.len() + wants
     }
@@ -57,10 +62,16 @@ pub struct Asking {
     pub complete: Complete,
 }
 
+/// What a server is told that may not ask the model.
+pub(crate) const NO_LEAVE: &str = "nobody gave leave to ask the model";
+
 /// Those who are asked for a call. What they are asked waits as an approval, and the call's time does not pass meanwhile.
 #[async_trait]
 pub trait People: Send + Sync {
     async fn ask(&self, asking: Asking) -> Reply;
+
+    /// Has the agent's model say something, once they gave leave for it as `asking` has it. An error says why not.
+    async fn sample(&self, asking: Asking, sample: Sample) -> Result<Sampled, String>;
 }
 
 /// Nobody is there.
@@ -68,5 +79,9 @@ pub trait People: Send + Sync {
 impl People for () {
     async fn ask(&self, _: Asking) -> Reply {
         Reply::Decline
+    }
+
+    async fn sample(&self, _: Asking, _: Sample) -> Result<Sampled, String> {
+        Err(NO_LEAVE.into())
     }
 }

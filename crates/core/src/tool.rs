@@ -211,6 +211,9 @@ pub trait ToolSource: Send + Sync {
     /// The tool that reads resources, and for each server that has some, what that is to permissions.
     fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)>;
 
+    /// What a server says that models should know of it, once somebody agreed to it.
+    fn words(&self, server: &str) -> Option<String>;
+
     /// Asks a server for what it has beside tools. The answer has MCP's shape.
     async fn look_up(
         &self,
@@ -266,6 +269,10 @@ impl ToolSource for () {
     }
 
     fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
+        None
+    }
+
+    fn words(&self, _: &str) -> Option<String> {
         None
     }
 

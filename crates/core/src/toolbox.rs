@@ -1,6 +1,7 @@
 //! The tools there are, and which of them an agent is told of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
@@ -152,22 +153,36 @@ impl Toolbox {
         fixed
             .chain(shown)
             .chain(self.finders(&deferred))
-            .chain(self.reader(permissions, !of_servers.is_empty()))
+            .chain(self.reader(permissions, &of_servers, &deferred))
             .collect()
     }
 
     /// What reads on in long results, for who has tools of servers, and resources of those servers that have some which the
-    /// agent may read.
-    fn reader(&self, permissions: &Permissions, has_tools: bool) -> Option<ToolSpec> {
+    /// agent may read. With it stands what servers whose tools are shown say of themselves.
+    fn reader(
+        &self,
+        permissions: &Permissions,
+        of_servers: &[&Arc<dyn Tool>],
+        deferred: &[&Arc<dyn Tool>],
+    ) -> Option<ToolSpec> {
         let (reader, readable) = self.source.reader()?;
         let mut spec = reader.spec().clone();
         let may = |origin: &&Origin| permissions.offers_of(origin, &spec.name);
         let servers: Vec<_> = readable.iter().filter(may).map(|it| it.server.as_str()).collect();
         let is_off = permissions.disabled_tools.contains(&spec.name);
-        let is_of_use = !is_off && (has_tools || !servers.is_empty());
+        let is_of_use = !is_off && (!of_servers.is_empty() || !servers.is_empty());
         if !servers.is_empty() {
             let servers = servers.join(", ");
             spec.description = format!("{} Servers with resources: {servers}.", spec.description);
+        }
+        let origins = |tools: &[&Arc<dyn Tool>]| -> BTreeSet<String> {
+            tools.iter().filter_map(|it| it.origin()).map(|it| it.server.clone()).collect()
+        };
+        let told = origins(deferred);
+        for server in origins(of_servers).difference(&told) {
+            if let Some(words) = self.source.words(server) {
+                let _ = write!(spec.description, "\nThe server {server} says of itself: {words}");
+            }
         }
         is_of_use.then_some(spec)
     }
@@ -181,7 +196,11 @@ impl Toolbox {
         if servers.is_empty() {
             return Vec::new();
         }
-        let lines = servers.iter().map(|(server, count)| format!("\n- {server}: {count} tools"));
+        let lines = servers.iter().map(|(server, count)| {
+            let words = self.source.words(server);
+            let words = words.map(|words| format!(", in its words: {words}")).unwrap_or_default();
+            format!("\n- {server}: {count} tools{words}")
+        });
         let lines: String = lines.collect();
         let mut specs: Vec<_> =
             self.source.finders().iter().map(|tool| tool.spec().clone()).collect();

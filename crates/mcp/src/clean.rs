@@ -3,17 +3,34 @@
 /// Of one description. What is longer instructs more than it describes.
 const DESCRIPTION_BYTES_MAX: usize = 2_048;
 
+/// Before what a server says of a tool.
+pub const IN_ITS_WORDS: &str = ", in its words: ";
+
+/// Of what a server says of itself as a whole.
+const INSTRUCTIONS_BYTES_MAX: usize = 1_024;
+
 /// A description as a model is shown it: as the words of that server, and no one else's.
 pub fn description(server: &str, written: &str) -> String {
+    match shown(written, DESCRIPTION_BYTES_MAX).trim() {
+        "" => format!("A tool of the MCP server {server}."),
+        words => format!("A tool of the MCP server {server}{IN_ITS_WORDS}{words}"),
+    }
+}
+
+/// What a server says of itself, as a model may be shown it; `None` where it says nothing.
+pub fn instructions(written: &str) -> Option<String> {
+    let text = shown(written, INSTRUCTIONS_BYTES_MAX);
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn shown(written: &str, bytes_max: usize) -> String {
     let mut text: String = written.chars().filter(|c| is_seen(*c)).collect();
-    if text.len() > DESCRIPTION_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(DESCRIPTION_BYTES_MAX));
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
         text.push('…');
     }
-    match text.trim() {
-        "" => format!("A tool of the MCP server {server}."),
-        words => format!("A tool of the MCP server {server}, in its words: {words}"),
-    }
+    text
 }
 
 /// Whether a person would see it: no control, no character of direction or of no width, no tag.

@@ -14,8 +14,9 @@ use nexus_core::mcp::{Lookup, SERVER_TOOLS_MAX};
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelTaskParams, ClientRequest,
-    DetailedTask, GetTaskParams, InputResponses, PaginatedRequestParams, ProgressNotificationParam,
-    ProtocolVersion, ServerResult, SubscriptionFilter, Tool, UpdateTaskParams,
+    DetailedTask, GetTaskParams, InputResponses, PaginatedRequestParams, PingRequest,
+    ProgressNotificationParam, ProtocolVersion, ServerResult, SubscriptionFilter, Tool,
+    UpdateTaskParams,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, Peer, PeerRequestOptions,
@@ -28,11 +29,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clean;
 use crate::elicit::Inquiries;
 use crate::hub::{Handler, Hub, Offer};
 use crate::lookup::{self, LookupError};
 use crate::place::Place;
 use crate::remote;
+use crate::sleep::Awake;
 
 /// Of one list. Two thousand tools fit in few.
 pub const PAGES_MAX: usize = 64;
@@ -42,6 +45,9 @@ const OBITUARY_MAX: Duration = Duration::from_secs(8);
 
 /// To tell a server that nobody waits any more. One that does not read is not waited for.
 const CANCEL_MAX: Duration = Duration::from_millis(500);
+
+/// For a sign of life after a sleep.
+const PROBE_MAX: Duration = Duration::from_secs(5);
 
 /// Before a server that wants nothing but to be called again is called again; longer each time.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -55,6 +61,8 @@ pub struct Connection {
     /// Of the process that watches over the server, where it is one.
     pub pid: Option<u32>,
     pub started_at: Timestamp,
+    /// When it was last known to be one.
+    pub awake: Awake,
     /// Cancelled by whoever has no more use for it.
     pub end: CancellationToken,
     /// How it ended, once it has.
@@ -148,6 +156,7 @@ impl Connection {
             server_info: named.map(|it| (it.name.clone(), it.version.clone())),
             pid,
             started_at: Timestamp::now(),
+            awake: Awake::now(),
             end: CancellationToken::new(),
             obituary: watch::Sender::new(None),
             peer,
@@ -190,6 +199,11 @@ impl Connection {
     /// Whether it has resources.
     pub fn has_resources(&self) -> bool {
         self.peer.peer_info().is_some_and(|info| info.capabilities.resources.is_some())
+    }
+
+    /// What it says that models should know of it.
+    pub fn instructions(&self) -> Option<String> {
+        clean::instructions(self.peer.peer_info()?.instructions.as_deref()?)
     }
 
     /// Looks at what it has beside tools.
@@ -358,6 +372,16 @@ impl Connection {
         let _ = tokio::time::timeout(CANCEL_MAX, told).await;
     }
 
+    /// Whether somebody answers at the other end. What is answered does not matter: the newer era has no word for this.
+    pub async fn answers(&self) -> bool {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        let answered = tokio::time::timeout(PROBE_MAX, self.peer.send_request(ping)).await;
+        matches!(
+            answered,
+            Ok(Ok(_) | Err(ServiceError::McpError(_) | ServiceError::UnexpectedResponse))
+        )
+    }
+
     /// Nothing can be said to the server any more.
     pub fn is_closed(&self) -> bool {
         self.peer.is_transport_closed()
@@ -413,5 +437,57 @@ fn not_opened(error: &ClientInitializeError) -> String {
             format!("it refused the handshake: {}", error.message)
         }
         error => format!("the handshake failed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    use super::*;
+    use crate::transport::{Breach, Pipes};
+
+    /// A server of the older era, which answers to a ping so, or not at all.
+    async fn opened(pong: Option<Value>) -> (Connection, Running) {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            let (read, mut write) = tokio::io::split(theirs);
+            let mut lines = BufReader::new(read).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let message: Value = serde_json::from_str(&line).unwrap();
+                let mut answer = match message["method"].as_str() {
+                    Some("initialize") => json!({"result": {
+                        "protocolVersion": "2025-11-25", "capabilities": {},
+                        "serverInfo": {"name": "test", "version": "1"},
+                    }}),
+                    Some("ping") => match &pong {
+                        Some(pong) => pong.clone(),
+                        None => continue,
+                    },
+                    _ => continue,
+                };
+                answer["jsonrpc"] = json!("2.0");
+                answer["id"] = message["id"].clone();
+                write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+        });
+        let (read, write) = tokio::io::split(ours);
+        let pipes = Pipes::new(read, write, Breach::default());
+        let (connection, running, _) =
+            Connection::open(pipes, None, true, Offer::default()).await.unwrap();
+        (connection, running)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_answers_is_there() {
+        let refused = json!({"error": {"code": -32601, "message": "unknown method"}});
+        for (pong, answers) in
+            [(Some(json!({"result": {}})), true), (Some(refused), true), (None, false)]
+        {
+            let (connection, running) = opened(pong.clone()).await;
+            assert_eq!(connection.answers().await, answers, "{pong:?}");
+            drop(running);
+        }
     }
 }

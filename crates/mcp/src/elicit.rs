@@ -1,4 +1,6 @@
-//! Questions of servers on their way to people, and the answers back.
+//! What servers ask while a call runs: questions on their way to people, and the answers back.
+
+#![expect(deprecated, reason = "servers still ask for sampling")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,20 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nexus_core::inquiry::{Asking, Complete, Inquiry, People, Reply, Wants};
 use reqwest::Url;
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, InputRequest, InputRequests,
-    InputResponses,
+    CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult,
+    ElicitationAction, InputRequest, InputRequests, InputResponses,
 };
 use serde_json::{Map, Value};
+use tokio::sync::oneshot;
 
 use crate::clean::is_seen;
 use crate::hub::{Offer, Put};
+use crate::sample::{self, Wanted};
 use crate::schema;
 
 /// Questions within one call. Who asks more asks without end.
 const ROUNDS_MAX: u32 = 10;
 
 /// Of one question: as much as a person reads before an answer.
-const MESSAGE_BYTES_MAX: usize = 16 << 10;
+pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 const SCHEMA_BYTES_MAX: usize = 32 << 10;
 const URL_BYTES_MAX: usize = 2_048;
 
@@ -47,11 +51,9 @@ impl<'a> Inquiries<'a> {
     /// Answers a question of the older era, unless it is withdrawn before. An error is for the call.
     pub async fn answer(&self, put: Put) -> Result<(), String> {
         self.count()?;
-        let Put { params, mut reply } = put;
-        tokio::select! {
-            biased;
-            () = reply.closed() => {}
-            answer = self.elicit(params) => drop(reply.send(answer)),
+        match put {
+            Put::Elicitation(params, reply) => put_to(reply, self.elicit(params)).await,
+            Put::Sampling(params, reply) => put_to(reply, self.sample(params)).await,
         }
         Ok(())
     }
@@ -63,6 +65,9 @@ impl<'a> Inquiries<'a> {
             let response = match request {
                 InputRequest::Elicitation(request) if self.offer.elicitation => {
                     serde_json::to_value(self.elicit(request.params).await?)
+                }
+                InputRequest::CreateMessage(request) if self.offer.sampling => {
+                    serde_json::to_value(self.sample(request.params).await?)
                 }
                 InputRequest::ListRoots(_) if let Some(roots) = self.offer.list_roots() => {
                     serde_json::to_value(roots)
@@ -97,6 +102,35 @@ impl<'a> Inquiries<'a> {
             Reply::Cancel => ElicitResult::new(ElicitationAction::Cancel),
         })
     }
+
+    /// Has the agent's model say something, if people let it. An error says why it does not.
+    async fn sample(
+        &self,
+        params: CreateMessageRequestParams,
+    ) -> Result<CreateMessageResult, String> {
+        let Wanted { asking, sample, stops } = Wanted::of(self.server, params)?;
+        Ok(sample::answer(&stops, self.people.sample(asking, sample).await?))
+    }
+}
+
+/// Gives an answer back, unless the question is withdrawn before there is one.
+async fn put_to<T>(
+    mut reply: oneshot::Sender<Result<T, String>>,
+    answer: impl Future<Output = Result<T, String>>,
+) {
+    tokio::select! {
+        biased;
+        () = reply.closed() => {}
+        answer = answer => drop(reply.send(answer)),
+    }
+}
+
+/// Whether a person would read all of it.
+pub fn check_length(message: &str) -> Result<(), String> {
+    match message.len() > MESSAGE_BYTES_MAX {
+        true => Err(format!("a question has at most {MESSAGE_BYTES_MAX} bytes")),
+        false => Ok(()),
+    }
 }
 
 /// A question as people are asked it.
@@ -117,9 +151,7 @@ fn asking(server: &str, params: ElicitRequestParams) -> Result<Asking, String> {
         }
         _ => return Err("a question of this kind cannot be put".into()),
     };
-    if message.len() > MESSAGE_BYTES_MAX {
-        return Err(format!("a question has at most {MESSAGE_BYTES_MAX} bytes"));
-    }
+    check_length(&message)?;
     let message = message.chars().filter(|c| is_seen(*c)).collect();
     Ok(Asking { inquiry: Inquiry { server: server.into(), message, wants }, complete })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::results::Results;
 use nexus_core::attach::Intake;
+use nexus_core::embed::Embedder;
 use nexus_tools::sandbox::{Launcher, Limits, Strength};
 
 /// What all servers are started with.
@@ -19,6 +20,8 @@ pub struct Ground {
     pub intake: Arc<dyn Intake>,
     /// Where long results are kept.
     pub results: Arc<Results>,
+    /// Says what tools are about, for searches.
+    pub embedder: Arc<dyn Embedder>,
     /// The variables of this process. Servers see few of them.
     pub variables: BTreeMap<String, String>,
 }

@@ -3,7 +3,7 @@
 //! One connection carries the calls of many agents. Progress names its call; a question of the older era does not, so it is
 //! put only where all calls under way are one agent's: nobody answers for another agent without knowing.
 
-#![expect(deprecated, reason = "servers still ask for roots")]
+#![expect(deprecated, reason = "servers still ask for roots and sampling")]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,17 @@ use nexus_core::AgentId;
 use nexus_core::mcp::{ServerEntry, Way};
 use reqwest::Url;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability,
+    ClientCapabilities, ClientConfig, CreateMessageRequestMethod, CreateMessageRequestParams,
+    CreateMessageResult, ElicitRequestParams, ElicitResult, ElicitationCapability,
     ElicitationCreateRequestMethod, ErrorData, FormElicitationCapability, Implementation,
     JsonObject, ListRootsRequestMethod, ListRootsResult, ProgressNotificationParam, ProgressToken,
-    ProtocolVersion, Root, RootsCapabilities, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    ProtocolVersion, Root, RootsCapabilities, SamplingCapability, TASKS_EXTENSION_ID,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::lock;
 
@@ -33,6 +36,7 @@ const QUESTIONS_MAX: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
     pub elicitation: bool,
+    pub sampling: bool,
     /// The directories it is for, where it may know them.
     roots: Option<Vec<Root>>,
 }
@@ -48,7 +52,7 @@ impl Offer {
             }
             _ => None,
         };
-        Self { elicitation: entry.elicitation, roots }
+        Self { elicitation: entry.elicitation, sampling: entry.sampling, roots }
     }
 
     /// The answer to a server that wants to know its directories, if it may.
@@ -63,6 +67,7 @@ impl Offer {
             let elicitation = ElicitationCapability::new().with_form(form);
             capabilities.elicitation = Some(elicitation.with_url(UrlElicitationCapability::new()));
         }
+        capabilities.sampling = self.sampling.then(SamplingCapability::default);
         let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
         capabilities.extensions.get_or_insert_default().extend([tasks]);
         capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
@@ -105,14 +110,18 @@ impl ClientHandler for Handler {
         if !self.offer.elicitation {
             return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
         }
-        let refused = |why| ErrorData::invalid_request(why, None);
-        let answer = self.hub.put(params).map_err(refused)?;
-        // A question that the server withdraws is not asked any longer: whoever asks sees that nobody waits.
-        let answer = context.ct.run_until_cancelled(answer).await;
-        match answer {
-            Some(Ok(answer)) => answer.map_err(|why| ErrorData::invalid_params(why, None)),
-            Some(Err(_)) | None => Err(refused("the call for which this is asked is over")),
+        self.hub.ask(|reply| Put::Elicitation(params, reply), &context.ct).await
+    }
+
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        if !self.offer.sampling {
+            return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
         }
+        self.hub.ask(|reply| Put::Sampling(params, reply), &context.ct).await
     }
 
     async fn list_roots(
@@ -135,10 +144,12 @@ struct Waiting {
 }
 
 /// A question of a server to the people of a call. An answer that is an error is for the server.
-pub struct Put {
-    pub params: ElicitRequestParams,
-    pub reply: oneshot::Sender<Result<ElicitResult, String>>,
+pub enum Put {
+    Elicitation(ElicitRequestParams, Answer<ElicitResult>),
+    Sampling(CreateMessageRequestParams, Answer<CreateMessageResult>),
 }
+
+pub type Answer<T> = oneshot::Sender<Result<T, String>>;
 
 /// What concerns one call.
 pub struct Listening<'a> {
@@ -164,11 +175,24 @@ impl Hub {
         }
     }
 
-    /// Puts a question to the people of the agent whose calls are under way; or why not.
-    fn put(
+    /// Puts a question and waits for the answer, which is the server's. One that the server withdraws is not asked any
+    /// longer: whoever asks sees that nobody waits.
+    async fn ask<T>(
         &self,
-        params: ElicitRequestParams,
-    ) -> Result<oneshot::Receiver<Result<ElicitResult, String>>, &'static str> {
+        question: impl FnOnce(Answer<T>) -> Put,
+        withdrawn: &CancellationToken,
+    ) -> Result<T, ErrorData> {
+        let refused = |why| ErrorData::invalid_request(why, None);
+        let (reply, answer) = oneshot::channel();
+        self.put(question(reply)).map_err(refused)?;
+        match withdrawn.run_until_cancelled(answer).await {
+            Some(Ok(answer)) => answer.map_err(|why| ErrorData::invalid_params(why, None)),
+            Some(Err(_)) | None => Err(refused("the call for which this is asked is over")),
+        }
+    }
+
+    /// Puts a question to the people of the agent whose calls are under way; or why not.
+    fn put(&self, question: Put) -> Result<(), &'static str> {
         let calls = lock(&self.0);
         let mut waiting = calls.values();
         let one = waiting.next().ok_or("no call is under way for which this could be asked")?;
@@ -177,10 +201,7 @@ impl Hub {
                 "calls of several agents are under way, and it cannot be known for whom this is asked",
             );
         }
-        let (reply, answer) = oneshot::channel();
-        let put = one.questions.try_send(Put { params, reply });
-        put.map_err(|_| "too many questions at once")?;
-        Ok(answer)
+        one.questions.try_send(question).map_err(|_| "too many questions at once")
     }
 }
 
@@ -197,9 +218,10 @@ mod tests {
 
     use super::*;
 
-    fn question() -> ElicitRequestParams {
+    fn question() -> Put {
         let schema = json!({"type": "object", "properties": {}});
-        serde_json::from_value(json!({"message": "?", "requestedSchema": schema})).unwrap()
+        let params = json!({"message": "?", "requestedSchema": schema});
+        Put::Elicitation(serde_json::from_value(params).unwrap(), oneshot::channel().0)
     }
 
     fn listen<'a>(hub: &'a Hub, user: &str, number: i64) -> Listening<'a> {

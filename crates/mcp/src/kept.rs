@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nexus_core::mcp::ServerEntry;
 use serde::{Deserialize, Serialize};
 
-use crate::listing::{Listing, Said};
+use crate::listing::{About, Listing, Said};
 use crate::pins::Pinned;
 
 /// Of one file. What is longer was not written here.
@@ -23,9 +23,8 @@ struct Kept<T> {
     tools: T,
     /// As they were when somebody agreed to them.
     pinned: T,
-    /// It has resources.
-    #[serde(default)]
-    resources: bool,
+    #[serde(flatten)]
+    about: About,
 }
 
 /// The tools that the server had when it ran last, if it is the same server still. Touches the disk.
@@ -35,10 +34,8 @@ pub fn read(home: &Path, entry: &ServerEntry) -> Option<Listing> {
         return None;
     }
     let kept: Kept<Vec<Said>> = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-    let listing = || {
-        Listing::new(entry, kept.tools, Some(Pinned::new(kept.pinned)))
-            .with_resources(kept.resources)
-    };
+    let listing =
+        || Listing::new(entry, kept.tools, Some(Pinned::new(kept.pinned))).with(kept.about);
     (kept.digest == entry.digest()).then(listing)
 }
 
@@ -49,7 +46,7 @@ pub fn write(home: &Path, entry: &ServerEntry, listing: &Listing) -> io::Result<
         digest: entry.digest(),
         tools,
         pinned: listing.pinned.tools(),
-        resources: listing.has_resources,
+        about: listing.about.clone(),
     };
     replace(&place(home, entry), &serde_json::to_vec(&kept)?)
 }

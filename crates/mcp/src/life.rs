@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nexus_core::mcp::{Accept, Program, Remote, Way};
+use nexus_core::mcp::{Accept, Pins, Program, Remote, Way};
 use nexus_tools::sandbox::{End, LaunchError, Living};
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
@@ -14,9 +14,10 @@ use tokio::time::Instant;
 use crate::connection::{Connection, Running};
 use crate::hub::Offer;
 use crate::kept;
-use crate::listing::{Listing, Said};
+use crate::listing::{About, Listing, Said};
 use crate::lock;
 use crate::login;
+use crate::pins::INSTRUCTIONS;
 use crate::remote::{self, Address, Http};
 use crate::server::Server;
 use crate::start;
@@ -224,8 +225,7 @@ impl Server {
     ) -> Result<(Arc<Connection>, Running, Arc<Notify>), String> {
         let (connection, running, listed) =
             Connection::open(transport, pid, legacy, Offer::of(&self.entry)).await?;
-        let (tools, _) = connection.list().await?;
-        self.take_list(tools, connection.has_resources()).await?;
+        self.take_list(&connection).await?;
         Ok((Arc::new(connection), running, listed))
     }
 
@@ -241,24 +241,31 @@ impl Server {
     }
 
     /// Takes a list as it is now, keeps it, and tells of it where it is another.
-    async fn take_list(
-        self: &Arc<Self>,
-        tools: Vec<rmcp::model::Tool>,
-        has_resources: bool,
-    ) -> Result<(), String> {
+    async fn take_list(self: &Arc<Self>, connection: &Connection) -> Result<(), String> {
+        let (tools, _) = connection.list().await?;
         if tools.is_empty() && self.entry.fail_if_no_tools {
             return Err("it has no tools (fail_if_no_tools)".into());
         }
+        let about = About {
+            has_resources: connection.has_resources(),
+            instructions: connection.instructions(),
+            agreed: None,
+        };
         let this = self.clone();
         let take = move || {
             let said: Vec<Said> = tools.into_iter().map(Said::from).collect();
             // Another process of this home may have accepted some of them meanwhile.
-            let pinned = kept::read(&this.ground.home, &this.entry).map(|kept| kept.pinned);
-            let pinned = pinned.or_else(|| Some(this.listing()?.pinned.clone()));
-            let listing = Listing::new(&this.entry, said, pinned).with_resources(has_resources);
+            let kept = kept::read(&this.ground.home, &this.entry).map(Arc::new);
+            let kept = kept.or_else(|| this.listing());
+            let agreed = match this.entry.pins {
+                Pins::Strict => kept.as_ref().and_then(|kept| kept.about.agreed.clone()),
+                Pins::Off => about.instructions.clone(),
+            };
+            let pinned = kept.map(|kept| kept.pinned.clone());
+            let listing = Listing::new(&this.entry, said, pinned).with(About { agreed, ..about });
             let same = |known: &Listing| {
-                (&known.said, &known.pinned) == (&listing.said, &listing.pinned)
-                    && known.has_resources == has_resources
+                (&known.said, &known.pinned, &known.about)
+                    == (&listing.said, &listing.pinned, &listing.about)
             };
             if this.listing().is_some_and(|known| same(&known)) {
                 return;
@@ -284,10 +291,15 @@ impl Server {
         let review = move || {
             let Some(known) = this.listing() else { return Vec::new() };
             let mut pinned = known.pinned.clone();
-            let accepted = pinned.accept(&known.said, &accept);
+            let mut about = known.about.clone();
+            let mut accepted = pinned.accept(&known.said, &accept);
+            if accept == Accept::All && about.agreed != about.instructions {
+                about.agreed = about.instructions.clone();
+                accepted.push(INSTRUCTIONS.into());
+            }
             if !accepted.is_empty() {
                 let listing = Listing::new(&this.entry, known.said.clone(), Some(pinned));
-                this.take(listing.with_resources(known.has_resources));
+                this.take(listing.with(about));
             }
             accepted
         };
@@ -346,13 +358,10 @@ impl Server {
         loop {
             listed.notified().await;
             tokio::time::sleep(RELIST_PAUSE).await;
-            let read = tokio::time::timeout(self.entry.startup_timeout, connection.list()).await;
-            let taken = match read {
-                Ok(Ok((tools, _))) => self.take_list(tools, connection.has_resources()).await,
-                Ok(Err(why)) => Err(why),
-                Err(_) => Err("its tools were not listed in time".into()),
-            };
-            if let Err(why) = taken {
+            let taken =
+                tokio::time::timeout(self.entry.startup_timeout, self.take_list(&connection)).await;
+            let late = || Err("its tools were not listed in time".into());
+            if let Err(why) = taken.unwrap_or_else(|_| late()) {
                 lock(&self.state).last_error = Some(why);
             }
         }

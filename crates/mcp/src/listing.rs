@@ -45,7 +45,20 @@ pub struct Listing {
     pub said: Vec<Said>,
     pub pinned: Pinned,
     pub tools: Vec<Arc<Listed>>,
+    pub about: About,
+}
+
+/// What a server is beside its tools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    #[serde(default, rename = "resources")]
     pub has_resources: bool,
+    /// What models are to know of it, as it says itself.
+    #[serde(default)]
+    pub instructions: Option<String>,
+    /// The same as somebody agreed to it.
+    #[serde(default)]
+    pub agreed: Option<String>,
 }
 
 /// One of them, as it is used here.
@@ -85,12 +98,11 @@ impl Listing {
             Arc::new(Listed::new(&entry.name, tool, state))
         };
         let tools = said.iter().map(listed).collect();
-        Self { said, pinned, tools, has_resources: false }
+        Self { said, pinned, tools, about: About::default() }
     }
 
-    /// Of a server that has resources, or has none.
-    pub fn with_resources(self, has_resources: bool) -> Self {
-        Self { has_resources, ..self }
+    pub fn with(self, about: About) -> Self {
+        Self { about, ..self }
     }
 
     /// Those that the configuration leaves in.
@@ -100,7 +112,8 @@ impl Listing {
 
     /// What is another than when it was pinned.
     pub fn changes(&self) -> Vec<ToolChange> {
-        self.said.iter().flat_map(|tool| self.pinned.changes(tool)).collect()
+        let words = pins::words_change(&self.about);
+        words.into_iter().chain(self.said.iter().flat_map(|it| self.pinned.changes(it))).collect()
     }
 
     pub fn standing(&self) -> Vec<ServerTool> {

@@ -8,7 +8,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::clean;
-use crate::listing::Said;
+use crate::listing::{About, Said};
+
+/// What a server says of itself as a whole, among the names of what it says of its tools.
+pub const INSTRUCTIONS: &str = "instructions";
 
 /// Of one side of a change that is shown.
 const SHOWN_BYTES_MAX: usize = 4_096;
@@ -59,6 +62,18 @@ impl Pinned {
         self.0.extend(new.into_iter().map(|tool| (tool.name.clone(), tool)));
         names
     }
+}
+
+/// What a server says otherwise of itself than somebody agreed to.
+pub fn words_change(about: &About) -> Option<ToolChange> {
+    let text = |words: &Option<String>| shown(words.as_deref().unwrap_or_default());
+    let change = || ToolChange {
+        tool: String::new(),
+        field: INSTRUCTIONS.into(),
+        before: text(&about.agreed),
+        after: text(&about.instructions),
+    };
+    (about.instructions != about.agreed).then(change)
 }
 
 /// What tells a tool from what it may become: a digest of all that its server says of it, in the form of RFC 8785.

@@ -1,13 +1,17 @@
-//! Tools that the model is not shown: found by words, and called by name.
+//! Tools that the model is not shown: found by words and by what is meant, and called by name.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use nexus_core::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 use nexus_core::permission::{Permissions, ToolClass};
 use nexus_core::provider::ToolSpec;
 use nexus_core::tool::{CALL_TOOL, Invocation, Need, SEARCH_TOOL, Tool, ToolOutput};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use crate::clean::IN_ITS_WORDS;
+use crate::meaning::Meanings;
 
 /// What is found at most, and when nobody says.
 const LIMIT_MAX: usize = 20;
@@ -34,7 +38,7 @@ pub struct Finder {
 
 enum Does {
     /// Finds tools, and says how they are called.
-    Search(All),
+    Search(All, Arc<Meanings>),
     /// Calls a tool that was found. The turn puts the tool itself in its place; what comes here names none.
     Call,
 }
@@ -49,7 +53,7 @@ struct Wanted {
 
 impl Finder {
     /// `tool_search`.
-    pub fn search(all: All) -> Self {
+    pub fn search(all: All, meanings: Arc<Meanings>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -62,7 +66,7 @@ impl Finder {
         });
         let description = "Finds tools of MCP servers by what they do, and returns their descriptions and the schemas of \
                            their arguments. Call what you found with mcp_call. There are:";
-        Self::new(SEARCH_TOOL, description, &parameters, Does::Search(all))
+        Self::new(SEARCH_TOOL, description, &parameters, Does::Search(all, meanings))
     }
 
     /// `mcp_call`.
@@ -105,9 +109,9 @@ impl Tool for Finder {
 
     async fn run(&self, call: Invocation) -> Result<ToolOutput, String> {
         match &self.does {
-            Does::Search(all) => {
+            Does::Search(all, meanings) => {
                 let wanted = serde_json::from_value(call.arguments).map_err(|it| it.to_string())?;
-                search(&all(), &wanted, &call.access.permissions).map(Into::into)
+                search(&all(), meanings, wanted, &call.access.permissions).await.map(Into::into)
             }
             Does::Call => Err(match call.arguments["tool"].as_str() {
                 Some(tool) => format!("there is no tool {tool}: tool_search finds those there are"),
@@ -118,9 +122,10 @@ impl Tool for Finder {
 }
 
 /// Describes the tools that fit best, of those that an agent may use.
-fn search(
+async fn search(
     all: &[Arc<dyn Tool>],
-    wanted: &Wanted,
+    meanings: &Arc<Meanings>,
+    wanted: Wanted,
     permissions: &Permissions,
 ) -> Result<String, String> {
     let limit = wanted.limit.unwrap_or(LIMIT);
@@ -135,7 +140,12 @@ fn search(
     };
     let seen: Vec<_> = all.iter().filter(seen).collect();
     let mut answer = String::new();
-    for tool in ranked(&seen, &wanted.query).into_iter().take(limit) {
+    let meant = meanings
+        .nearest(seen.iter().map(|tool| meaning(tool.spec())).collect(), wanted.query.clone());
+    let meant = meant.await;
+    let words = ranked(&seen, &wanted.query);
+    let lists = [(WORDS_WEIGHT, &words[..]), (MEANING_WEIGHT, &meant[..])];
+    for tool in fuse(&lists, limit).into_iter().filter_map(|(place, _)| seen.get(place)) {
         let ToolSpec { name, description, parameters } = tool.spec();
         let entry = format!("{name}\n{description}\narguments: {parameters}\n\n");
         if answer.len() + entry.len() > ANSWER_BYTES_MAX {
@@ -149,8 +159,17 @@ fn search(
     Ok(answer)
 }
 
-/// The tools in which words of the query occur, best first.
-fn ranked<'a>(tools: &[&'a Arc<dyn Tool>], query: &str) -> Vec<&'a Arc<dyn Tool>> {
+/// What a tool is about, for who looks for what is meant: what is said of it, without whose words they are. Its name only
+/// where nothing is, since names are mostly short for something.
+fn meaning(spec: &ToolSpec) -> String {
+    match spec.description.split_once(IN_ITS_WORDS) {
+        Some((_, said)) => said.to_owned(),
+        None => words(&spec.name).join(" "),
+    }
+}
+
+/// The places of tools in which words of the query occur, best first.
+fn ranked(tools: &[&Arc<dyn Tool>], query: &str) -> Vec<(usize, f32)> {
     let documents: Vec<Vec<String>> = tools.iter().map(|tool| document(tool.spec())).collect();
     let mut wanted = words(query);
     wanted.sort();
@@ -168,11 +187,11 @@ fn ranked<'a>(tools: &[&'a Arc<dyn Tool>], query: &str) -> Vec<&'a Arc<dyn Tool>
             *score += rarity * count * (SATURATION + 1.0) / (count + SATURATION * length);
         }
     }
-    let mut found: Vec<_> = tools.iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
-    found.sort_by(|(a, one), (b, other)| {
-        other.total_cmp(one).then_with(|| a.spec().name.cmp(&b.spec().name))
-    });
-    found.into_iter().map(|(tool, _)| *tool).collect()
+    let scored = scores.into_iter().map(|score: f64| score as f32).enumerate();
+    let mut found: Vec<_> = scored.filter(|(_, score)| *score > 0.0).collect();
+    found.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    found.truncate(FUSED_DEPTH as usize);
+    found
 }
 
 /// Whether a word is meant by another: the same, or its beginning, as `file` is by `files`.
@@ -245,7 +264,7 @@ mod tests {
         ];
         let all: Vec<_> = all.iter().collect();
         let found = |query: &str| -> Vec<String> {
-            ranked(&all, query).iter().map(|tool| tool.spec().name.clone()).collect()
+            ranked(&all, query).iter().map(|(place, _)| all[*place].spec().name.clone()).collect()
         };
         assert_eq!(found("read a file")[0], "mcp_files_readTextFile");
         assert_eq!(found("write files")[0], "mcp_files_write_file");

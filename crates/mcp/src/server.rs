@@ -299,7 +299,9 @@ impl Server {
                 let mut state = lock(&self.state);
                 state.last_used = Instant::now();
                 match &state.phase {
-                    Phase::Ready(connection) if !connection.is_closed() => {
+                    Phase::Ready(connection)
+                        if !connection.is_closed() && !connection.awake.has_slept() =>
+                    {
                         return Ok(connection.clone());
                     }
                     Phase::Ready(connection) => (None, Some(connection.clone())),
@@ -312,8 +314,15 @@ impl Server {
                 let started = started.map_err(|_| "the program is stopping".to_owned())?;
                 return started.clone().unwrap_or_else(|| Err("it was not started".into()));
             }
-            // It has just ended, and is about to be known to have.
+            // It has just ended, and is about to be known to have; or the machine slept, and nobody knows.
             if let Some(closed) = closed {
+                if !closed.is_closed() {
+                    if closed.answers().await {
+                        closed.awake.note();
+                        continue;
+                    }
+                    closed.end.cancel();
+                }
                 let _ = closed.obituary.subscribe().wait_for(Option::is_some).await;
             }
         }
@@ -378,6 +387,7 @@ pub mod tests {
             deny: Vec::new(),
             fail_if_no_tools: false,
             elicitation: true,
+            sampling: false,
             roots: false,
         }
     }

@@ -19,6 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::connection::Call;
 use crate::ground::Ground;
 use crate::login::Login;
+use crate::meaning::Meanings;
 use crate::read::{self, Reader};
 use crate::result;
 use crate::results::Results;
@@ -59,6 +60,8 @@ impl Servers {
     pub fn new(entries: Vec<ServerEntry>, ground: Ground) -> Arc<Self> {
         let ground = Arc::new(ground);
         let stop = CancellationToken::new();
+        let place = ground.home.join("mcp").join("meanings");
+        let meanings = Arc::new(Meanings::new(ground.embedder.clone(), place));
         let servers = Arc::new_cyclic(|this: &Weak<Self>| {
             let server = |entry: ServerEntry| {
                 let this = this.clone();
@@ -74,7 +77,7 @@ impl Servers {
                 by_name: entries.into_iter().map(server).collect(),
                 known: ArcSwap::default(),
                 version: AtomicU64::new(0),
-                finders: finders(this.clone()),
+                finders: finders(this.clone(), meanings),
                 reader: Arc::new(Reader::new(this.clone())),
                 results: ground.results.clone(),
                 _end: stop.clone().drop_guard(),
@@ -160,12 +163,12 @@ impl Servers {
 }
 
 /// The tools for tools that the model is not shown.
-fn finders(servers: Weak<Servers>) -> [Arc<dyn Tool>; 2] {
+fn finders(servers: Weak<Servers>, meanings: Arc<Meanings>) -> [Arc<dyn Tool>; 2] {
     let all = move || match servers.upgrade() {
         Some(servers) => servers.tools(),
         None => Arc::from([]),
     };
-    [Arc::new(Finder::search(Box::new(all))), Arc::new(Finder::call())]
+    [Arc::new(Finder::search(Box::new(all), meanings)), Arc::new(Finder::call())]
 }
 
 #[async_trait]
@@ -230,9 +233,13 @@ impl ToolSource for Servers {
     }
 
     fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
-        let has = |server: &&Arc<Server>| server.listing().is_some_and(|it| it.has_resources);
+        let has = |server: &&Arc<Server>| server.listing().is_some_and(|it| it.about.has_resources);
         let readable = self.by_name.values().filter(has).map(|server| read::origin(server));
         (!self.by_name.is_empty()).then(|| (self.reader.clone(), readable.collect()))
+    }
+
+    fn words(&self, server: &str) -> Option<String> {
+        self.by_name.get(server)?.listing()?.about.agreed.clone()
     }
 
     async fn look_up(

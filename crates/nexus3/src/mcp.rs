@@ -250,7 +250,9 @@ async fn review(
     }
     changes.into_iter().try_for_each(|change| {
         let McpChange { tool, field, before, after } = change;
-        say(format!("{tool}: {field}\n  - {before}\n  + {after}\n"))
+        // What it says of itself as a whole is of no tool.
+        let of = if tool.is_empty() { String::new() } else { format!("{tool}: ") };
+        say(format!("{of}{field}\n  - {before}\n  + {after}\n"))
     })
 }
 

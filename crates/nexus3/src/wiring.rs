@@ -357,6 +357,7 @@ pub fn mcp_servers(home: &Path, config: &Config, launcher: Launcher) -> Arc<Serv
         launcher,
         strength: sandbox::strength(),
         limits: limits(config),
+        embedder: Arc::new(LocalEmbedder::new()),
         home: home.canonicalize().unwrap_or_else(|_| home.to_path_buf()),
         variables: variables().collect(),
     };

@@ -287,6 +287,18 @@ impl Agent {
         marked.await.map(drop)
     }
 
+    /// Notes what was used for the agent beside what it says.
+    pub(crate) async fn spend(&self, spent: Bill) -> Result<(), StoreError> {
+        if spent.is_empty() {
+            return Ok(());
+        }
+        let noted = self.write(move |now, store| {
+            let (progress, bill) = (Some(now.progress), Some(now.bill + spent));
+            Some(write(now, store, Said { messages: Vec::new(), progress, bill, brief: None }))
+        });
+        noted.await.map(drop)
+    }
+
     /// Changes settings, on disk first. Each change starts from what the last one left, and one that `change` refuses
     /// leaves nothing.
     pub(crate) async fn change<E: From<StoreError> + Send + 'static>(

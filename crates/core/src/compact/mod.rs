@@ -1,7 +1,6 @@
 //! Keeping a conversation within the model's window: weighing it, and summarising its older part.
 
 mod digest;
-mod ledger;
 mod plan;
 mod summary;
 mod transcript;
@@ -15,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{Agent, Entry, Snapshot};
 use crate::brief::Brief;
 use crate::briefing::Briefing;
+use crate::ledger::Ledger;
 use crate::list::List;
 use crate::message::{
     ATTACHED_BYTES_MAX, Made, Message, Meta, Origin, Part, Role, SharedMessage, StopReason,
@@ -27,7 +27,6 @@ use crate::tokens::TokenCounter;
 use crate::usage::{Bill, Usage};
 use crate::watch::{Event, Watches};
 use digest::digest;
-use ledger::Ledger;
 use plan::{Bounds, Outline, Plan, Unfit};
 use summary::{Ladder, Summary};
 use weigh::{BriefTokens, Scales, Shown};

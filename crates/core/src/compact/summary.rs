@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::ledger::{Ledger, Tally};
 use super::plan::Plan;
 use super::transcript::{entries, pieces};
 use super::weigh::{Shown, is_truncated, scaled};
 use super::{Compactor, Task, answer_room, margin};
 use crate::briefing::earlier;
+use crate::ledger::{Ledger, Tally};
 use crate::listing::Lesson;
 use crate::message::{ATTACHED_BYTES_MAX, Message, Meta, Origin, Part, Role, StopReason};
-use crate::observe::{CallEnd, RunningCall};
 use crate::on_thread;
-use crate::provider::{Asker, Model, ModelCall, ProviderError, ProviderEvent, Urgency};
+use crate::provider::{Asker, Model, ModelCall, ProviderError, Urgency};
 use crate::redact::redact;
 
 /// The part of a summariser's window that one piece may take: the rest is for its answer and for errors in counting.
@@ -229,36 +228,8 @@ impl Ladder<'_> {
     /// The whole answer to a call, if it is one.
     async fn ask(&self, model: &Model, call: &ModelCall) -> Result<Heard, String> {
         let (observer, agent) = (self.compactor.observer.clone(), self.task.now.id.clone());
-        let mut running = RunningCall::begin(observer, model.info.clone(), agent, None);
-        let mut events = match model.provider.stream(call.clone()).await {
-            Ok(events) => events,
-            Err(error) => {
-                running.end = CallEnd::Failed(error.name());
-                return Err(self.failed(model, error));
-            }
-        };
-        let mut tally = Tally::new(self.ledger, call, running);
-        while !tally.ended {
-            match events.next().await {
-                Some(Ok(ProviderEvent::Text(piece) | ProviderEvent::Reasoning(piece))) => {
-                    tally.heard += piece.len();
-                    tally.running.heard();
-                }
-                Some(Ok(ProviderEvent::Usage(usage))) => tally.answer.usage = usage,
-                Some(Ok(ProviderEvent::Done(answer))) => {
-                    tally.answer = *answer;
-                    tally.ended = true;
-                    tally.running.heard();
-                    tally.running.end = CallEnd::Done;
-                }
-                broken => {
-                    let early = || ProviderError::Broken("the stream ended too early".into());
-                    let error = broken.and_then(Result::err).unwrap_or_else(early);
-                    tally.running.end = CallEnd::Failed(error.name());
-                    return Err(self.failed(model, error));
-                }
-            }
-        }
+        let asked = Tally::ask(self.ledger, observer, agent, model, call).await;
+        let mut tally = asked.map_err(|error| self.failed(model, error))?;
         let answer = &tally.answer;
         match answer.stop.reason {
             StopReason::EndTurn | StopReason::Other => {}

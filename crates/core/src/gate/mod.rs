@@ -31,6 +31,7 @@ use crate::on_thread;
 use crate::permission::{Grants, ToolClass};
 use crate::preview::FileChange;
 use crate::provider::ToolSpec;
+use crate::sampling::Sampler;
 use crate::store::StoreError;
 use crate::tool::{Access, Colleagues, ENDING_MAX, Invocation, Need, Onlookers, Tool, ToolOutput};
 use crate::toolbox::{Toolbox, offers_tool};
@@ -45,6 +46,7 @@ pub struct Gate {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) memories: Arc<Memories>,
+    pub(crate) sampler: Arc<Sampler>,
     /// How long one tool call may take.
     pub(crate) tool_timeout: Duration,
     /// Whether the kernel can hold commands within an agent's permissions.
@@ -159,6 +161,7 @@ impl Gate {
                     None => Arc::new(()),
                     Some(_) => Arc::new(Approvers {
                         approvals: self.approvals.clone(),
+                        sampler: self.sampler.clone(),
                         agent: agent.clone(),
                         turn: errand.turn.clone(),
                         tool: call.name.clone(),

@@ -11,12 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::approval::{Announce, Approvals, Matter, Question};
-use crate::inquiry::{Asking, People, Reply, Wants};
+use crate::inquiry::{Asking, NO_LEAVE, People, Reply, Wants};
 use crate::name::TurnId;
+use crate::sampling::{Sample, Sampled, Sampler};
 
 /// Whoever answers what the call's agent asks.
 pub(super) struct Approvers {
     pub approvals: Arc<Approvals>,
+    pub sampler: Arc<Sampler>,
     pub agent: Agent,
     pub turn: TurnId,
     pub tool: String,
@@ -43,6 +45,7 @@ impl People for Approvers {
             Wants::Visit { host, .. } => {
                 format!("open a page of {host} for the MCP server {server}")
             }
+            Wants::Sampling => format!("let the MCP server {server} ask the agent's model"),
         };
         let question = Question {
             tool: self.tool.clone(),
@@ -58,6 +61,13 @@ impl People for Approvers {
             tracing::error!(%error, "a question of an MCP server could not be stored");
             Reply::Cancel
         })
+    }
+
+    async fn sample(&self, asking: Asking, sample: Sample) -> Result<Sampled, String> {
+        match self.ask(asking).await {
+            Reply::Accept(_) => self.sampler.sample(&self.agent, sample, &self.cancel).await,
+            Reply::Decline | Reply::Cancel => Err(NO_LEAVE.into()),
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub struct ServerEntry {
     pub eager: bool,
     /// It may ask people, while one of its tools runs.
     pub elicitation: bool,
+    /// It may ask for what the agent's model says, each time with somebody's leave.
+    pub sampling: bool,
     /// It may know the directories that it is for.
     pub roots: bool,
 }

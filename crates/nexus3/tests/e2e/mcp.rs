@@ -12,9 +12,11 @@ mod progress;
 mod project;
 mod reference;
 mod remote;
+mod sampling;
 mod search;
 pub mod server;
 mod tasks;
+mod words;
 
 use nexus_testkit::Reply;
 use serde_json::{Value, json};

@@ -219,6 +219,8 @@ pub fn entry(record: ApprovalRecord) -> ApprovalEntry {
     let (schema, url) = match wants {
         Some(Wants::Form(schema)) => (Some(schema), None),
         Some(Wants::Visit { url, .. }) => (None, Some(url)),
+        // Yes or no: a form in which nothing is to be filled in.
+        Some(Wants::Sampling) => (Some(json!({"type": "object", "properties": {}})), None),
         None => (None, None),
     };
     ApprovalEntry {

@@ -17,7 +17,7 @@ over_every_wire! {
 }
 
 /// A server of nexus3 that asks people, whose MCP server does so too.
-fn asking(behaviour: &str, keys: Value) -> Setup {
+pub(super) fn asking(behaviour: &str, keys: Value) -> Setup {
     let config =
         json!({"permissions": {"approvals": "ask"}, "mcp_servers": {"s": entry(behaviour, keys)}});
     Setup::new().config(config)
@@ -32,12 +32,12 @@ fn form() -> Value {
         "requestedSchema": {"type": "object", "properties": properties, "required": ["name"]}})
 }
 
-fn call(arguments: Value) -> Reply {
+pub(super) fn call(arguments: Value) -> Reply {
     Reply::tool_call("mcp_s_elicit", arguments)
 }
 
 /// Lets the model call `elicit` and answers what comes of it. What the model is told.
-async fn asked(wire: &Wire, agent: &str, arguments: Value, answer: Value) -> String {
+pub(super) async fn asked(wire: &Wire, agent: &str, arguments: Value, answer: Value) -> String {
     wire.model().push(call(arguments));
     wire.model().push(Reply::text("done"));
     let send = wire.ok("send", json!({"agent_id": agent, "content": "go"}));
@@ -50,7 +50,7 @@ async fn asked(wire: &Wire, agent: &str, arguments: Value, answer: Value) -> Str
     last_told(wire, agent).await
 }
 
-async fn last_told(wire: &Wire, agent: &str) -> String {
+pub(super) async fn last_told(wire: &Wire, agent: &str) -> String {
     let lines = history(wire, agent).await;
     lines[lines.len() - 2].strip_prefix("tool: ").unwrap().to_owned()
 }

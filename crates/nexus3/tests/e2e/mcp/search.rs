@@ -4,7 +4,7 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use super::{entry, status, tool, user, with, with_entry};
-use crate::harness::{Setup, Wire};
+use crate::harness::{Setup, Wire, eventually};
 use crate::support::{history, say};
 
 /// The names of tools that the model was shown last.
@@ -142,4 +142,33 @@ async fn how_much_is_shown_is_configured() {
         assert_eq!(!of_servers(&names).is_empty(), is_shown, "{tokens} {defer}: {names:?}");
         assert_eq!(names.contains(&"mcp_call".into()), !is_shown, "{tokens} {defer}: {names:?}");
     }
+}
+
+/// By what is meant, with the built-in embedder: no word of the query is in the tool's.
+#[tokio::test]
+async fn a_tool_is_found_by_what_is_meant() {
+    let server = with_entry(entry("tells", json!({"defer": "always"}))).start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    let search = async |query: &str| {
+        let arguments = json!({"query": query, "limit": 1});
+        wire.model().push(Reply::tool_call("tool_search", arguments));
+        wire.model().push(Reply::text("done"));
+        say(&wire, "a", "find it").await;
+        let lines = history(&wire, "a").await;
+        lines[lines.len() - 2].clone()
+    };
+    for (query, name) in
+        [("weather forecast", "t1"), ("write an email", "t2"), ("delete files permanently", "t3")]
+    {
+        // The first search may be quicker than what tells meanings apart.
+        eventually("it is found", async || {
+            search(query).await.starts_with(&format!("tool: mcp_s_{name}\n"))
+        })
+        .await;
+    }
+    let kept = server.world.home().join("mcp/meanings");
+    eventually("they are kept", async || kept.exists()).await;
+    let nothing = search("quantum physics").await;
+    assert!(nothing.starts_with("tool: Nothing was found"), "{nothing}");
 }

@@ -106,7 +106,7 @@ impl Served {
             id,
             json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0,
-                "cacheScope": "private", "capabilities": self.capabilities(),
+                "cacheScope": "private", "capabilities": self.capabilities(), "instructions": words(),
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "2"}},
             }),
         );
@@ -128,7 +128,7 @@ impl Served {
             id,
             json!({
                 "protocolVersion": "2025-11-25", "capabilities": self.capabilities(),
-                "serverInfo": {"name": "test", "version": "1"},
+                "serverInfo": {"name": "test", "version": "1"}, "instructions": words(),
             }),
         );
     }
@@ -154,6 +154,15 @@ impl Served {
         }
         if self.is("works") {
             tools.push(tool("work"));
+        }
+        if self.is("tells") {
+            for (name, description) in [
+                ("t1", "Gives the temperature and the chance of rain outdoors."),
+                ("t2", "Sends a letter to somebody."),
+                ("t3", "Removes documents for good."),
+            ] {
+                tools.push(json!({"name": name, "description": description, "inputSchema": {"type": "object"}}));
+            }
         }
         if self.is("has") {
             tools.push(tool("picture"));
@@ -295,6 +304,12 @@ impl Served {
             _ => refuse(id),
         }
     }
+}
+
+/// What it says of itself: what a test has put into its directory.
+fn words() -> Value {
+    let path = format!("{}/words", std::env::var("HOME").unwrap());
+    std::fs::read_to_string(path).map_or(Value::Null, |text| json!(text))
 }
 
 /// Begins a task, whose name says how it goes.

@@ -1,17 +1,20 @@
-//! What the calls of one compaction used. All of it was paid for, whatever became of the answers.
+//! Model calls beside the steps of a turn, and what they used. All of it was paid for, whatever became of the answers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt as _;
 
 use crate::lock;
-use crate::observe::RunningCall;
-use crate::provider::{Answer, ModelCall};
+use crate::name::AgentId;
+use crate::observe::{CallEnd, Observer, RunningCall};
+use crate::provider::{Answer, Model, ModelCall, ProviderError, ProviderEvent};
 use crate::usage::{Bill, Usage};
 
 /// A byte of text is about this part of a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
 #[derive(Default)]
-pub(super) struct Ledger(Mutex<Sums>);
+pub(crate) struct Ledger(Mutex<Sums>);
 
 #[derive(Default)]
 struct Sums {
@@ -35,22 +38,59 @@ impl Ledger {
 }
 
 /// One call that its provider has begun to answer. It is written down when it goes, also when nobody listens any more.
-pub(super) struct Tally<'a> {
+pub(crate) struct Tally<'a> {
     ledger: &'a Ledger,
     call: &'a ModelCall,
     pub answer: Answer,
     /// Bytes of the answer that were heard.
-    pub heard: usize,
+    heard: usize,
     /// Whether the provider came to its end.
-    pub ended: bool,
+    ended: bool,
     pub kept: bool,
-    pub running: RunningCall,
+    running: RunningCall,
 }
 
 impl<'a> Tally<'a> {
-    pub fn new(ledger: &'a Ledger, call: &'a ModelCall, running: RunningCall) -> Self {
+    /// Makes a call in the name of an agent, and waits for the whole answer.
+    pub async fn ask(
+        ledger: &'a Ledger,
+        observer: Arc<dyn Observer>,
+        agent: AgentId,
+        model: &Model,
+        call: &'a ModelCall,
+    ) -> Result<Self, ProviderError> {
+        let mut running = RunningCall::begin(observer, model.info.clone(), agent, None);
+        let mut events = match model.provider.stream(call.clone()).await {
+            Ok(events) => events,
+            Err(error) => {
+                running.end = CallEnd::Failed(error.name());
+                return Err(error);
+            }
+        };
         let answer = Answer::default();
-        Self { ledger, call, answer, heard: 0, ended: false, kept: false, running }
+        let mut tally = Self { ledger, call, answer, heard: 0, ended: false, kept: false, running };
+        while !tally.ended {
+            match events.next().await {
+                Some(Ok(ProviderEvent::Text(piece) | ProviderEvent::Reasoning(piece))) => {
+                    tally.heard += piece.len();
+                    tally.running.heard();
+                }
+                Some(Ok(ProviderEvent::Usage(usage))) => tally.answer.usage = usage,
+                Some(Ok(ProviderEvent::Done(answer))) => {
+                    tally.answer = *answer;
+                    tally.ended = true;
+                    tally.running.heard();
+                    tally.running.end = CallEnd::Done;
+                }
+                broken => {
+                    let early = || ProviderError::Broken("the stream ended too early".into());
+                    let error = broken.and_then(Result::err).unwrap_or_else(early);
+                    tally.running.end = CallEnd::Failed(error.name());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(tally)
     }
 
     fn usage(&self) -> Usage {
