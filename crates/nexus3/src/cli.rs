@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::acp::AcpArgs;
 use crate::check::CheckArgs;
+use crate::clients::DoorsArgs;
 use crate::conversation::TerminalArgs;
 use crate::exec::Approve;
 use crate::key::KeyArgs;
@@ -80,6 +81,11 @@ pub enum Command {
     /// Each session is an agent that lasts: it is listed and taken up again here, in the terminal and by RPC. A server of
     /// this home that runs is used; where none does, the home is opened here.
     Acp(AcpArgs),
+    /// Print the lines that the settings of other programs need: editors, MCP hosts, OpenAI's clients
+    ///
+    /// With the addresses of the server of this home, or where it would be. No secret is among them: keys are made with
+    /// `nexus3 key create`, and clients read them from their environment.
+    Doors(DoorsArgs),
     /// Check code without running it: its syntax, and rules of a linter
     ///
     /// Exit code 0 when the files are valid, 1 when there is an error in one, 2 when one could not be checked.

@@ -31,9 +31,14 @@ pub fn home() -> anyhow::Result<PathBuf> {
 
 /// The way to the server of this home, if one runs.
 pub async fn home_server(home: &Path, config: &Config) -> Option<Way> {
+    find_server(home, config).await.map(|HomeServer { way, .. }| way)
+}
+
+/// The same with what it says of itself.
+pub async fn find_server(home: &Path, config: &Config) -> Option<HomeServer> {
     let sockets = serve::socket_candidates(config, None);
     let ports = [config.server.port, PORT_DEFAULT];
-    find_home_server(home, &sockets, &ports).await.map(|HomeServer { way, .. }| way)
+    find_home_server(home, &sockets, &ports).await
 }
 
 /// What a person should know of the home: that others can change what is in it.

@@ -8,6 +8,7 @@ mod bare;
 mod begun;
 mod check;
 mod cli;
+mod clients;
 mod conversation;
 mod doctor;
 mod doors;
@@ -109,6 +110,7 @@ fn run(cli: Cli, open_store: OpenStore<'_>) -> anyhow::Result<ExitCode> {
         Some(Command::Key(args)) => on_runtime(key::run(args)),
         Some(Command::Mcp(args)) => on_runtime(mcp::run(args)),
         Some(Command::Acp(args)) => on_runtime(acp::run(args)),
+        Some(Command::Doors(args)) => on_runtime(clients::run(args)),
         Some(Command::Check(args)) => on_runtime(check::run(args)),
         Some(Command::Model(args)) => on_runtime(model::run(args)),
         Some(Command::Models(args)) => on_runtime(models::run(args)),

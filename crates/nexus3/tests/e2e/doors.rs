@@ -9,6 +9,7 @@ mod hosts;
 mod inspector;
 mod keys;
 mod openai;
+mod printed;
 mod resources;
 mod stdio;
 mod tasks;

@@ -1,7 +1,7 @@
 //! Agents and models for programs that are written against OpenAI's interface: what is asked and answered, byte by byte.
 
 mod borders;
-mod clients;
+pub mod clients;
 mod conversations;
 mod embeddings;
 mod models;

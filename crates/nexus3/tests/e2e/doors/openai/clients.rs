@@ -13,7 +13,7 @@ use super::super::host::is_busy;
 use super::{get, json_of};
 use crate::harness::{Server, eventually, within};
 
-fn installed() -> Option<PathBuf> {
+pub fn installed() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openai-clients");
     match target.join("installed").exists() {
         true => Some(target.canonicalize().unwrap()),
