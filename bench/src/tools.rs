@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
+use nexus_core::approval::Announce;
 use nexus_core::gate::Ruling;
 use nexus_core::lifecycle::AgentSpec;
 use nexus_core::tool::Invocation;
@@ -82,7 +83,7 @@ impl Workshop {
             arguments: arguments.clone(),
             access,
             cancel: CancellationToken::new(),
-            announce: Arc::new(|_| {}),
+            announce: Announce::new(|_| {}, None),
             onlookers: Arc::new(()),
             people: Arc::new(()),
             colleagues: self.wired.engine.colleagues.clone(),

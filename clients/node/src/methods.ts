@@ -783,6 +783,9 @@ export interface ToolEntry {
   input_schema: unknown;
 }
 
+/** What is done with what needs leave, in one turn. */
+export type TurnApprovals = "ask";
+
 /** A turn that runs or waits. */
 export interface TurnEntry {
   request_id: RequestId;
@@ -1798,6 +1801,12 @@ export interface SendParams {
    * most 255 bytes. With it, who hangs up does not cancel the turn.
    */
   idempotency_key?: string | null;
+  /**
+   * `ask`: somebody is there who answers `list_approvals`, so what needs leave is asked for whatever
+   * `permissions.approvals` says, in this turn and in the turns of other agents that it waits for. Administrator only,
+   * with `stream` and without `idempotency_key`: who hangs up takes the turn along.
+   */
+  approvals?: TurnApprovals | null;
   /** At server scope: the agent that is called; `main` when absent. */
   agent_id?: string;
 }

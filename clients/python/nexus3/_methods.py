@@ -85,6 +85,7 @@ from .types import (
     TaskContext,
     TaskOptions,
     TaskType,
+    TurnApprovals,
     UnwatchResult,
     UpdateContextResult,
     UsageBy,
@@ -1002,6 +1003,7 @@ class AgentMethods:
         max_output_tokens: Optional[int] = None,
         timeout_ms: Optional[int] = None,
         idempotency_key: Optional[str] = None,
+        approvals: Optional[TurnApprovals] = None,
     ) -> SendResult:
         """Sends a message to the agent and returns its answer. Turns of one agent run one after another. With
         `stream: true` (over HTTP also `Accept: text/event-stream`) the answer arrives in pieces before the
@@ -1016,7 +1018,10 @@ class AgentMethods:
         stop reason `max_tokens`.
         timeout_ms: Cancels the turn and answers -32000 when it takes longer.
         idempotency_key: Names the call for whoever makes it again: it is carried out once, and its answer given
-        again for 10 minutes. At most 255 bytes. With it, who hangs up does not cancel the turn."""
+        again for 10 minutes. At most 255 bytes. With it, who hangs up does not cancel the turn.
+        approvals: `ask`: somebody is there who answers `list_approvals`, so what needs leave is asked for
+        whatever `permissions.approvals` says, in this turn and in the turns of other agents that it waits for.
+        Administrator only, with `stream` and without `idempotency_key`: who hangs up takes the turn along."""
         result: SendResult = await self._call("send", {
             "content": content,
             "request_id": request_id,
@@ -1026,6 +1031,7 @@ class AgentMethods:
             "max_output_tokens": max_output_tokens,
             "timeout_ms": timeout_ms,
             "idempotency_key": idempotency_key,
+            "approvals": approvals,
         })
         return result
 
@@ -1040,6 +1046,7 @@ class AgentMethods:
         max_output_tokens: Optional[int] = None,
         timeout_ms: Optional[int] = None,
         idempotency_key: Optional[str] = None,
+        approvals: Optional[TurnApprovals] = None,
     ) -> Stream[SendResult]:
         """`send`, with its text and events as they are made."""
         return self._stream("send", {
@@ -1051,6 +1058,7 @@ class AgentMethods:
             "max_output_tokens": max_output_tokens,
             "timeout_ms": timeout_ms,
             "idempotency_key": idempotency_key,
+            "approvals": approvals,
             "stream": True,
         })
 

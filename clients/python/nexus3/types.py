@@ -1764,6 +1764,8 @@ ReasoningDisplay = Literal["stream", "none"]
 # Names a turn: a string that is not blank, or an integer.
 RequestId = Union[int, str]
 TaskType = Literal["code_generation", "refactoring", "analysis", "testing"]
+# What is done with what needs leave, in one turn.
+TurnApprovals = Literal["ask"]
 UsageBy = Literal["agent", "model", "day"]
 # A text that is not blank, or a list of parts.
 Content = Union[str, List[ContentPart]]

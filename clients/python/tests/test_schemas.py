@@ -42,6 +42,7 @@ MEANT = re.compile(
             r"^if_version is|^There is no \w+ .* to modify",
             r"^since must be a moment|needs a chat_id",
             r"is past its end|^message is said with a denial only|^scope is given with allow_session only",
+            r"^approvals goes with stream",
             r"^content is given with accept only|^cursor is of use only with its server",
             r"^There is no MCP server|has no (such )?tool",
             r"is of an agent that is made, and none is|is not for methods",

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::agent::{Agent, Snapshot};
 use crate::authority::{Action, Requester};
@@ -128,8 +128,46 @@ pub(crate) enum Matter {
     Server(Asking),
 }
 
-/// Tells whoever watches a turn of a question that it, or a turn that it waits for, has to ask.
-pub type Announce = Arc<dyn Fn(&ApprovalRecord) + Send + Sync>;
+/// Those for whom a turn is carried out, and the turns that it waits for: told of each question that has to be asked, and
+/// perhaps with somebody among them who answers it.
+#[derive(Clone)]
+pub struct Announce {
+    tell: Arc<dyn Fn(&ApprovalRecord) + Send + Sync>,
+    person: Option<Person>,
+}
+
+impl Announce {
+    pub fn new(
+        tell: impl Fn(&ApprovalRecord) + Send + Sync + 'static,
+        person: Option<Person>,
+    ) -> Self {
+        Self { tell: Arc::new(tell), person }
+    }
+
+    pub(crate) fn tell(&self, record: &ApprovalRecord) {
+        (self.tell)(record);
+    }
+
+    pub(crate) fn person(&self) -> Option<&Person> {
+        self.person.as_ref()
+    }
+}
+
+/// Somebody who answers what a turn asks, for as long as they are there.
+#[derive(Clone, Debug)]
+pub struct Person(CancellationToken);
+
+impl Person {
+    /// One who is there until the guard is dropped.
+    pub fn new() -> (Self, DropGuard) {
+        let gone = CancellationToken::new();
+        (Self(gone.clone()), gone.drop_guard())
+    }
+
+    fn is_there(&self) -> bool {
+        !self.0.is_cancelled()
+    }
+}
 
 /// Looks whether a question could still be asked, and returns the agent as it was then; `None` when it could not. It may
 /// have waited for minutes, and whoever says yes says it of the agent as it is now.
@@ -163,6 +201,8 @@ pub struct Approvals {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) kin: Arc<Kin>,
     pub(crate) mode: ApprovalMode,
+    /// How long somebody is waited for who is there to answer, whatever the mode.
+    pub(crate) timeout: Duration,
     pub(crate) waiting: Mutex<HashMap<String, Waiting>>,
     pub(crate) watches: Arc<Watches>,
 }
@@ -206,8 +246,9 @@ impl Waiting {
 
 impl Approvals {
     /// How long a question may wait for its answer; or why none is asked.
-    pub(crate) fn patience(&self) -> Result<Duration, &'static str> {
+    pub(crate) fn patience(&self, person: Option<&Person>) -> Result<Duration, &'static str> {
         match self.mode {
+            _ if person.is_some_and(Person::is_there) => Ok(self.timeout),
             ApprovalMode::Ask { timeout } => Ok(timeout),
             ApprovalMode::Auto { timeout } if self.watches.has_approver() => Ok(timeout),
             ApprovalMode::Auto { .. } => {
@@ -327,7 +368,7 @@ impl Approvals {
             this.watches.tell(&record.agent, record.turn.as_ref(), || Event::ApprovalRequested {
                 record: Box::new(record.clone()),
             });
-            announce(&record);
+            announce.tell(&record);
             // If nobody takes it, the question goes with it.
             Ok::<_, StoreError>(Asked { approvals: this, id })
         };

@@ -97,6 +97,7 @@ impl Delegation {
             source_agent: Some(from.id()),
             asked_by: AskedBy::Agent,
             nested: true,
+            person: announce.person().cloned(),
             sink: Some(Box::new(Upward(announce))),
             ..TurnInput::default()
         };
@@ -128,7 +129,7 @@ struct Upward(Announce);
 impl EventSink for Upward {
     fn event(&mut self, event: TurnEvent<'_>) -> bool {
         if let TurnEvent::ApprovalRequested(approval) = event {
-            (self.0)(approval);
+            self.0.tell(approval);
         }
         true
     }

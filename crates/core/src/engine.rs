@@ -120,6 +120,8 @@ pub struct Settings {
     /// How long one tool call may take.
     pub tool_timeout: Duration,
     pub approvals: ApprovalMode,
+    /// How long a question waits for somebody who said that they would answer it, whatever is done with others.
+    pub approval_timeout: Duration,
     /// Whether agents below `yolo` may have the network at all.
     pub network: bool,
     /// Whether the kernel can hold commands within an agent's permissions.
@@ -229,6 +231,7 @@ impl Engine {
             store: store.clone(),
             kin: kin.clone(),
             mode: settings.approvals,
+            timeout: settings.approval_timeout,
             waiting: Mutex::default(),
             watches: watches.clone(),
         });

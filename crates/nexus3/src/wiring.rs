@@ -149,6 +149,7 @@ pub async fn wire_on(
         max_calls_per_step: config.max_calls_per_step,
         tool_timeout: config.skill_timeout,
         approvals: config.permissions.approvals,
+        approval_timeout: config.permissions.approval_timeout,
         network: config.permissions.network,
         commands_confined: strength.sufficient(),
         sandbox: strength.to_string(),

@@ -72,6 +72,18 @@ pub struct SendParams {
     /// most 255 bytes. With it, who hangs up does not cancel the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
+    /// `ask`: somebody is there who answers `list_approvals`, so what needs leave is asked for whatever
+    /// `permissions.approvals` says, in this turn and in the turns of other agents that it waits for. Administrator only,
+    /// with `stream` and without `idempotency_key`: who hangs up takes the turn along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<TurnApprovals>,
+}
+
+/// What is done with what needs leave, in one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnApprovals {
+    Ask,
 }
 
 impl SendParams {
@@ -87,6 +99,7 @@ impl SendParams {
             max_output_tokens: None,
             timeout_ms: None,
             idempotency_key: None,
+            approvals: None,
         }
     }
 }

@@ -247,7 +247,8 @@ impl Gate {
             Ruling::Ask { access, .. } if errand.ticket.is_some() => return Ok((tool, access)),
             Ruling::Ask { reason, grant, before, .. } => (reason, grant, before),
         };
-        let patience = self.approvals.patience().map_err(Refusal::Approval)?;
+        let patience =
+            self.approvals.patience(errand.announce.person()).map_err(Refusal::Approval)?;
         let Errand { turn, cancel, announce, .. } = errand;
         let preview = tokio::time::timeout(PREVIEW_MAX, tool.preview(&call.arguments, *before));
         let preview = cancel.run_until_cancelled(preview).await.and_then(Result::ok).flatten();

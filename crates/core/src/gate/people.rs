@@ -32,7 +32,7 @@ pub(super) struct Approvers {
 #[async_trait]
 impl People for Approvers {
     async fn ask(&self, asking: Asking) -> Reply {
-        let patience = match self.approvals.patience() {
+        let patience = match self.approvals.patience(self.announce.person()) {
             Ok(patience) => patience,
             Err(why) => {
                 tracing::info!(server = asking.inquiry.server, why, "an MCP server asked in vain");

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::{Exceeded, MemoryShare};
 use crate::agent::{Agent, EnqueueError, Finish, Live, Order, Skipped, Work};
+use crate::approval::Person;
 use crate::authority::AskedBy;
 use crate::briefing::Briefing;
 use crate::compact::{CompactError, Compaction, Compactor};
@@ -91,6 +92,8 @@ pub struct TurnInput {
     pub footprint: Option<Arc<Footprint>>,
     /// Told what happens while it happens.
     pub sink: Option<Box<dyn EventSink>>,
+    /// Answers what it asks, and what turns ask that it waits for.
+    pub person: Option<Person>,
 }
 
 #[derive(Debug, Clone, Error)]

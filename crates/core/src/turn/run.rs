@@ -17,7 +17,7 @@ use super::talk::{Talk, Wishes};
 use super::{Job, Standing, TurnError, TurnInput, Turns};
 use crate::account::MemoryShare;
 use crate::agent::{Agent, Entry, Gone, Live, Snapshot};
-use crate::approval::Announce;
+use crate::approval::{Announce, Person};
 use crate::brief::Brief;
 use crate::conversation::INTERRUPTED_CALL;
 use crate::events::{TurnEvent, TurnOutcome};
@@ -69,6 +69,8 @@ pub(super) struct Turn {
     pub standing: Arc<Standing>,
     /// Told of the files that its tools change.
     pub footprint: Option<Arc<Footprint>>,
+    /// Answers what it asks.
+    pub person: Option<Person>,
 }
 
 /// A turn that is to begin.
@@ -90,7 +92,7 @@ impl Job for Opening {
     async fn run(self, standing: Arc<Standing>) -> Result<TurnOutcome, TurnError> {
         let Self { turns, agent, id, cancel, asked, live, mut input, waiting } = self;
         drop(waiting);
-        let footprint = input.footprint.take();
+        let (footprint, person) = (input.footprint.take(), input.person.take());
         let run = TurnRun::begin(id);
         let mut running = RunningTurn::begin(turns.observer.clone(), agent.id(), run.clone());
         let of = agent.clone();
@@ -99,7 +101,8 @@ impl Job for Opening {
             agent: Box::new(move || of.id()),
             turn: run.id.clone(),
         });
-        let turn = Turn { turns, agent, run, cancel, asked, live, watched, standing, footprint };
+        let turn =
+            Turn { turns, agent, run, cancel, asked, live, watched, standing, footprint, person };
         let ended = match turn.steps(input).await {
             // Nobody asked for it: it was stopped because another process has the agent.
             Ok(outcome) if outcome.cancelled && turn.agent.gone() == Some(Gone::Lost) => {
@@ -465,8 +468,8 @@ impl Turn {
         last_step: bool,
     ) -> Result<(), TurnError> {
         let (asked, mut announced) = mpsc::channel(ANNOUNCEMENTS_MAX);
-        let announce: Announce =
-            Arc::new(move |approval: &ApprovalRecord| drop(asked.try_send(approval.clone())));
+        let tell = move |approval: &ApprovalRecord| drop(asked.try_send(approval.clone()));
+        let announce = Announce::new(tell, self.person.clone());
         let (reports, mut reported) = mpsc::channel(REPORTS_MAX);
         let streamed = said.is_watched();
         let run = |(call, ticket): (ToolCall, Option<String>)| {

@@ -180,6 +180,7 @@ fn settings() -> Settings {
         max_calls_per_step: 128,
         tool_timeout: Duration::from_secs(60),
         approvals: ApprovalMode::Deny,
+        approval_timeout: LONG,
         network: true,
         commands_confined: true,
         sandbox: "none".into(),

@@ -23,7 +23,6 @@ use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::error::INVALID_PARAMS;
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::permission::GetPermissions;
-use nexus_protocol::server::ServerInfo;
 use nexus_protocol::session::{
     DeleteSession, DeleteSessionParams, ListSessions, ListSessionsParams, LoadSession,
     LoadSessionParams, SessionEntry,
@@ -426,11 +425,6 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
                 "{servers} MCP servers of the editor's settings are not used: agents use those of nexus3 mcp add"
             );
             self.warn(&session.id, title).await;
-        }
-        let info = self.api.call::<ServerInfo>(&Target::Server, NoParams {}).await;
-        if info.is_ok_and(|info| info.approvals == "deny") {
-            let title = "The server denies what needs approval (permissions.approvals): nothing is asked here";
-            self.warn(&session.id, title.into()).await;
         }
     }
 

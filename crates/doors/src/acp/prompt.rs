@@ -14,7 +14,7 @@ use nexus_protocol::content::Content;
 use nexus_protocol::conversation::GetMessagesParams;
 use nexus_protocol::params::Bounded;
 use nexus_protocol::permission::{ApprovalEntry, ApprovalKind, ListApprovals, ListApprovalsParams};
-use nexus_protocol::turn::{RequestId, SendParams, SendResult};
+use nexus_protocol::turn::{RequestId, SendParams, SendResult, TurnApprovals};
 use nexus_protocol::usage::{GetUsage, GetUsageParams};
 use nexus_protocol::watch::{Event, Happened, TurnFailure, WatchParams};
 use nexus_protocol::{CallError, RpcError, Target, WatchApi};
@@ -134,6 +134,8 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         let params = SendParams {
             request_id: Some(self.request.clone()),
             source: Some(SOURCE.into()),
+            // Somebody sits at the editor.
+            approvals: Some(TurnApprovals::Ask),
             ..SendParams::new(content)
         };
         // It is watched before it is begun, so that nothing of it is missed. Where no more may be watched, it runs all the

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use nexus_core::approval::Person;
 use nexus_core::authority::Action;
 use nexus_core::events::TurnOutcome;
 use nexus_core::turn::{TurnHandle, TurnInput};
@@ -10,7 +11,9 @@ use nexus_core::{Agent, AgentId, Requester, TurnId};
 use nexus_protocol::RpcError;
 use nexus_protocol::turn::{
     Cancel, CancelParams, CancelResult, ResumeTurn, ResumeTurnParams, Send, SendParams, SendResult,
+    TurnApprovals,
 };
+use tokio_util::sync::DropGuard;
 
 use super::usage::{cost_usd, usage_entry};
 use super::{agent_id, content, request_id, schema, turn_id};
@@ -28,6 +31,7 @@ pub fn register(table: &mut Table) {
 async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
     let agent = cx.agent(Action::Send).await?;
     let source_agent = source_agent(&cx.caller.requester, params.source_agent_id.as_deref())?;
+    let (person, _is_there) = person(&cx, &params)?.unzip();
     let schema = params.response_schema.map(schema::checked).transpose()?;
     let id = params.request_id.map(turn_id).transpose()?;
     let input = TurnInput {
@@ -38,9 +42,25 @@ async fn send(cx: Cx, params: SendParams) -> Result<SendResult, RpcError> {
         asked_by: (&cx.caller.requester).into(),
         schema,
         max_output_tokens: params.max_output_tokens.map(Into::into),
+        person,
         ..TurnInput::default()
     };
     take_turn(&cx, &agent, input, params.stream, params.timeout_ms).await
+}
+
+/// Whoever answers what the turn asks, there for as long as the guard is. A caller who could go away and leave the turn
+/// behind would leave its questions to nobody.
+fn person(cx: &Cx, params: &SendParams) -> Result<Option<(Person, DropGuard)>, RpcError> {
+    if params.approvals != Some(TurnApprovals::Ask) {
+        return Ok(None);
+    }
+    let requester = &cx.caller.requester;
+    requester.administrator_only("have its turns asked about").map_err(wire)?;
+    if params.stream != Some(true) || params.idempotency_key.is_some() {
+        let why = "approvals goes with stream, and without idempotency_key: whoever answers takes the turn along when they hang up";
+        return Err(RpcError::invalid_param("/approvals", why));
+    }
+    Ok(Some(Person::new()))
 }
 
 async fn resume(cx: Cx, params: ResumeTurnParams) -> Result<SendResult, RpcError> {

@@ -4,9 +4,10 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use super::editor::{Desk, Editor};
-use crate::harness::{Setup, World};
+use crate::doors::host::is_busy;
+use crate::harness::{Setup, World, eventually};
 use crate::mcp;
-use crate::support::history;
+use crate::support::{as_agent, history};
 
 /// The model wants to write where that needs leave.
 fn write(world: &World) {
@@ -156,20 +157,6 @@ async fn children_ask_through_the_session_of_their_root() {
     assert!(lines[2].contains("Ada"), "{lines:?}");
 }
 
-/// A server that denies says so to editors that understand it.
-#[tokio::test]
-async fn an_editor_is_told_that_nothing_is_asked() {
-    let server = crate::harness::Server::start().await;
-    let desk = Desk { world: server.world.clone(), server: Some(server) };
-    let mut editor = desk.editor_with(json!({"session": {"notices": {}}})).await;
-    let session = editor.session().await;
-    let notice = editor.update("notice").await;
-    assert!(notice["title"].as_str().unwrap().contains("permissions.approvals"), "{notice}");
-    write(&desk.world);
-    assert_eq!(editor.prompt(&session, "write it").await, "end_turn");
-    assert!(!is_written(&desk.world));
-}
-
 #[tokio::test]
 async fn characters_that_hide_are_not_in_a_question() {
     let desk = Desk::embedded().await;
@@ -224,16 +211,140 @@ async fn questions_of_servers_are_handed_on() {
     }
 }
 
-/// Somebody sits there: in the program's own process questions are put, whatever the configuration says.
+/// Somebody sits there, whatever the configuration says, of the program's own process and of a server that runs.
 #[tokio::test]
 async fn what_the_configuration_denies_is_asked_all_the_same() {
-    let world = Setup::new().config(json!({"permissions": {"approvals": "deny"}})).world().await;
-    let desk = Desk { world, server: None };
+    for approvals in ["deny", "auto", "ask"] {
+        let setup = Setup::new().config(json!({"permissions": {"approvals": approvals}}));
+        let world = setup.world().await;
+        let server = setup.start().await;
+        let bridged = Desk { world: server.world.clone(), server: Some(server) };
+        for desk in [Desk { world, server: None }, bridged] {
+            let mut editor = desk.editor().await;
+            let session = editor.session().await;
+            write(&desk.world);
+            let (id, asked) = asked(&mut editor, &session).await;
+            editor.reply(&asked, chosen("allow_once")).await;
+            assert_eq!(editor.stopped(id).await, "end_turn");
+            assert!(is_written(&desk.world), "{approvals}");
+            assert_eq!(editor.finish().await, Some(0));
+        }
+    }
+}
+
+/// A server that denies, as it does where nothing is said.
+async fn denying(permissions: Value) -> Desk {
+    let server = Setup::new().config(json!({"permissions": permissions})).start().await;
+    Desk { world: server.world.clone(), server: Some(server) }
+}
+
+/// Only what is done for the editor is asked there: what others have done beside it is denied as ever.
+#[tokio::test]
+async fn what_is_done_for_others_is_denied_beside_an_editor_that_is_asked() {
+    let desk = denying(json!({"approvals": "deny"})).await;
+    let wire = desk.server.as_ref().unwrap().wire();
     let mut editor = desk.editor().await;
     let session = editor.session().await;
-    write(&desk.world);
+    let writes = |name: &str| {
+        let call = json!({"path": desk.world.path(name), "content": "x\n"});
+        desk.world.model.push(Reply::tool_call("write_file", call));
+    };
+    writes("elsewhere.txt");
     let (id, asked) = asked(&mut editor, &session).await;
+    wire.ok("create_agent", json!({"agent_id": "other", "preset": "trusted"})).await;
+    writes("others.txt");
+    desk.world.model.push(Reply::text("so"));
+    wire.ok("send", json!({"agent_id": "other", "content": "write"})).await;
+    assert!(history(&wire, "other").await[2].contains("approvals: deny"));
+    desk.world.model.push(Reply::text("done"));
     editor.reply(&asked, chosen("allow_once")).await;
     assert_eq!(editor.stopped(id).await, "end_turn");
     assert!(is_written(&desk.world));
+    // The next turn of the same agent, for somebody else.
+    writes("others.txt");
+    desk.world.model.push(Reply::text("so"));
+    wire.ok("send", json!({"agent_id": session, "content": "write"})).await;
+    assert!(!desk.world.path("others.txt").exists());
+}
+
+/// The turns of others that the editor's turn waits for are for the same person.
+#[tokio::test]
+async fn what_children_ask_is_asked_at_a_server_that_denies() {
+    let servers = json!({"s": mcp::server::server("asks")});
+    let server = Setup::new().config(json!({"mcp_servers": servers})).start().await;
+    let desk = Desk { world: server.world.clone(), server: Some(server) };
+    let wire = desk.server.as_ref().unwrap().wire();
+    let mut editor = desk.editor_with(json!({"elicitation": {"form": {}}})).await;
+    let session = editor.session().await;
+    let child = json!({"agent_id": "kid", "parent_agent_id": session, "mcp": {"s": ["*"]}});
+    wire.ok("create_agent", child).await;
+    let form = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    let form = json!({"params": {"message": "Who?", "requestedSchema": form}});
+    let model = &desk.world.model;
+    model.push(Reply::tool_call("nexus_send", json!({"agent_id": "kid", "content": "go"})));
+    model.push(Reply::tool_call("mcp_s_elicit", form));
+    model.push(Reply::text("the child is done"));
+    model.push(Reply::text("done"));
+    let id = editor.begin(&session, "begin").await;
+    let asked = editor.asked("elicitation/create").await;
+    editor.reply(&asked, json!({"action": "accept", "content": {"name": "Ada"}})).await;
+    assert_eq!(editor.stopped(id).await, "end_turn");
+    assert!(history(&wire, "kid").await[2].contains("Ada"));
+}
+
+#[tokio::test]
+async fn an_editor_that_dies_while_it_is_asked_leaves_no_question() {
+    let desk = denying(json!({"approvals": "deny"})).await;
+    let server = desk.server.as_ref().unwrap();
+    let mut editor = desk.editor().await;
+    let session = editor.session().await;
+    write(&desk.world);
+    asked(&mut editor, &session).await;
+    editor.kill().await;
+    eventually("the turn to be over", async || !is_busy(server, &session).await).await;
+    let open = server.wire().ok("list_approvals", json!({})).await;
+    assert_eq!(open["approvals"], json!([]));
+    assert!(!is_written(&desk.world));
+}
+
+/// Nobody answers, for as long as the configuration says.
+#[tokio::test]
+async fn an_editor_that_never_answers_costs_a_denial() {
+    for approvals in ["deny", "ask"] {
+        let desk = denying(json!({"approvals": approvals, "approval_timeout": 1})).await;
+        let mut editor = desk.editor().await;
+        let session = editor.session().await;
+        write(&desk.world);
+        let (id, asked) = asked(&mut editor, &session).await;
+        assert_eq!(editor.stopped(id).await, "end_turn");
+        let withdrawn = editor.find(|it| it["method"] == "$/cancel_request").await;
+        assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+        assert!(!is_written(&desk.world), "{approvals}");
+    }
+}
+
+/// To be asked is the administrator's to want, and theirs who stay for the answer.
+#[tokio::test]
+async fn nobody_else_has_a_turn_asked_about() {
+    let desk = denying(json!({"approvals": "deny"})).await;
+    let server = desk.server.as_ref().unwrap();
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "a", "preset": "trusted"})).await;
+    let params = json!({"agent_id": "a", "content": "x", "approvals": "ask", "stream": true});
+    let (code, why) = as_agent(server, "a", "send", params.clone()).await.unwrap_err();
+    assert!(code == -32003 && why.contains("administrator"), "{code} {why}");
+    let with = |name: &str, value: Value| {
+        let mut params = params.clone();
+        params[name] = value;
+        params
+    };
+    for params in [
+        with("stream", json!(false)),
+        with("idempotency_key", json!("k")),
+        with("approvals", json!("deny")),
+    ] {
+        let fault = wire.refused("send", params).await;
+        assert_eq!(fault.code, -32602, "{fault:?}");
+    }
+    assert!(history(&wire, "a").await.is_empty());
 }
