@@ -40,6 +40,7 @@ mod streamed;
 mod terminal;
 mod trace;
 mod traces;
+mod unused;
 pub mod wiring;
 
 use std::ffi::OsString;

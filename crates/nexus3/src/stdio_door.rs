@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Args;
 use nexus_client::home::{ANSWER, who_answers};
-use nexus_client::{NexusClient, UnixClient, Way};
+use nexus_client::{UnixClient, Way};
 use nexus_config::Config;
 use nexus_core::Requester;
 use nexus_protocol::WatchApi;
@@ -50,33 +50,29 @@ pub async fn open(
     place: &Place,
     home: &Path,
     config: &Config,
-    through: Option<Through>,
+    through: Through,
     whom: impl Talk,
 ) -> anyhow::Result<ExitCode> {
     if let Some(path) = &place.connect {
         let client = UnixClient::new(path);
         let answered = who_answers(&client, ANSWER).await;
         answered.map_err(|why| anyhow!("{}: {why}", path.display()))?;
-        let client = through.into_iter().fold(client, UnixClient::through);
-        return talk(Arc::new(client), whom).await;
+        return talk(Arc::new(client.through(through)), whom).await;
     }
     if !place.embedded {
         match home_server(home, config).await {
             Some(Way::Unix(client)) => {
-                let client = through.into_iter().fold(*client, UnixClient::through);
-                return talk(Arc::new(client), whom).await;
+                return talk(Arc::new(client.through(through)), whom).await;
             }
             Some(Way::Http { client, .. }) => {
-                let client = through.into_iter().fold(*client, NexusClient::through);
-                return talk(Arc::new(client), whom).await;
+                return talk(Arc::new(client.through(through)), whom).await;
             }
             None => {}
         }
     }
     let wired = wiring::wire(home, &wiring::cwd()?, config, Logs::none(), Launcher::own()).await?;
     let api = DirectAgentApi::new(wired.dispatcher.clone(), Requester::Administrator);
-    let api = through.map(stored_door).into_iter().fold(api, DirectAgentApi::through);
-    let talked = talk(api, whom).await;
+    let talked = talk(api.through(stored_door(through)), whom).await;
     wired.engine.turns.stop(Duration::ZERO).await;
     serve::close(&wired, None).await?;
     talked

@@ -39,6 +39,7 @@ use crate::begun;
 pub use crate::home::home;
 use crate::meanings::Meanings;
 use crate::traces::Traces;
+use crate::unused;
 
 pub fn cwd() -> anyhow::Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone")
@@ -183,6 +184,7 @@ pub async fn wire_on(
         .with_rate_limits(rate_limits(&config.server.rate_limit)?);
     let dispatcher = nexus_server::dispatcher(services);
     let home = home.to_path_buf();
+    tokio::spawn(unused::clear(home.clone(), Arc::downgrade(&dispatcher)));
     Ok(Wired { engine, dispatcher, agent_tokens, weights, traces, catalog, home })
 }
 

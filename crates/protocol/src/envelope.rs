@@ -177,8 +177,13 @@ impl<'a> Members<'a> {
         if !auth.is_none_or(|raw| raw.starts_with('{')) {
             return Err(RpcError::invalid_request("auth must be an object"));
         }
-        let door = self.door.map_or(Ok(None), serde_json::from_str);
-        let door = door.map_err(|_| RpcError::invalid_request("door must be 'mcp'"))?;
+        let door = match self.door {
+            None => Ok(None),
+            // No key is made for it, so the type does not read it.
+            Some("\"acp\"") => Ok(Some(Door::Acp)),
+            Some(door) => serde_json::from_str(door),
+        };
+        let door = door.map_err(|_| RpcError::invalid_request("door must be 'mcp' or 'acp'"))?;
         Ok(Request { id, method, params, auth, door, text })
     }
 }
@@ -363,6 +368,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":null}"#, "m 1 none");
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"door":null}"#, "m 1 none");
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"door":"mcp"}"#, "m 1 none");
+        check(r#"{"jsonrpc":"2.0","method":"m","id":1,"door":"acp"}"#, "m 1 none");
         check(r#"{"jsonrpc":"2.0","method":"m","id":1,"auth":{"x":1}}"#, "m 1 none {\"x\":1}");
     }
 
@@ -385,7 +391,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"m","auth":"x"}"#, "-32600 auth must be an object");
         for door in [r#""MCP""#, r#""""#, "1", "{}"] {
             let message = format!(r#"{{"jsonrpc":"2.0","method":"m","door":{door}}}"#);
-            check(&message, "-32600 door must be 'mcp'");
+            check(&message, "-32600 door must be 'mcp' or 'acp'");
         }
         for id in ["1.5", "1e3", "true", "[]", "{}", "1.0"] {
             check(

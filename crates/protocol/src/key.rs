@@ -66,6 +66,10 @@ pub enum Door {
     OpenAi,
     /// `/ws`.
     WebSocket,
+    /// Standard input and output of a program that an editor starts. There are no keys for it: it is a label alone.
+    #[serde(skip_deserializing)]
+    #[schemars(skip)]
+    Acp,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -38,16 +38,19 @@ pub enum Door {
     Mcp,
     OpenAi,
     WebSocket,
+    /// Of editors, which start it themselves; there are no keys for it.
+    Acp,
 }
 
 impl Door {
-    pub const ALL: [Self; 3] = [Self::Mcp, Self::OpenAi, Self::WebSocket];
+    pub const ALL: [Self; 4] = [Self::Mcp, Self::OpenAi, Self::WebSocket, Self::Acp];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
             Self::OpenAi => "openai",
             Self::WebSocket => "websocket",
+            Self::Acp => "acp",
         }
     }
 

@@ -42,7 +42,7 @@ use super::client::Client;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::session::{Job, Session};
 use super::settings::{self, Settings};
-use super::{Options, SOURCE, commands, fault, prompt, replay};
+use super::{Options, SOURCE, commands, fault, prompt, prompts, replay};
 
 /// Sessions on a page of the list.
 const PAGE: usize = 50;
@@ -330,7 +330,13 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             cwd: Some(cwd),
             ..CreateAgentParams::default()
         };
-        let agent = self.api.create_agent(params).await.map_err(refused)?.agent_id;
+        let name = params.agent_id.clone().unwrap_or_default();
+        self.options.unused.note(&name);
+        let made = self.api.create_agent(params).await;
+        if made.is_err() {
+            self.options.unused.forget(&name);
+        }
+        let agent = made.map_err(refused)?.agent_id;
         let (session, settings) = self.open(agent, false).await?;
         let result = NewSessionResponse::new(session.id.clone())
             .modes(settings.modes())
@@ -418,13 +424,22 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
 
     /// What an editor is told of a session that it has just opened.
     async fn greet(&self, session: &Session, servers: usize) {
-        let commands = AvailableCommandsUpdate::new(commands::available());
-        self.tell(&session.id, SessionUpdate::AvailableCommandsUpdate(commands)).await;
+        self.tell_commands(session).await;
         if servers > 0 {
             let title = format!(
                 "{servers} MCP servers of the editor's settings are not used: agents use those of nexus3 mcp add"
             );
             self.warn(&session.id, title).await;
+        }
+    }
+
+    /// What can be said in a session instead of to its model, where that has changed.
+    pub async fn tell_commands(&self, session: &Session) {
+        let mut all = commands::available();
+        all.extend(prompts::available(&self.api, &session.id).await);
+        if session.offers(&all) {
+            let commands = AvailableCommandsUpdate::new(all);
+            self.tell(&session.id, SessionUpdate::AvailableCommandsUpdate(commands)).await;
         }
     }
 
@@ -445,6 +460,11 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         if is_understood {
             self.client.update(session, update).await;
         }
+    }
+
+    /// Whether agents beneath a session are shown as sessions of their own.
+    pub fn shows_subagents(&self) -> bool {
+        self.capabilities.get().is_some_and(|can| can.subagents.is_some())
     }
 
     pub fn elicitation(&self) -> Option<ElicitationCapabilities> {
@@ -517,9 +537,23 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     async fn close(&self, id: &str) {
         let Some(session) = lock(&self.sessions).remove(id) else { return };
         session.close();
-        if !session.has_prompt() {
-            let _ = self.api.destroy_agent(id).await;
+        self.end_unused(&session).await;
+    }
+
+    /// Ends the agent of a session in which nothing was ever said.
+    async fn end_unused(&self, session: &Session) {
+        if !session.has_prompt() && self.api.destroy_agent(&session.id).await.is_ok() {
+            self.options.unused.forget(&session.id);
         }
+    }
+
+    /// Something was said in a session; true the first time.
+    pub fn prompted(&self, session: &Session) -> bool {
+        let is_first = session.prompted();
+        if is_first {
+            self.options.unused.forget(&session.id);
+        }
+        is_first
     }
 
     /// Also of what was never opened here, and once more of what is gone.
@@ -544,8 +578,8 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         let workers = std::mem::take(&mut *lock(&self.workers));
         end(workers, ENDING / 2).await;
         let tidying = async {
-            for session in sessions.iter().filter(|session| !session.has_prompt()) {
-                let _ = self.api.destroy_agent(&session.id).await;
+            for session in &sessions {
+                self.end_unused(session).await;
             }
         };
         let _ = tokio::time::timeout(TIDYING, tidying).await;

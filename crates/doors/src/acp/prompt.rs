@@ -26,8 +26,9 @@ use super::door::Door;
 use super::questions::{Question, Questions, shown_of};
 use super::replay::turn_of;
 use super::session::Session;
+use super::subagents::Subagents;
 use super::told::{Told, chunks};
-use super::{SOURCE, content, fault};
+use super::{SOURCE, content, fault, prompts};
 use crate::begun;
 
 /// What the end of a turn may take to be told behind its answer.
@@ -35,6 +36,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A watch that ended, and a cancel that came before its turn, are tried again after this.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How the names of tools of MCP servers begin.
+const MCP_TOOLS: &str = "mcp_";
 
 /// Longest title of a session, in characters.
 const TITLE_CHARS_MAX: usize = 80;
@@ -49,11 +53,16 @@ pub async fn run<A: WatchApi + Clone + Send + 'static>(
     if cancel.is_cancelled() {
         return Ok(PromptResponse::new(StopReason::Cancelled));
     }
-    let content = content::said(prompt)?;
-    if let Content::Text(text) = &content
-        && let Some(command) = Command::of(text.as_str())
-    {
-        return command_run(door, session, command, cancel).await;
+    let mut content = content::said(prompt)?;
+    if let Content::Text(text) = &content {
+        if let Some(command) = Command::of(text.as_str()) {
+            return command_run(door, session, command, cancel).await;
+        }
+        let filled = tokio::select! {
+            filled = prompts::asked(&door.api, &session.id, text.as_str()) => filled?,
+            () = cancel.cancelled() => return Ok(PromptResponse::new(StopReason::Cancelled)),
+        };
+        content = filled.unwrap_or(content);
     }
     let turn = door.random_name()?;
     let title = title(&content);
@@ -63,6 +72,7 @@ pub async fn run<A: WatchApi + Clone + Send + 'static>(
         request: RequestId::Text(turn.clone()),
         told: Told::new(turn, session.cwd.clone()),
         questions: Questions::default(),
+        subagents: Subagents::default(),
         index_next: None,
         has_begun: false,
         is_over: false,
@@ -105,6 +115,7 @@ struct Prompted<'a, A> {
     request: RequestId,
     told: Told,
     questions: Questions,
+    subagents: Subagents,
     /// Behind the last of its messages that were told.
     index_next: Option<u64>,
     has_begun: bool,
@@ -240,6 +251,10 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
             Event::Message { index, .. } if is_own => self.index_next = Some(index + 1),
             _ => {}
         }
+        let is_session = happened.agent_id.as_ref() == Some(&self.session.id);
+        if !is_session && self.door.shows_subagents() {
+            self.subagents.happened(self.door, &happened).await;
+        }
         if is_own {
             for update in self.told.happened(&happened.event) {
                 self.tell(update).await;
@@ -249,7 +264,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
 
     fn begun(&mut self) {
         self.has_begun = true;
-        self.is_first |= self.session.prompted();
+        self.is_first |= self.door.prompted(self.session);
     }
 
     /// Tells what was written down of the turn and not heard of, and asks what is still asked.
@@ -338,6 +353,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
 
     /// What is to be said at the end of a turn, however it ended.
     async fn finish(mut self, title: Option<String>) {
+        self.subagents.left(self.door).await;
         for update in self.told.left() {
             self.tell(update).await;
         }
@@ -351,6 +367,10 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         usage(self.door, self.session).await;
         if self.has_changed {
             self.door.tell_settings(&self.session.id).await;
+        }
+        // Servers start when one of their tools is used, and have prompts then.
+        if self.told.has_called(MCP_TOOLS) {
+            self.door.tell_commands(self.session).await;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_client_protocol_schema::v1::ContentBlock;
+use agent_client_protocol_schema::v1::{AvailableCommand, ContentBlock};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,8 @@ pub struct Session {
     has_prompt: AtomicBool,
     /// Cancels what runs and waits now, and nothing that comes later.
     now: Mutex<CancellationToken>,
+    /// The commands that the editor was told of last.
+    offered: Mutex<Vec<AvailableCommand>>,
     /// Absent when it was closed.
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
 }
@@ -38,8 +40,8 @@ impl Session {
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Job>) {
         let (jobs, waiting) = mpsc::unbounded_channel();
         let (has_prompt, now) = (AtomicBool::new(has_prompt), Mutex::default());
-        let jobs = Mutex::new(Some(jobs));
-        (Arc::new(Self { id, cwd, has_prompt, now, jobs }), waiting)
+        let (jobs, offered) = (Mutex::new(Some(jobs)), Mutex::default());
+        (Arc::new(Self { id, cwd, has_prompt, now, offered, jobs }), waiting)
     }
 
     /// Lets a prompt wait for those before it. `None` when the session was closed.
@@ -63,6 +65,14 @@ impl Session {
     pub fn close(&self) {
         *lock(&self.jobs) = None;
         self.cancel();
+    }
+
+    /// True where these are others than those before.
+    pub fn offers(&self, commands: &[AvailableCommand]) -> bool {
+        let mut offered = lock(&self.offered);
+        let is_new = *offered != commands;
+        *offered = commands.to_vec();
+        is_new
     }
 
     pub fn has_prompt(&self) -> bool {

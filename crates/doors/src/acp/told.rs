@@ -139,6 +139,11 @@ impl Told {
         Some(call.shown.clone())
     }
 
+    /// A tool was called whose name begins so.
+    pub fn has_called(&self, tools: &str) -> bool {
+        self.calls.values().any(|call| call.name.starts_with(tools))
+    }
+
     /// Calls that nothing was heard of any more, since the turn ended before they did.
     pub fn left(&mut self) -> Vec<SessionUpdate> {
         let open = self.calls.values_mut().filter(|call| !call.is_over);

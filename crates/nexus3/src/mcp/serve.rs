@@ -39,7 +39,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let host = Host { visitor, exposed: exposed(&config.doors) };
     // Somebody sits at the host.
     config.permissions.ask_who_watches();
-    stdio_door::open(&args.place, &home, &config, Some(Through::Mcp), host).await
+    stdio_door::open(&args.place, &home, &config, Through::Mcp, host).await
 }
 
 /// An MCP host on standard input and output.

@@ -117,6 +117,7 @@ pub fn stored_door(door: Door) -> store::Door {
         Door::Mcp => store::Door::Mcp,
         Door::OpenAi => store::Door::OpenAi,
         Door::WebSocket => store::Door::WebSocket,
+        Door::Acp => store::Door::Acp,
     }
 }
 
@@ -125,5 +126,6 @@ fn shown_door(door: store::Door) -> Door {
         store::Door::Mcp => Door::Mcp,
         store::Door::OpenAi => Door::OpenAi,
         store::Door::WebSocket => Door::WebSocket,
+        store::Door::Acp => Door::Acp,
     }
 }

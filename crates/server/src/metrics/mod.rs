@@ -118,6 +118,7 @@ impl MethodFigures {
             Some(Door::Mcp) => &self.doors[0],
             Some(Door::OpenAi) => &self.doors[1],
             Some(Door::WebSocket) => &self.doors[2],
+            Some(Door::Acp) => &self.doors[3],
         }
     }
 

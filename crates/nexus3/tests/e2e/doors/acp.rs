@@ -1,10 +1,12 @@
 //! `nexus3 acp`: agents in editors that speak the Agent Client Protocol.
 
 mod asking;
+mod beneath;
 mod borders;
 mod clients;
 mod editor;
 mod ending;
+mod journey;
 mod prompts;
 mod sessions;
 mod settings;

@@ -54,7 +54,8 @@ impl Desk {
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let cwd = self.world.work().to_str().unwrap().to_owned();
-        Editor { child, input, output, cwd, id_last: 0, told: VecDeque::new() }
+        let (told, wire) = (VecDeque::new(), Vec::new());
+        Editor { child, input, output, cwd, id_last: 0, told, wire }
     }
 }
 
@@ -66,6 +67,8 @@ pub struct Editor {
     id_last: u64,
     /// What came while something else was waited for.
     told: VecDeque<Value>,
+    /// Every message, as it was said (`> …`) and heard (`< …`).
+    pub wire: Vec<String>,
 }
 
 impl Editor {
@@ -74,6 +77,7 @@ impl Editor {
     }
 
     pub async fn say(&mut self, message: Value) {
+        self.wire.push(format!("> {message}"));
         self.write(format!("{message}\n").as_bytes()).await;
     }
 
@@ -93,6 +97,7 @@ impl Editor {
         let mut line = String::new();
         within("a message", self.output.read_line(&mut line)).await.unwrap();
         let message: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+        self.wire.push(format!("< {}", line.trim_end_matches('\n')));
         assert_eq!(message["jsonrpc"], "2.0", "{message}");
         message
     }
@@ -165,6 +170,11 @@ impl Editor {
     pub async fn prompt(&mut self, session: &str, text: &str) -> String {
         let id = self.begin(session, text).await;
         self.stopped(id).await
+    }
+
+    /// What came until now, taken away.
+    pub fn notifications(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.told).into()
     }
 
     /// The updates that came until now, taken away.

@@ -49,6 +49,43 @@ async fn an_editor_that_is_killed_cancels_its_turn() {
     eventually("the turn to be over", async || !is_busy(server, &session).await).await;
 }
 
+/// What it never said anything to does not stay, and what it did, does.
+#[tokio::test]
+async fn an_editor_that_is_killed_leaves_no_empty_agent() {
+    for desk in Desk::both().await {
+        let mut editor = desk.editor().await;
+        let (used, unused, parent) =
+            (editor.session().await, editor.session().await, editor.session().await);
+        desk.world.model.push(Reply::text("yes"));
+        editor.prompt(&used, "1").await;
+        if let Some(server) = &desk.server {
+            let child = json!({"agent_id": "kid", "parent_agent_id": parent});
+            server.wire().ok("create_agent", child).await;
+        }
+        // Another editor that lives keeps its own.
+        let mut other = desk.editor().await;
+        let kept = other.session().await;
+        editor.kill().await;
+        let server = match &desk.server {
+            Some(server) => server,
+            None => &crate::harness::Setup::new().start_in(&desk.world).await,
+        };
+        let wire = server.wire();
+        // One that has a child is used.
+        let expected = [Some(&used), Some(&kept), desk.server.as_ref().map(|_| &parent)];
+        eventually("the empty agents to end", async || {
+            let left = names(&wire).await;
+            [&used, &unused, &parent, &kept]
+                .iter()
+                .all(|agent| left.contains(agent) == expected.contains(&Some(agent)))
+        })
+        .await;
+        assert_eq!(other.finish().await, Some(0));
+        eventually("its own to end", async || !names(&wire).await.contains(&kept)).await;
+        assert_eq!(std::fs::read_dir(desk.world.home().join("acp")).unwrap().count(), 0);
+    }
+}
+
 /// A question that nobody answers holds nothing up.
 #[tokio::test]
 async fn an_open_question_ends_with_its_editor() {
