@@ -6,6 +6,7 @@ mod borders;
 mod clients;
 mod editor;
 mod ending;
+mod golden;
 mod journey;
 mod prompts;
 mod sessions;
