@@ -24,7 +24,7 @@ const DIR: &str = "acp";
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Between two looks for files that nobody holds.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// The agents of this process to which nothing was said yet.
 pub struct Marks {
