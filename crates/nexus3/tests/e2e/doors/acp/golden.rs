@@ -24,13 +24,8 @@ async fn opened(desk: &Desk) -> (Editor, String) {
 
 /// Compares what was said with what was said when it was written down.
 fn check(name: &str, desk: &Desk, sessions: &[&str], editors: &[&Editor]) {
-    let mut said = String::new();
-    for editor in editors {
-        for line in &editor.wire {
-            let _ = writeln!(said, "{line}");
-        }
-    }
-    let said = lasting(said, desk, sessions);
+    let lines = editors.iter().flat_map(|editor| &editor.wire);
+    let said = lasting(joined(lines.map(String::as_str)), desk, sessions);
     let file = file(name);
     if std::env::var_os("NEXUS3_WRITE_GOLDEN").is_some() {
         return std::fs::write(file, said).unwrap();
@@ -40,6 +35,31 @@ fn check(name: &str, desk: &Desk, sessions: &[&str], editors: &[&Editor]) {
         assert_eq!(line, expected, "line {} of {}", number + 1, file.display());
     }
     assert_eq!(said.lines().count(), golden.lines().count(), "{}:\n{said}", file.display());
+}
+
+/// The lines, with pieces of one text that follow one another as one: how many there are is a matter of time.
+fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for line in lines {
+        match (all.last_mut(), piece(line)) {
+            (Some(last), Some((before, text, after)))
+                if piece(last).is_some_and(|(b, _, a)| (b, a) == (before, after)) =>
+            {
+                let end = last.len() - after.len();
+                last.insert_str(end, text);
+            }
+            _ => all.push(line.to_owned()),
+        }
+    }
+    all.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What stands before a piece of text, the piece, and what stands behind it.
+fn piece(line: &str) -> Option<(&str, &str, &str)> {
+    let begins = "_chunk\",\"content\":{\"type\":\"text\",\"text\":\"";
+    let from = line.find(begins)? + begins.len();
+    let until = line.rfind("\"},\"messageId\"").filter(|until| *until >= from)?;
+    Some((&line[..from], &line[from..until], &line[until..]))
 }
 
 fn file(name: &str) -> PathBuf {
