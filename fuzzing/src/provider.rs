@@ -93,7 +93,10 @@ async fn listen(
     wire: Wire,
     messages: impl IntoIterator<Item = SharedMessage>,
 ) -> Option<Answer> {
-    let model = ModelInfo::undescribed("fuzzed", wire.name(), "m");
+    let mut model = ModelInfo::undescribed("fuzzed", wire.name(), "m");
+    if wire == Wire::Chat {
+        model.extra_body.insert("logprobs".into(), true.into());
+    }
     let mut events = provider.stream(ModelCall::of(Arc::new(model), messages)).await.ok()?;
     let mut done = None;
     while let Some(event) = events.next().await {
@@ -102,6 +105,7 @@ async fn listen(
             Ok(ProviderEvent::Text(text) | ProviderEvent::Reasoning(text)) => {
                 assert!(!text.is_empty());
             }
+            Ok(ProviderEvent::Logprobs(entries)) => assert!(!entries.is_empty()),
             Ok(ProviderEvent::Usage(_)) => {}
             Ok(ProviderEvent::Done(answer)) => done = Some(*answer),
             Err(_) => return None,

@@ -76,6 +76,7 @@ impl<'a> Tally<'a> {
                     tally.running.heard();
                 }
                 Some(Ok(ProviderEvent::Usage(usage))) => tally.answer.usage = usage,
+                Some(Ok(ProviderEvent::Logprobs(_))) => {}
                 Some(Ok(ProviderEvent::Done(answer))) => {
                     tally.answer = *answer;
                     tally.ended = true;

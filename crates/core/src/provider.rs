@@ -119,6 +119,9 @@ pub enum ProviderEvent {
     Text(String),
     /// A piece of what the model thinks, never empty.
     Reasoning(String),
+    /// How likely the tokens of the text were that comes next, one entry each, as chat completions say it. Only where it was
+    /// asked for.
+    Logprobs(Vec<Value>),
     /// What was counted so far. Replaces what was said before.
     Usage(Usage),
     /// The last event of a call that went well.

@@ -10,6 +10,7 @@ mod embeddings;
 mod failure;
 mod listing;
 mod repeats;
+mod responses;
 mod stops;
 mod stream;
 mod turns;

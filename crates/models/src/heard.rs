@@ -45,6 +45,12 @@ impl Heard {
         }
     }
 
+    /// How likely the tokens of the text were that comes next.
+    pub fn logprobs(&mut self, entries: Vec<serde_json::Value>) {
+        self.text_bytes += entries.iter().map(|it| it.to_string().len()).sum::<usize>();
+        self.ready.push_back(Ok(ProviderEvent::Logprobs(entries)));
+    }
+
     /// Text that is not streamed: whether it stands is decided when the answer is complete.
     pub fn unsaid(&mut self, text: &str) {
         if !text.is_empty() {

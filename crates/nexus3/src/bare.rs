@@ -2,7 +2,6 @@
 //! of turns.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -38,9 +37,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-/// So soon it is noticed that the key of a caller was revoked.
-const KEY_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Bare {
     dispatcher: Arc<Dispatcher>,
@@ -142,21 +138,20 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
 
 /// Returns when the key that a caller came with is none any more.
 async fn revoked(dispatcher: Arc<Dispatcher>, key: Option<String>) {
-    let Some(key) = key else { return std::future::pending().await };
-    loop {
-        tokio::time::sleep(KEY_EVERY).await;
-        if !dispatcher.services().holds(Door::OpenAi, &key).await {
-            return;
-        }
+    match key {
+        Some(key) => dispatcher.services().key_ended(Door::OpenAi, &key).await,
+        None => std::future::pending().await,
     }
 }
 
 async fn begun(model: &Model, call: ModelCall, mut meter: Meter) -> Result<Pieces, Failure> {
+    let shows_thoughts = call.reasoning.is_shown();
     let events = model.provider.stream(call).await.map_err(failure)?;
     let said = events.filter_map(move |event| {
         let said = match event {
             Ok(ProviderEvent::Text(text)) => Some(Ok(Said::Text(text))),
-            Ok(ProviderEvent::Reasoning(_)) => None,
+            Ok(ProviderEvent::Logprobs(entries)) => Some(Ok(Said::Logprobs(entries))),
+            Ok(ProviderEvent::Reasoning(text)) => shows_thoughts.then_some(Ok(Said::Thought(text))),
             Ok(ProviderEvent::Usage(usage)) => {
                 meter.note(usage, None);
                 Some(Ok(Said::Usage(usage_entry(&usage))))
@@ -234,6 +229,17 @@ fn passed_on(wire: &str, asked: &Completion) -> Result<(Map<String, Value>, Vec<
         }
         // The door itself ends the answer there.
         _ => {}
+    }
+    match (asked.logprobs, wire) {
+        (None, _) => {}
+        (Some(top), "chat") => {
+            extra.insert("logprobs".into(), json!(true));
+            extra.insert("top_logprobs".into(), json!(top));
+        }
+        (Some(_), _) => {
+            let message = "logprobs: there are none to be had of this model";
+            return Err(Failure::invalid("logprobs", message));
+        }
     }
     if let Some(choice) = choice(wire, asked)? {
         extra.insert("tool_choice".into(), choice);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use nexus_core::keys::door_digest;
 use nexus_core::store::{Door, KeyAgent, KeyRecord, StoreError};
 use nexus_core::{AgentId, Engine};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::signing::Key;
 
@@ -16,7 +16,11 @@ use crate::signing::Key;
 pub const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub struct KnownKeys(Mutex<Option<Known>>);
+pub struct KnownKeys {
+    known: Mutex<Option<Known>>,
+    /// Told of each change that was made here.
+    changes: watch::Sender<()>,
+}
 
 struct Known {
     /// To sign with, by name.
@@ -39,7 +43,8 @@ pub struct DoorKey {
 impl KnownKeys {
     /// Lets a change be seen at once.
     pub async fn changed(&self) {
-        *self.0.lock().await = None;
+        *self.known.lock().await = None;
+        self.changes.send_replace(());
     }
 
     /// The key to sign with of this name.
@@ -65,8 +70,15 @@ impl KnownKeys {
         Ok((is_same && Timestamp::now() < key.expires_at).then_some(key))
     }
 
-    /// Whether the key of this name still opens this door.
-    pub async fn holds(&self, engine: &Engine, door: Door, name: &str) -> bool {
+    /// Returns when the key of this name does not open this door any more: at once where that was done here.
+    pub async fn ended(&self, engine: &Engine, door: Door, name: &str) {
+        let mut changes = self.changes.subscribe();
+        while self.holds(engine, door, name).await {
+            let _ = tokio::time::timeout(FRESH, changes.changed()).await;
+        }
+    }
+
+    async fn holds(&self, engine: &Engine, door: Door, name: &str) -> bool {
         let find = |known: &Known| known.doors.values().find(|key| key.name == name).cloned();
         let Ok(found) = self.look_up(engine, find).await else { return true };
         let Some(key) = found.filter(|key| key.doors.contains(&door)) else { return false };
@@ -79,7 +91,7 @@ impl KnownKeys {
         engine: &Engine,
         look: impl FnOnce(&Known) -> Option<T>,
     ) -> Result<Option<T>, StoreError> {
-        let mut known = self.0.lock().await;
+        let mut known = self.known.lock().await;
         if known.as_ref().is_none_or(|known| known.read_at.elapsed() >= FRESH) {
             // Before they are read: what changes meanwhile is read again soon enough.
             let read_at = Instant::now();

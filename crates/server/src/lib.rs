@@ -86,9 +86,9 @@ const PAGES_MAX: usize = 8;
 type AgentList = ((u64, u64), Shared<Vec<AgentEntry>>);
 
 impl Services {
-    /// Whether the key of this name still opens this door.
-    pub async fn holds(&self, door: nexus_core::store::Door, key: &str) -> bool {
-        self.signatures.keys.holds(&self.engine, door, key).await
+    /// Returns when the key of this name does not open this door any more.
+    pub async fn key_ended(&self, door: nexus_core::store::Door, key: &str) {
+        self.signatures.keys.ended(&self.engine, door, key).await;
     }
 
     pub fn new(

@@ -163,6 +163,8 @@ impl Turn {
                 Some(Ok(ProviderEvent::Text(piece))) => said.say(&piece),
                 Some(Ok(ProviderEvent::Reasoning(piece))) => said.think(&piece),
                 Some(Ok(ProviderEvent::Usage(usage))) => attempt.answer.usage = usage,
+                // No turn asks for them.
+                Some(Ok(ProviderEvent::Logprobs(_))) => {}
                 Some(Ok(ProviderEvent::Done(answer))) => {
                     attempt.answer = *answer;
                     return attempt;

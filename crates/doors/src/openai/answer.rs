@@ -39,6 +39,8 @@ impl Finish {
 #[derive(Clone, Debug)]
 pub struct Choice {
     pub text: String,
+    /// How likely its tokens were, where that is known.
+    pub logprobs: Vec<Value>,
     /// Calls of the caller's tools, in OpenAI's shape.
     pub calls: Vec<Value>,
     pub finish: Finish,
@@ -54,7 +56,8 @@ impl Head {
             if !choice.calls.is_empty() {
                 message["tool_calls"] = choice.calls.clone().into();
             }
-            json!({"index": index, "message": message, "logprobs": null, "finish_reason": choice.finish})
+            json!({"index": index, "message": message, "logprobs": logprobs_entry(&choice.logprobs),
+                "finish_reason": choice.finish})
         });
         json!({
             "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
@@ -79,6 +82,10 @@ impl Head {
             "choices": [], "usage": usage_entry(usage),
         })
     }
+}
+
+pub fn logprobs_entry(entries: &[Value]) -> Value {
+    if entries.is_empty() { Value::Null } else { json!({"content": entries, "refusal": null}) }
 }
 
 pub fn usage_entry(usage: &Usage) -> Value {

@@ -41,6 +41,15 @@ impl Fields {
         self.take(name)?.ok_or_else(missing)
     }
 
+    pub fn peek(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Leaves something that was taken and is not applied.
+    pub fn put(&mut self, name: &str) {
+        self.0.insert(name.into(), true.into());
+    }
+
     /// Names of what is left and says something.
     pub fn left(&self) -> Vec<String> {
         let says = |value: &Value| match value {
@@ -53,7 +62,7 @@ impl Fields {
     }
 }
 
-/// `POST /v1/chat/completions`, as far as it means the same to agents and models.
+/// `POST /v1/chat/completions`, as far as it means the same to agents and models; `/v1/responses` is read as one, too.
 pub struct Chat {
     pub model: String,
     pub messages: Vec<Message>,
@@ -64,7 +73,8 @@ pub struct Chat {
     /// What the answer has to satisfy.
     pub schema: Option<Map<String, Value>>,
     pub tokens_max: Option<NonZeroU32>,
-    pub logprobs: bool,
+    /// How many tokens beside each of the answer are told with their likelihood, where that is asked for.
+    pub logprobs: Option<u32>,
     /// The name of the conversation.
     pub session: Option<String>,
     pub rest: Fields,
@@ -151,7 +161,7 @@ impl Chat {
         let options: Option<StreamOptions> = fields.take("stream_options")?;
         let tokens_max = fields.take("max_completion_tokens")?;
         let tokens_max = fields.take("max_tokens")?.or(tokens_max);
-        let top: Option<u32> = fields.take("top_logprobs")?;
+        let wants_logprobs = fields.take("logprobs")?.unwrap_or(false);
         Ok(Self {
             model,
             messages,
@@ -161,11 +171,23 @@ impl Chat {
             tools: tools(&mut fields)?,
             schema: schema(fields.take("response_format")?)?,
             tokens_max,
-            logprobs: fields.take("logprobs")?.unwrap_or(false) || top.is_some_and(|it| it > 0),
+            logprobs: logprobs(&mut fields, wants_logprobs)?,
             session: fields.take::<Metadata>("metadata")?.and_then(|it| it.nexus_session),
             rest: fields,
         })
     }
+}
+
+/// As many as OpenAI takes.
+const TOP_LOGPROBS_MAX: u32 = 20;
+
+pub fn logprobs(fields: &mut Fields, is_wanted: bool) -> Result<Option<u32>, Failure> {
+    let top: Option<u32> = fields.take("top_logprobs")?;
+    if top.is_some_and(|top| top > TOP_LOGPROBS_MAX) {
+        let message = format!("top_logprobs must be 0 to {TOP_LOGPROBS_MAX}");
+        return Err(Failure::invalid("top_logprobs", message));
+    }
+    Ok(top.filter(|top| *top > 0).or(is_wanted.then_some(0)))
 }
 
 #[derive(Deserialize)]
@@ -244,20 +266,27 @@ fn part(at: &str, written: Value) -> Result<Part, Failure> {
     let written = serde_json::from_value(written).map_err(|error| wrong(error.to_string()))?;
     match written {
         WrittenPart::Text { text } | WrittenPart::Refusal { refusal: text } => Ok(Part::Text(text)),
-        WrittenPart::ImageUrl { image_url } => match data(&image_url.url) {
-            None => Ok(Part::Address(image_url.url)),
-            Some((media_type, data)) => {
-                let (media_type, data) = (media_type.into(), data.into());
-                Ok(Part::Data { media_type, data, name: None, is_image: true })
-            }
-        },
-        WrittenPart::File { file } => {
-            let (media_type, data) = data(&file.file_data)
-                .ok_or_else(|| wrong("file_data must be data:TYPE;base64,DATA".into()))?;
+        WrittenPart::ImageUrl { image_url } => Ok(image(image_url.url)),
+        WrittenPart::File { file: File { file_data, filename } } => file(at, &file_data, filename),
+    }
+}
+
+/// An image at an address, which may hold it.
+pub fn image(url: String) -> Part {
+    match data(&url) {
+        None => Part::Address(url),
+        Some((media_type, data)) => {
             let (media_type, data) = (media_type.into(), data.into());
-            Ok(Part::Data { media_type, data, name: file.filename, is_image: false })
+            Part::Data { media_type, data, name: None, is_image: true }
         }
     }
+}
+
+pub fn file(at: &str, url: &str, name: Option<String>) -> Result<Part, Failure> {
+    let wrong = || Failure::invalid(at, format!("{at}: file_data must be data:TYPE;base64,DATA"));
+    let (media_type, data) = data(url).ok_or_else(wrong)?;
+    let (media_type, data) = (media_type.into(), data.into());
+    Ok(Part::Data { media_type, data, name, is_image: false })
 }
 
 /// The kind and the base64 of `data:KIND;base64,DATA`.
@@ -286,18 +315,26 @@ fn tools(fields: &mut Fields) -> Result<Vec<Tool>, Failure> {
     }
     let written: Vec<Written> = fields.take("tools")?.unwrap_or_default();
     let read = |(index, it): (usize, Written)| match it.function {
-        Some(Function { name, description, parameters }) if it.r#type == "function" => Ok(Tool {
-            name,
-            description: description.unwrap_or_default(),
-            parameters: parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}})),
-        }),
-        _ => {
-            let at = format!("tools[{index}]");
-            let message = format!("{at}: only tools of the type function are taken");
-            Err(Failure::invalid(at, message))
+        Some(Function { name, description, parameters }) if it.r#type == "function" => {
+            Ok(Tool::new(name, description, parameters))
         }
+        _ => Err(Tool::refused(index)),
     };
     written.into_iter().enumerate().map(read).collect()
+}
+
+impl Tool {
+    pub fn new(name: String, description: Option<String>, parameters: Option<Value>) -> Self {
+        let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+        Self { name, description: description.unwrap_or_default(), parameters }
+    }
+
+    /// One that is no function of the caller's.
+    pub fn refused(index: usize) -> Failure {
+        let at = format!("tools[{index}]");
+        let message = format!("{at}: only tools of the type function are taken");
+        Failure::invalid(at, message)
+    }
 }
 
 #[derive(Deserialize)]
@@ -314,10 +351,9 @@ struct NamedSchema {
 }
 
 fn schema(format: Option<ResponseFormat>) -> Result<Option<Map<String, Value>>, Failure> {
-    let any = || Map::from_iter([("type".to_owned(), "object".into())]);
     Ok(match format {
         None | Some(ResponseFormat::Text) => None,
-        Some(ResponseFormat::JsonObject) => Some(any()),
+        Some(ResponseFormat::JsonObject) => Some(any_object()),
         Some(ResponseFormat::JsonSchema { json_schema }) => match json_schema.schema {
             Some(schema) => Some(schema),
             None => {
@@ -328,7 +364,16 @@ fn schema(format: Option<ResponseFormat>) -> Result<Option<Map<String, Value>>, 
     })
 }
 
+/// The schema of `json_object`.
+pub fn any_object() -> Map<String, Value> {
+    Map::from_iter([("type".to_owned(), "object".into())])
+}
+
 impl Message {
+    pub fn of(role: Role, text: impl Into<String>) -> Self {
+        Self { role, parts: vec![Part::Text(text.into())], calls: Vec::new(), call_id: None }
+    }
+
     /// What it says, without what stands beside the text.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match part {
@@ -376,6 +421,7 @@ mod tests {
         refused(json!({"max_tokens": 0}), "max_tokens");
         refused(json!({"tools": [{"type": "web_search"}]}), "tools[0]");
         refused(json!({"functions": []}), "functions");
+        refused(json!({"logprobs": true, "top_logprobs": TOP_LOGPROBS_MAX + 1}), "top_logprobs");
         refused(json!({"response_format": {"type": "xml"}}), "response_format");
         refused(
             json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
@@ -396,7 +442,7 @@ mod tests {
             "stream_options": {"include_usage": true}, "max_tokens": 5, "top_logprobs": 2,
         });
         let chat = Chat::read(body.to_string().as_bytes()).unwrap();
-        assert_eq!((chat.choices, chat.include_usage, chat.logprobs), (8, true, true));
+        assert_eq!((chat.choices, chat.include_usage, chat.logprobs), (8, true, Some(2)));
         assert_eq!(chat.tokens_max.map(u32::from), Some(5));
         assert_eq!(chat.rest.left(), ["temperature", "seed"]);
         assert!(chat.messages[0].has_attachments() && !chat.messages[1].has_attachments());

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Visitor;
-use super::answer::{Choice, Finish, Head};
+use super::answer::{Choice, Finish, Head, logprobs_entry};
 use super::ask::{Chat, Fields, Message, Role, Tool};
 use super::chat::{random_id, shown};
 use super::door::{Door, Reply, json_response, stream_response};
@@ -53,6 +53,8 @@ pub struct Completion {
     pub tool_choice: ToolChoice,
     pub schema: Option<Map<String, Value>>,
     pub tokens_max: Option<u32>,
+    /// How many tokens beside each of the answer are told with their likelihood, where that is asked for.
+    pub logprobs: Option<u32>,
     pub stop: Vec<String>,
     /// What else was asked for, in OpenAI's words.
     pub sampling: Map<String, Value>,
@@ -82,6 +84,10 @@ pub type Pieces = BoxStream<'static, Result<Said, Failure>>;
 #[derive(Clone, Debug)]
 pub enum Said {
     Text(String),
+    /// A piece of what the model thinks.
+    Thought(String),
+    /// How likely the tokens of the text were that comes next.
+    Logprobs(Vec<Value>),
     /// What was used so far.
     Usage(Usage),
     /// The last: what the model wants called, and why it ended.
@@ -122,16 +128,34 @@ pub const SAMPLING: [&str; 8] = [
 #[derive(Default)]
 struct Told {
     text: String,
+    logprobs: Vec<Value>,
     calls: Vec<Call>,
     finish: Option<Finish>,
     usage: Usage,
 }
 
 /// What happens in one of several answers.
-enum Step {
-    Text(String),
-    End { calls: Vec<Call>, finish: Finish, usage: Usage },
+pub(super) enum Step {
+    /// With what is known of its tokens.
+    Text(String, Vec<Value>),
+    Thought(String),
+    End {
+        calls: Vec<Call>,
+        finish: Finish,
+        usage: Usage,
+    },
 }
+
+/// A model that can be asked.
+pub(super) struct Prepared {
+    pub begin: Begin,
+    pub stop: Vec<String>,
+    /// Names of what is not applied.
+    pub ignored: Vec<String>,
+}
+
+/// Answers that are about to come.
+pub(super) type Begun = BoxFuture<'static, Result<Vec<Pieces>, Failure>>;
 
 impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
     pub(super) async fn complete(
@@ -139,11 +163,44 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         visitor: &Visitor,
         mut chat: Chat,
     ) -> Result<Response<Reply>, Failure> {
-        if chat.logprobs {
-            return Err(Failure::invalid("logprobs", "logprobs: there are none to be had here"));
-        }
+        let Prepared { begin, stop, ignored } = self.prepared(visitor, &mut chat).await?;
+        let id = random_id("v1-")?;
+        let head = Head {
+            id: format!("chatcmpl-{id}"),
+            created: Timestamp::now().as_second(),
+            model: chat.model,
+        };
+        let begun = begun(begin, chat.choices as usize);
+        let mut response = match chat.stream {
+            false => {
+                let told = begun.await?.into_iter().map(|pieces| whole(pieces, stop.clone()));
+                let told = try_join_all(told).await?;
+                json_response(&completion(&head, told))
+            }
+            true => {
+                let tell = move |writer: Writer, begun: Begun| async move {
+                    match writer.wait(begun).await? {
+                        Ok(answers) => {
+                            tell(&writer, &head, chat.include_usage, answers, stop).await
+                        }
+                        Err(failure) => writer.data(&failure.to_json()).await,
+                    }
+                };
+                streamed(begun, tell).await?
+            }
+        };
+        mark(response.headers_mut(), &id, &ignored);
+        Ok(response)
+    }
+
+    /// Looks at what is asked of a model. Nothing is sent yet.
+    pub(super) async fn prepared(
+        &self,
+        visitor: &Visitor,
+        chat: &mut Chat,
+    ) -> Result<Prepared, Failure> {
         let stop = stops(&mut chat.rest)?;
-        let tool_choice = tool_choice(&mut chat)?;
+        let tool_choice = tool_choice(chat)?;
         let mut sampling = Map::new();
         for name in SAMPLING {
             if let Some(value) = chat.rest.take::<Value>(name)? {
@@ -161,32 +218,16 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             tool_choice,
             schema: chat.schema.take(),
             tokens_max: chat.tokens_max.map(Into::into),
+            logprobs: chat.logprobs,
             stop: stop.clone(),
             sampling,
         };
         let Ready { begin, ignored } = self.models.prepare(asked).await?;
-        let ignored = [chat.rest.left(), ignored].concat();
-        let id = random_id("v1-")?;
-        let head = Head {
-            id: format!("chatcmpl-{id}"),
-            created: Timestamp::now().as_second(),
-            model: chat.model,
-        };
-        let begun = begun(begin, chat.choices as usize);
-        let mut response = match chat.stream {
-            false => {
-                let told = begun.await?.into_iter().map(|pieces| whole(pieces, stop.clone()));
-                let told = try_join_all(told).await?;
-                json_response(&completion(&head, told))
-            }
-            true => streamed(begun, head, chat.include_usage, stop).await?,
-        };
-        mark(response.headers_mut(), &id, &ignored);
-        Ok(response)
+        Ok(Prepared { begin, stop, ignored: [chat.rest.left(), ignored].concat() })
     }
 }
 
-fn begun(begin: Begin, choices: usize) -> BoxFuture<'static, Result<Vec<Pieces>, Failure>> {
+pub(super) fn begun(begin: Begin, choices: usize) -> Begun {
     Box::pin(async move { try_join_all((0..choices).map(|_| begin())).await })
 }
 
@@ -196,7 +237,11 @@ async fn whole(mut pieces: Pieces, stop: Vec<String>) -> Result<Told, Failure> {
     let mut steps = std::pin::pin!(steps(&mut pieces, stop));
     while let Some(step) = steps.try_next().await? {
         match step {
-            Step::Text(text) => told.text.push_str(&text),
+            Step::Text(text, logprobs) => {
+                told.text.push_str(&text);
+                told.logprobs.extend(logprobs);
+            }
+            Step::Thought(_) => {}
             Step::End { calls, finish, usage } => {
                 told = Told { calls, finish: Some(finish), usage, ..told };
             }
@@ -206,7 +251,7 @@ async fn whole(mut pieces: Pieces, stop: Vec<String>) -> Result<Told, Failure> {
 }
 
 /// What happens in an answer. It ends at a text that ends it, and the call with it.
-fn steps(
+pub(super) fn steps(
     pieces: &mut Pieces,
     stop: Vec<String>,
 ) -> impl futures_util::Stream<Item = Result<Step, Failure>> + Send {
@@ -214,6 +259,8 @@ fn steps(
         pieces: &'a mut Pieces,
         stops: Stops,
         usage: Usage,
+        /// Of the text that is told next.
+        logprobs: Vec<Value>,
         /// What is told next.
         end: Option<Step>,
         is_over: bool,
@@ -222,6 +269,7 @@ fn steps(
         pieces,
         stops: Stops::new(stop),
         usage: Usage::default(),
+        logprobs: Vec::new(),
         end: None,
         is_over: false,
     };
@@ -235,6 +283,8 @@ fn steps(
             }
             match state.pieces.try_next().await? {
                 Some(Said::Usage(usage)) => state.usage = usage,
+                Some(Said::Logprobs(entries)) => state.logprobs.extend(entries),
+                Some(Said::Thought(piece)) => return Ok(Some((Step::Thought(piece), state))),
                 Some(Said::Text(piece)) => {
                     let (text, ends) = state.stops.take(&piece);
                     if ends {
@@ -243,7 +293,8 @@ fn steps(
                         state.is_over = true;
                     }
                     if !text.is_empty() {
-                        return Ok(Some((Step::Text(text), state)));
+                        let logprobs = std::mem::take(&mut state.logprobs);
+                        return Ok(Some((Step::Text(text, logprobs), state)));
                     }
                 }
                 Some(Said::Done { calls, reason, usage }) => {
@@ -254,8 +305,9 @@ fn steps(
                     state.end = Some(Step::End { calls, finish, usage });
                     state.is_over = true;
                     let rest = state.stops.rest();
-                    if !rest.is_empty() {
-                        return Ok(Some((Step::Text(rest), state)));
+                    let logprobs = std::mem::take(&mut state.logprobs);
+                    if !rest.is_empty() || !logprobs.is_empty() {
+                        return Ok(Some((Step::Text(rest, logprobs), state)));
                     }
                 }
                 None => return Err(Failure::broken("the model ended without an answer")),
@@ -270,6 +322,7 @@ fn completion(head: &Head, told: Vec<Told>) -> Value {
         .into_iter()
         .map(|it| Choice {
             text: it.text,
+            logprobs: it.logprobs,
             calls: it.calls.iter().map(call_entry).collect(),
             finish: it.finish.unwrap_or(Finish::Stop),
         })
@@ -277,29 +330,23 @@ fn completion(head: &Head, told: Vec<Told>) -> Value {
     head.completion(&choices, &usage)
 }
 
-async fn streamed(
-    mut begun: BoxFuture<'static, Result<Vec<Pieces>, Failure>>,
-    head: Head,
-    include_usage: bool,
-    stop: Vec<String>,
-) -> Result<Response<Reply>, Failure> {
+/// A response that tells answers as they come.
+pub(super) async fn streamed<F>(
+    mut begun: Begun,
+    tell: impl FnOnce(Writer, Begun) -> F,
+) -> Result<Response<Reply>, Failure>
+where
+    F: Future<Output = Result<(), Gone>> + Send + 'static,
+{
     let at_once = tokio::time::timeout(AT_ONCE, &mut begun).await.ok().transpose()?;
+    let begun = match at_once {
+        Some(begun) => Box::pin(std::future::ready(Ok(begun))),
+        None => begun,
+    };
     let (writer, pieces) = stream::open();
-    tokio::spawn(async move {
-        let begun = match at_once {
-            Some(begun) => Ok(begun),
-            None => match writer.wait(begun).await {
-                Ok(begun) => begun,
-                Err(Gone) => return,
-            },
-        };
-        let told = match begun {
-            Ok(answers) => tell(&writer, &head, include_usage, answers, stop).await,
-            Err(failure) => writer.data(&failure.to_json()).await,
-        };
-        // A client that is gone is told nothing more.
-        let _ = told;
-    });
+    let told = tell(writer, begun);
+    // A client that is gone is told nothing more.
+    tokio::spawn(async move { drop(told.await) });
     Ok(stream_response(pieces.boxed()))
 }
 
@@ -328,9 +375,13 @@ async fn tell(
     }));
     while let Some((index, step)) = writer.wait(all.next()).await? {
         match step {
-            Ok(Step::Text(text)) => {
-                writer.data(&chunk(index, json!({"content": text}), None)).await?;
+            Ok(Step::Text(text, logprobs)) => {
+                let mut chunk = chunk(index, json!({"content": text}), None);
+                chunk["choices"][0]["logprobs"] = logprobs_entry(&logprobs);
+                writer.data(&chunk).await?;
             }
+            // Chats have no word for it.
+            Ok(Step::Thought(_)) => {}
             Ok(Step::End { calls, finish, usage }) => {
                 for (number, call) in calls.iter().enumerate() {
                     let mut entry = call_entry(call);
@@ -388,7 +439,16 @@ fn tool_choice(chat: &mut Chat) -> Result<ToolChoice, Failure> {
     #[serde(untagged)]
     enum Written {
         Word(String),
-        Named { function: Named },
+        Named {
+            function: Named,
+        },
+        /// As `/v1/responses` says it.
+        Flat(Flat),
+    }
+    #[derive(Deserialize)]
+    struct Flat {
+        r#type: String,
+        name: String,
     }
     #[derive(Deserialize)]
     struct Named {
@@ -404,6 +464,10 @@ fn tool_choice(chat: &mut Chat) -> Result<ToolChoice, Failure> {
             _ => return wrong("none, auto, required, or a function by its name"),
         },
         Some(Written::Named { function: Named { name } }) => ToolChoice::Named(name),
+        Some(Written::Flat(Flat { r#type, name })) if r#type == "function" => {
+            ToolChoice::Named(name)
+        }
+        Some(Written::Flat(_)) => return wrong("only functions can be chosen"),
     };
     match &choice {
         ToolChoice::Named(name) if !chat.tools.iter().any(|tool| tool.name == *name) => {
@@ -441,7 +505,7 @@ fn parted(messages: Vec<Message>) -> Result<(String, Vec<Message>), Failure> {
     Ok((instructions.join("\n\n"), messages))
 }
 
-fn mark(headers: &mut HeaderMap, id: &str, ignored: &[String]) {
+pub(super) fn mark(headers: &mut HeaderMap, id: &str, ignored: &[String]) {
     let shown = Some(shown(ignored)).filter(|_| !ignored.is_empty());
     let said = [("x-request-id", Some(id.to_owned())), ("x-nexus-ignored", shown)];
     for (name, value) in said {

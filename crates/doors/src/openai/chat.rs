@@ -21,6 +21,7 @@ use super::door::{Door, Reply, json_response, stream_response};
 use super::failure::Failure;
 use super::listing::{AGENT, NEW};
 use super::repeats;
+use super::responses::{Frame, Keeping};
 use super::stream::{self, Gone, Writer};
 use super::turns::{Errand, Item, Next, Reader, Turn, Wishes};
 
@@ -39,9 +40,16 @@ enum Asked {
 /// How a turn is answered.
 struct Manner {
     head: Head,
-    stream: bool,
     include_usage: bool,
-    ignored: Vec<String>,
+}
+
+/// A turn that runs, or ran.
+pub(super) struct Begun {
+    pub turn: Arc<Turn>,
+    /// Names of what is not applied.
+    pub ignored: Vec<String>,
+    /// What was to be obeyed is not, for the agent has instructions of its own.
+    pub ignores_instructions: bool,
 }
 
 impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
@@ -51,21 +59,56 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         visitor: &Visitor,
         request: &Request<Bytes>,
     ) -> Result<Response<Reply>, Failure> {
-        let mut chat = Chat::read(request.body())?;
+        let chat = Chat::read(request.body())?;
+        if !names_agent(&chat.model) {
+            return self.complete(visitor, chat).await;
+        }
+        let (stream, include_usage, model) = (chat.stream, chat.include_usage, chat.model.clone());
+        let Begun { turn, mut ignored, ignores_instructions } =
+            self.begin(api, visitor, request, chat, |_| None)?;
+        ignored.extend(ignores_instructions.then(|| "system messages".into()));
+        let id = format!("chatcmpl-{}", turn.id);
+        let manner = Manner { head: Head { id, created: turn.created, model }, include_usage };
+        let mut response = match stream {
+            true => streamed(&turn, |reader, writer| tell(reader, writer, manner)).await?,
+            false => {
+                let answer = turn.read().outcome().await?;
+                let finish = Finish::of(&answer.stop_reason);
+                let choice = Choice {
+                    text: answer.content.clone(),
+                    logprobs: Vec::new(),
+                    calls: Vec::new(),
+                    finish,
+                };
+                json_response(&manner.head.completion(&[choice], &answer.usage))
+            }
+        };
+        mark(response.headers_mut(), &turn, &ignored);
+        Ok(response)
+    }
+
+    /// Begins the turn of an agent that is asked for, or finds the one that was begun. `keep` says where the answer is put.
+    pub(super) fn begin(
+        &self,
+        api: A,
+        visitor: &Visitor,
+        request: &Request<Bytes>,
+        mut chat: Chat,
+        keep: impl FnOnce(&Turn) -> Option<(Frame, Keeping)>,
+    ) -> Result<Begun, Failure> {
         let asked = match (chat.model.strip_prefix(AGENT), chat.model.strip_prefix(NEW)) {
             (Some(id), _) => Asked::Agent(id.into()),
-            (_, Some(preset)) => Asked::New(preset.into()),
-            _ => return self.complete(visitor, chat).await,
+            (_, preset) => Asked::New(preset.unwrap_or_default().into()),
         };
         check_for_agent(&chat)?;
         let headers = request.headers();
-        let repeat = repeats::Request::of(&visitor.name, headers, request.body())?;
-        let (stream, include_usage) = (chat.stream, chat.include_usage);
+        let path = request.uri().path();
+        let repeat = repeats::Request::of(&visitor.name, path, headers, request.body())?;
         let wishes = Wishes {
-            goes_on: !stream || repeat.is_keyed,
+            goes_on: !chat.stream || repeat.is_keyed,
             events: text(headers, "x-nexus-events") == Some("1"),
         };
-        let mut ignored = chat.rest.left();
+        let ignored = chat.rest.left();
         let id = match text(headers, "x-nexus-request-id") {
             Some(id) if id.len() > REQUEST_ID_BYTES_MAX => {
                 let message =
@@ -75,10 +118,9 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             Some(id) => id.to_owned(),
             None => random_id("v1-")?,
         };
+        let session = session(headers, &chat);
         let Parted { instructions, past, fresh } = parted(std::mem::take(&mut chat.messages))?;
-        if matches!(asked, Asked::Agent(_)) && instructions.is_some() {
-            ignored.push("system messages".into());
-        }
+        let ignores_instructions = matches!(asked, Asked::Agent(_)) && instructions.is_some();
         let params = SendParams {
             request_id: Some(RequestId::Text(id.clone())),
             source: Some(visitor.source.clone()),
@@ -86,9 +128,9 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             max_output_tokens: chat.tokens_max,
             ..SendParams::new(content(&fresh)?)
         };
-        let session = text(headers, "x-nexus-session").map(str::to_owned).or(chat.session);
         let turn = self.repeats.find_or(&repeat, || {
             let turn = Turn::new(id, wishes);
+            let keeping = keep(&turn);
             let conversations = self.conversations.clone();
             let (visitor, worker) = (visitor.name.clone(), api.clone());
             turn.begin(api, async move {
@@ -100,43 +142,47 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
                         (agent, Some(place))
                     }
                 };
-                Ok(Errand { agent, params, place })
+                Ok(Errand { agent, params, place, keeping })
             });
             turn
         })?;
-        let head =
-            Head { id: format!("chatcmpl-{}", turn.id), created: turn.created, model: chat.model };
-        answered(&turn, Manner { head, stream, include_usage, ignored }).await
+        Ok(Begun { turn, ignored, ignores_instructions })
     }
 }
 
-/// Waits for a turn, or tells it.
-async fn answered(turn: &Arc<Turn>, manner: Manner) -> Result<Response<Reply>, Failure> {
+/// Whether this is an agent, and no model.
+pub(super) fn names_agent(model: &str) -> bool {
+    model.starts_with(AGENT) || model.starts_with(NEW)
+}
+
+/// The name of the conversation, where it has one.
+pub(super) fn session(headers: &HeaderMap, chat: &Chat) -> Option<String> {
+    text(headers, "x-nexus-session").map(str::to_owned).or_else(|| chat.session.clone())
+}
+
+/// A response that tells a turn as it is made.
+pub(super) async fn streamed<F>(
+    turn: &Arc<Turn>,
+    tell: impl FnOnce(Reader, Writer) -> F,
+) -> Result<Response<Reply>, Failure>
+where
+    F: Future<Output = Result<(), Gone>> + Send + 'static,
+{
     let mut reader = turn.read();
-    if manner.stream {
-        let _ = tokio::time::timeout(AT_ONCE, reader.ready()).await;
-        if let Some(failure) = reader.failed_at_once() {
-            return Err(failure);
-        }
-        let (writer, pieces) = stream::open();
-        let mut response = stream_response(pieces.boxed());
-        mark(response.headers_mut(), turn, &manner.ignored);
-        tokio::spawn(async move {
-            let _ = tell(reader, &manner, &writer).await;
-        });
-        return Ok(response);
+    let _ = tokio::time::timeout(AT_ONCE, reader.ready()).await;
+    if let Some(failure) = reader.failed_at_once() {
+        return Err(failure);
     }
-    let answer = reader.outcome().await?;
-    let finish = Finish::of(&answer.stop_reason);
-    let choice = Choice { text: answer.content.clone(), calls: Vec::new(), finish };
-    let mut response = json_response(&manner.head.completion(&[choice], &answer.usage));
-    mark(response.headers_mut(), turn, &manner.ignored);
-    Ok(response)
+    let (writer, pieces) = stream::open();
+    let told = tell(reader, writer);
+    // A client that is gone is told nothing more.
+    tokio::spawn(async move { drop(told.await) });
+    Ok(stream_response(pieces.boxed()))
 }
 
 /// Tells a turn as it is made.
-async fn tell(mut reader: Reader, manner: &Manner, writer: &Writer) -> Result<(), Gone> {
-    let Manner { head, include_usage, .. } = manner;
+async fn tell(mut reader: Reader, writer: Writer, manner: Manner) -> Result<(), Gone> {
+    let Manner { head, include_usage } = &manner;
     let chunk = |delta, finish| {
         let mut chunk = head.chunk(0, delta, finish);
         if *include_usage {
@@ -150,6 +196,8 @@ async fn tell(mut reader: Reader, manner: &Manner, writer: &Writer) -> Result<()
             Next::Item(Item::Text(text)) => {
                 writer.data(&chunk(json!({"content": &*text}), None)).await?;
             }
+            // Chats have no word for it.
+            Next::Item(Item::Thought(_)) => {}
             Next::Item(Item::Event(event)) => {
                 let mut chunk = chunk(json!({}), None);
                 chunk["nexus_event"] = (*event).clone();
@@ -177,7 +225,7 @@ fn check_for_agent(chat: &Chat) -> Result<(), Failure> {
     if !chat.tools.is_empty() {
         return refuse("tools", "an agent has tools of its own; a bare model takes yours");
     }
-    if chat.logprobs {
+    if chat.logprobs.is_some() {
         return refuse("logprobs", "an agent has none");
     }
     Ok(())
@@ -237,7 +285,7 @@ fn content(messages: &[Message]) -> Result<Content, Failure> {
 }
 
 /// Says which turn it is, and what of the request was not applied.
-fn mark(headers: &mut HeaderMap, turn: &Turn, ignored: &[String]) {
+pub(super) fn mark(headers: &mut HeaderMap, turn: &Turn, ignored: &[String]) {
     let mut say = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);

@@ -19,6 +19,7 @@ use super::conversations::Conversations;
 use super::failure::Failure;
 use super::listing;
 use super::repeats::Repeats;
+use super::responses::{self, Kept};
 
 /// Largest request: a conversation with its images.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -34,6 +35,7 @@ pub struct Door<A> {
     pub(super) models: Arc<dyn Models>,
     pub(super) repeats: Repeats,
     pub(super) conversations: Arc<Conversations>,
+    pub(super) kept: Arc<Kept>,
     api: std::marker::PhantomData<fn(A)>,
 }
 
@@ -44,6 +46,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             opened: Timestamp::now().as_second(),
             repeats: Repeats::default(),
             conversations: Arc::default(),
+            kept: Arc::default(),
             api: std::marker::PhantomData,
         }
     }
@@ -86,17 +89,25 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
                 verb("POST")?;
                 self.chat(api, visitor, request).await
             }
+            responses::PATH => {
+                verb("POST")?;
+                self.respond(api, visitor, request).await
+            }
             "/embeddings" => {
                 verb("POST")?;
                 self.embed(request).await
             }
-            _ => match rest.strip_prefix("/models/") {
-                Some(name) => {
+            _ => {
+                if let Some(name) = rest.strip_prefix("/models/") {
                     verb("GET")?;
-                    self.model(&api, name).await
+                    return self.model(&api, name).await;
                 }
-                None => Err(Failure::no_path(request.method(), path)),
-            },
+                let kept = rest.strip_prefix(responses::PATH).and_then(|it| it.strip_prefix('/'));
+                match kept {
+                    Some(kept) => self.kept_response(visitor, request, kept),
+                    None => Err(Failure::no_path(request.method(), path)),
+                }
+            }
         }
     }
 

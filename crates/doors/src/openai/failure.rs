@@ -54,6 +54,19 @@ impl Failure {
         Self { param, code, ..Self::new(status, kind, message) }
     }
 
+    /// There is no answer to go on from by this name.
+    pub fn no_previous(id: &str) -> Self {
+        let message = format!("there is no response {id:?} to go on from");
+        let code = Some("previous_response_not_found");
+        Self { code, ..Self::invalid("previous_response_id", message) }
+    }
+
+    pub fn no_response(id: &str) -> Self {
+        let message = format!("there is no response {id:?}");
+        let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
+        Self { param: Some("response_id".into()), ..Self::new(status, kind, message) }
+    }
+
     pub fn no_path(method: &hyper::Method, path: &str) -> Self {
         let message = format!("there is nothing at {method} {path}");
         let (status, kind) = (StatusCode::NOT_FOUND, "invalid_request_error");
@@ -118,6 +131,41 @@ impl Failure {
         json!({"error": {
             "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
         }})
+    }
+
+    /// As it ends a stream of `/v1/responses`.
+    pub fn in_stream(&self) -> Value {
+        let code = self.code.unwrap_or(self.kind);
+        json!({"type": "error", "code": code, "message": self.message, "param": self.param})
+    }
+
+    /// As a response says why there is no more of it; there are few codes for that.
+    pub fn in_response(&self) -> Value {
+        let code = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
+            StatusCode::BAD_REQUEST => "invalid_prompt",
+            _ => "server_error",
+        };
+        json!({"code": code, "message": self.message})
+    }
+
+    /// In the words of `/v1/responses`, where they are others than those of chats.
+    pub fn of_response(mut self) -> Self {
+        let words = [
+            ("messages", "input"),
+            ("response_format", "text.format"),
+            ("logprobs", "top_logprobs"),
+            ("max_completion_tokens", "max_output_tokens"),
+        ];
+        let Some(param) = self.param.take() else { return self };
+        let other = words
+            .into_iter()
+            .find_map(|(chat, here)| Some((chat, here, param.strip_prefix(chat)?)));
+        let Some((chat, here, rest)) = other else { return Self { param: Some(param), ..self } };
+        if let Some(message) = self.message.strip_prefix(chat) {
+            self.message = format!("{here}{message}");
+        }
+        Self { param: Some(format!("{here}{rest}")), ..self }
     }
 
     pub fn to_bytes(&self) -> Bytes {
@@ -215,6 +263,18 @@ mod tests {
         check(limited("upstream"), (429, "rate_limit_error", json!(null), true));
         check(RpcError::internal("no"), (500, "server_error", json!(null), true));
         check(RpcError::timeout("no"), (500, "server_error", json!(null), true));
+    }
+
+    #[test]
+    fn responses_have_words_of_their_own() {
+        let said = |param: &str, message: &str| {
+            let failure = Failure::invalid(param, message).of_response().to_json();
+            [failure["error"]["param"].clone(), failure["error"]["message"].clone()]
+        };
+        assert_eq!(said("messages", "messages: blank"), ["input", "input: blank"]);
+        assert_eq!(said("messages[3].x", "too much"), ["input[3].x", "too much"]);
+        assert_eq!(said("response_format", "no schema"), ["text.format", "no schema"]);
+        assert_eq!(said("model", "messages"), ["model", "messages"]);
     }
 
     #[test]

@@ -43,7 +43,12 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn of(visitor: &str, headers: &HeaderMap, body: &[u8]) -> Result<Self, Failure> {
+    pub fn of(
+        visitor: &str,
+        path: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Self, Failure> {
         let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
         let key = text("idempotency-key").filter(|key| !key.is_empty());
         if key.is_some_and(|key| key.len() > KEY_BYTES_MAX) {
@@ -51,7 +56,7 @@ impl Request {
             return Err(Failure::malformed(message));
         }
         let count = text("x-stainless-retry-count").and_then(|it| it.parse::<u32>().ok());
-        let body = digest(&[body]);
+        let body = digest(&[path.as_bytes(), body]);
         let name = match key {
             Some(key) => digest(&[b"key", visitor.as_bytes(), key.as_bytes()]),
             None => digest(&[b"body", visitor.as_bytes(), &body]),
@@ -118,11 +123,11 @@ mod tests {
         if let Some(key) = key {
             headers.insert("idempotency-key", key.parse().unwrap());
         }
-        Request::of("v", &headers, body.as_bytes()).unwrap()
+        Request::of("v", "/p", &headers, body.as_bytes()).unwrap()
     }
 
     fn turn(id: &str) -> Arc<Turn> {
-        Turn::new(id.into(), Wishes { goes_on: true, events: false })
+        Turn::new(id.into(), Wishes { goes_on: true, ..Wishes::default() })
     }
 
     #[track_caller]
@@ -159,7 +164,7 @@ mod tests {
         let of_length = |bytes: usize| {
             let mut headers = HeaderMap::new();
             headers.insert("idempotency-key", "k".repeat(bytes).parse().unwrap());
-            Request::of("v", &headers, b"").is_ok()
+            Request::of("v", "/p", &headers, b"").is_ok()
         };
         assert!(of_length(KEY_BYTES_MAX) && !of_length(KEY_BYTES_MAX + 1));
     }

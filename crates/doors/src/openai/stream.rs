@@ -35,6 +35,12 @@ impl Writer {
         self.write(format!("data: {value}\n\n").into()).await
     }
 
+    /// The same with its `type` as the name of the event.
+    pub async fn event(&self, value: &Value) -> Result<(), Gone> {
+        let name = value["type"].as_str().unwrap_or_default();
+        self.write(format!("event: {name}\ndata: {value}\n\n").into()).await
+    }
+
     /// Nothing comes after this.
     pub async fn done(&self) -> Result<(), Gone> {
         self.write(Bytes::from_static(b"data: [DONE]\n\n")).await

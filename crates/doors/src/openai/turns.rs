@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::conversations::Place;
 use super::failure::Failure;
+use super::responses::{Frame, Keeping, of_turn};
 
 /// A turn, and what it has said so far.
 pub struct Turn {
@@ -52,6 +53,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub enum Item {
     Text(Arc<str>),
+    /// A piece of what the model thinks.
+    Thought(Arc<str>),
     /// A tool or an approval, as our own protocol tells it.
     Event(Arc<Value>),
 }
@@ -64,6 +67,8 @@ pub struct Errand {
     pub params: SendParams,
     /// Where the answer stands in its conversation.
     pub place: Option<Place>,
+    /// Where the answer is put, and in which shape.
+    pub keeping: Option<(Frame, Keeping)>,
 }
 
 impl Turn {
@@ -101,12 +106,13 @@ impl Turn {
     }
 
     async fn carry<A: StreamApi + Send + Sync>(&self, api: &A, errand: Errand) -> Outcome {
-        let Errand { agent, params, place } = errand;
+        let Errand { agent, params, place, keeping } = errand;
         self.change(|state| state.agent = Some(agent.clone()));
         let mut told = api.send_stream(&agent, params).await?;
         while let Some(item) = told.next().await {
             let item = match item? {
                 StreamItem::Text(text) => Item::Text(text.into()),
+                StreamItem::Event(Event::Reasoning { text }) => Item::Thought(text.into()),
                 StreamItem::Event(event) if self.wishes.events && is_told(&event) => {
                     match serde_json::to_value(&event) {
                         Ok(event) => Item::Event(Arc::new(event)),
@@ -118,13 +124,17 @@ impl Turn {
                     if let Some(place) = place {
                         place.note(api, &agent, &answer.content).await;
                     }
+                    if let Some((frame, keeping)) = keeping {
+                        let (response, said) = of_turn(&frame, &self.items(), &answer);
+                        keeping.note(&response, said);
+                    }
                     return Ok(Arc::new(answer));
                 }
                 _ => continue,
             };
             self.change(|state| {
                 state.bytes += match &item {
-                    Item::Text(text) => text.len(),
+                    Item::Text(text) | Item::Thought(text) => text.len(),
                     Item::Event(event) => event.to_string().len(),
                 };
                 state.items.push(item);
@@ -141,6 +151,11 @@ impl Turn {
     /// Who carries it out, where that is known.
     pub fn agent(&self) -> Option<String> {
         self.lock().agent.clone()
+    }
+
+    /// All that happened so far.
+    pub fn items(&self) -> Vec<Item> {
+        self.lock().items.clone()
     }
 
     /// How long it has been over.

@@ -74,7 +74,8 @@ impl Provider for Chat {
                 self.http.post(&url, body, &call).await?
             }
         };
-        Ok(self.http.events(response, Answer::default(), &call))
+        let wants_logprobs = call.model.extra_body.contains_key("logprobs");
+        Ok(self.http.events(response, Answer { wants_logprobs, ..Answer::default() }, &call))
     }
 }
 
@@ -429,6 +430,7 @@ struct Answer {
     /// The field in which thoughts came first; some services send them under two names.
     thought_name: Option<&'static str>,
     details: Details,
+    wants_logprobs: bool,
 }
 
 impl Decode for Answer {
@@ -457,6 +459,12 @@ impl Answer {
         // Only one answer is asked for.
         for choice in chunk.choices.into_iter().filter(|it| it.index.unwrap_or_default() == 0) {
             usage = usage.or(choice.usage);
+            if let Some(Logprobs { content }) = choice.logprobs
+                && self.wants_logprobs
+                && !content.is_empty()
+            {
+                heard.logprobs(content.iter().map(|it| json!(it)).collect());
+            }
             let delta = choice.delta.or(choice.message).unwrap_or_default();
             self.delta(delta, heard);
             if let Some(word) = choice.finish_reason {
@@ -577,6 +585,8 @@ struct Choice {
     /// In an answer that was not streamed.
     message: Option<Delta>,
     finish_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    logprobs: Option<Logprobs>,
     /// Moonshot says it here.
     #[serde(default, deserialize_with = "lenient")]
     usage: Option<WireUsage>,
@@ -592,6 +602,27 @@ struct Delta {
     reasoning_details: Vec<Map<String, Value>>,
     #[serde(default, deserialize_with = "few")]
     tool_calls: Vec<CallFragment>,
+}
+
+#[derive(Deserialize)]
+struct Logprobs {
+    #[serde(default, deserialize_with = "few")]
+    content: Vec<Logprob>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Logprob {
+    #[serde(flatten)]
+    token: Token,
+    #[serde(default, deserialize_with = "few")]
+    top_logprobs: Vec<Token>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Token {
+    token: String,
+    logprob: f64,
+    bytes: Option<Vec<u8>>,
 }
 
 /// A text, or the texts of a list of parts.

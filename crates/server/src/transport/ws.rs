@@ -41,9 +41,6 @@ const CALLS_MAX: usize = 16;
 /// Between two questions whether the peer is still there. Who has not said anything by the next is gone.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// So soon it is noticed that the key of a peer was revoked.
-const KEY_EVERY: Duration = Duration::from_secs(1);
-
 /// What a peer may take to say good-bye.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -140,13 +137,9 @@ pub async fn serve(
 
 /// Returns when the key that a peer came with is none any more.
 async fn revoked(dispatcher: &Dispatcher, key: Option<&str>) {
-    let Some(key) = key else { return std::future::pending().await };
-    let services = dispatcher.services();
-    loop {
-        tokio::time::sleep(KEY_EVERY).await;
-        if !services.holds(Door::WebSocket, key).await {
-            return;
-        }
+    match key {
+        Some(key) => dispatcher.services().key_ended(Door::WebSocket, key).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,8 +4,11 @@ mod borders;
 pub mod clients;
 mod conversations;
 mod embeddings;
+mod faults;
+mod golden;
 mod models;
 mod repeats;
+mod responses;
 mod turns;
 
 use serde_json::{Value, json};

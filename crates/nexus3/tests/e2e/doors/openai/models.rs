@@ -149,7 +149,7 @@ async fn tools_are_the_callers() {
             "messages",
         ),
         (json!({"messages": [{"role": "user", "content": " "}]}), "messages"),
-        (json!({"logprobs": true}), "logprobs"),
+        (json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
         (json!({"n": 9}), "n"),
     ] {
         let mut wrong = body.clone();
@@ -265,4 +265,62 @@ async fn a_key_that_is_revoked_ends_what_it_streams() {
     let rest = stream.rest().await;
     assert_eq!(data(rest.last().unwrap())["error"]["code"], "cancelled", "{rest:?}");
     eventually("the model to be left", async || server.model().disconnects() == 1).await;
+}
+
+/// How likely tokens were, where the provider says it; where it has no word for it the request is refused.
+#[tokio::test]
+async fn likelihoods_are_passed_on_where_the_provider_has_them() {
+    let entry = |token: &str| {
+        let top = json!([{"token": token, "logprob": -0.5, "bytes": null}]);
+        json!({"token": token, "logprob": -0.5, "bytes": [104, 105], "top_logprobs": top})
+    };
+    let chunk = |text: &str, entries: Value| {
+        let choice =
+            json!({"index": 0, "delta": {"content": text}, "logprobs": {"content": entries}});
+        format!("data: {}\n\n", json!({"id": "c", "choices": [choice]}))
+    };
+    let reply = || {
+        let end =
+            json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+        let end = format!("data: {end}\n\ndata: [DONE]\n\n");
+        // What cannot be read costs nothing but itself.
+        let odd = chunk("?", json!([{"token": 3}]));
+        Reply::raw([chunk("hi", json!([entry("h"), entry("i")])), odd, end])
+    };
+    let server = Server::start().await;
+    let mut body = saying("scripted", "x");
+    body["logprobs"] = json!(true);
+    body["top_logprobs"] = json!(1);
+    server.model().push(reply());
+    let answer = chat(&server, &body).await;
+    assert_eq!(said(&answer), "hi?");
+    let asked = server.model().last_request().body.clone();
+    assert_eq!((&asked["logprobs"], &asked["top_logprobs"]), (&json!(true), &json!(1)));
+    let expected = json!({"content": [entry("h"), entry("i")], "refusal": null});
+    assert_eq!(answer["choices"][0]["logprobs"], expected);
+    body["stream"] = json!(true);
+    server.model().push(reply());
+    let rest = Streamed::open(&server, post(&server, CHAT, &body)).await.rest().await;
+    let told: Vec<_> = rest.iter().map(|it| data(it)).collect();
+    assert!(told.iter().any(|it| it["choices"][0]["logprobs"] == expected), "{told:?}");
+    // The same at /v1/responses.
+    let mut body =
+        json!({"model": "scripted", "input": "x", "include": ["message.output_text.logprobs"]});
+    server.model().push(reply());
+    let answer = json_of(&server.ask(post(&server, "/v1/responses", &body)).await);
+    assert_eq!(answer["output"][0]["content"][0]["logprobs"], expected["content"], "{answer}");
+    body["stream"] = json!(true);
+    server.model().push(reply());
+    let rest = Streamed::open(&server, post(&server, "/v1/responses", &body)).await.rest().await;
+    assert!(rest.iter().any(|it| it.contains("output_text.delta") && it.contains("top_logprobs")));
+    // A model that is not asked for them says nothing of them.
+    server.model().push(reply());
+    let answer = chat(&server, &saying("scripted", "x")).await;
+    assert_eq!(answer["choices"][0]["logprobs"], json!(null));
+    let server = Setup::new().provider(Provider::Anthropic).start().await;
+    let mut body = saying("scripted", "x");
+    body["logprobs"] = json!(true);
+    let (status, error) = refused(&server, post(&server, CHAT, &body)).await;
+    assert_eq!((status, &error["param"]), (400, &json!("logprobs")), "{error}");
+    assert_eq!(server.model().request_count(), 0);
 }

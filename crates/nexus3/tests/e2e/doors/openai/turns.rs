@@ -205,7 +205,7 @@ async fn images_come_with_the_text() {
     assert_eq!((status, &error["param"]), (400, &json!("messages")), "{error}");
 }
 
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+pub const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 #[tokio::test]
 async fn a_turn_that_fails_says_so_and_is_not_to_be_made_again() {
