@@ -306,7 +306,7 @@ async fn ask(local: &Local, said: &[(Role, &str)], tokens: u32) -> anyhow::Resul
                 let first_word = first_word.unwrap_or_else(|| started.elapsed());
                 return Ok(Answer { text, first_word, total: started.elapsed(), usage });
             }
-            ProviderEvent::Reasoning(_) | ProviderEvent::Usage(_) => {}
+            ProviderEvent::Reasoning(_) | ProviderEvent::Logprobs(_) | ProviderEvent::Usage(_) => {}
         }
     }
     bail!("the answer has no end")

@@ -63,7 +63,7 @@ impl Workshop {
     pub async fn connect(&self, server: &str) -> anyhow::Result<()> {
         let administrator = Requester::Administrator;
         let servers = &self.wired.engine.servers;
-        servers.connect(&administrator, &self.agent, server, CONNECT_MAX).await?;
+        servers.connect(&administrator, &self.agent, server, None, CONNECT_MAX).await?;
         Ok(())
     }
 

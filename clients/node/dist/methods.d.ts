@@ -271,7 +271,10 @@ export interface McpChange {
 }
 export interface McpServerEntry {
     name: string;
-    /** Whose configuration it is from: `user` or `project`. */
+    /**
+     * Whose configuration it is from: `user` or `project`; `agent` for one that the administrator connected this agent to,
+     * `client` for one that a client of the agent brought along.
+     */
     source: string;
     /** `stdio` or `http`. */
     transport: string;
@@ -280,7 +283,7 @@ export interface McpServerEntry {
      * needed), `needs_auth` or `failed`.
      */
     state: string;
-    /** One process serves all agents. */
+    /** One process serves all agents. False: this is the agent's own, and ends with it. */
     shared: boolean;
     /** The agent may use some tool of it. */
     visible: boolean;
@@ -297,7 +300,11 @@ export interface McpServerInfo {
 export interface McpServerStatus {
     name: string;
     /** As in `mcp_list_servers`. */
+    source?: string;
+    /** As in `mcp_list_servers`. */
     state: string;
+    /** As in `mcp_list_servers`. */
+    shared?: boolean;
     protocol_version?: string | null;
     /** What the server says that it is. */
     server_info?: McpServerInfo | null;
@@ -323,6 +330,8 @@ export interface McpServerStatus {
     /** What the server says otherwise of its tools than when they were first listed, or last accepted. */
     changed: Array<McpChange>;
 }
+/** Who brings a server along. */
+export type McpSource = "agent" | "client";
 export interface McpTool {
     /** As models call it. */
     name: string;
@@ -504,6 +513,8 @@ export interface PlannedTaskEntry {
 }
 export interface Policy {
     cwd: string;
+    /** Directories beside that (`set_cwd`). */
+    additional_directories?: Array<string>;
     /** Where it may read; null for anywhere. */
     allowed_paths?: Array<string> | null;
     blocked_paths: Array<string>;
@@ -1461,7 +1472,20 @@ export interface LoadSessionResult {
     message_count: number;
 }
 export interface McpConnectParams {
-    server: string;
+    /** One of those that `mcp_list_servers` lists. */
+    server?: string | null;
+    /**
+     * Instead: the entry of a server as it stands in `mcp_servers`, with its `name`. Values of `env` and `headers` are
+     * never returned, and not kept over a restart unless they name variables (`${TOKEN}`).
+     */
+    config?: Record<string, unknown> | null;
+    /**
+     * With `config`: `agent` when absent. `client` is for what a client of the agent brings along: it is not kept, and has
+     * no network.
+     */
+    source?: McpSource | null;
+    /** False: the process is this agent's own, though the server's entry says otherwise. Absent: as the entry says. */
+    shared?: boolean | null;
     /** How long to wait until it is ready; 30000 when absent. */
     wait_ms?: number | null;
     /** At server scope: the agent that is called; `main` when absent. */
@@ -1764,6 +1788,11 @@ export interface ServerInfoResult {
 export interface SetCwdParams {
     /** An existing directory; a relative path starts at the agent's present one. */
     cwd: string;
+    /**
+     * Existing directories beside that, at most 64, which the agent may read and, where it writes in its own without
+     * asking, write. They take the place of those that it had; absent: it keeps them. A relative path starts at `cwd`.
+     */
+    additional_directories?: Array<string> | null;
     /** At server scope: the agent that is called; `main` when absent. */
     agent_id?: string;
 }
@@ -2209,18 +2238,21 @@ export declare abstract class AgentMethods<Bound extends string> extends Caller<
     /**
      * Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
      * administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+     *
+     * With `config`, which only the administrator may give, the agent is connected to a server that is in no configuration
+     * and is its own from then on.
      */
-    mcpConnect(params: Unbound<McpConnectParams, Bound>, options?: CallOptions): Promise<McpConnectResult>;
+    mcpConnect(params?: Unbound<McpConnectParams, Bound>, options?: CallOptions): Promise<McpConnectResult>;
     /**
      * Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
-     * it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+     * it started. It starts again when it is needed; one that the agent was connected to with `config` is gone. Allowed to the administrator and to the agent's ancestors.
      */
     mcpDisconnect(params: Unbound<McpDisconnectParams, Bound>, options?: CallOptions): Promise<McpDisconnectResult>;
     /** Returns a prompt of an MCP server, filled in. Allowed to the administrator and to the agent's ancestors. */
     mcpGetPrompt(params: Unbound<McpGetPromptParams, Bound>, options?: CallOptions): Promise<McpGetPromptResult>;
     /**
-     * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
-     * of those that it may use.
+     * Lists the MCP servers of the configuration and those that the agent was connected to alone, and of each whether the
+     * agent may use any of its tools. An agent is told of those that it may use.
      */
     mcpListServers(params?: Unbound<McpListServersParams, Bound>, options?: CallOptions): Promise<McpListServersResult>;
     /**

@@ -53,13 +53,16 @@ export class AgentMethods extends Caller {
     /**
      * Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
      * administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+     *
+     * With `config`, which only the administrator may give, the agent is connected to a server that is in no configuration
+     * and is its own from then on.
      */
     mcpConnect(params, options) {
         return this.invoke("mcp_connect", params, options);
     }
     /**
      * Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
-     * it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+     * it started. It starts again when it is needed; one that the agent was connected to with `config` is gone. Allowed to the administrator and to the agent's ancestors.
      */
     mcpDisconnect(params, options) {
         return this.invoke("mcp_disconnect", params, options);
@@ -69,8 +72,8 @@ export class AgentMethods extends Caller {
         return this.invoke("mcp_get_prompt", params, options);
     }
     /**
-     * Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
-     * of those that it may use.
+     * Lists the MCP servers of the configuration and those that the agent was connected to alone, and of each whether the
+     * agent may use any of its tools. An agent is told of those that it may use.
      */
     mcpListServers(params, options) {
         return this.invoke("mcp_list_servers", params, options);

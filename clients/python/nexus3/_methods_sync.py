@@ -58,6 +58,7 @@ from .types import (
     McpReadResourceResult,
     McpResourcesResult,
     McpReviewResult,
+    McpSource,
     McpStatusResult,
     MemoryDeleteResult,
     MemoryEntry,
@@ -876,19 +877,41 @@ class AgentMethods:
         result: ListToolsResult = self._call("list_tools", {})
         return result
 
-    def mcp_connect(self, server: str, *, wait_ms: Optional[int] = None) -> McpConnectResult:
+    def mcp_connect(
+        self,
+        *,
+        server: Optional[str] = None,
+        config: Optional[Dict[str, Any]] = None,
+        source: Optional[McpSource] = None,
+        shared: Optional[bool] = None,
+        wait_ms: Optional[int] = None,
+    ) -> McpConnectResult:
         """Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to
         the administrator and to the agent's ancestors. A server starts by itself with the first call of one of
-        its tools.
+        its tools. With `config`, which only the administrator may give, the agent is connected to a server that
+        is in no configuration and is its own from then on.
 
+        server: One of those that `mcp_list_servers` lists.
+        config: Instead: the entry of a server as it stands in `mcp_servers`, with its `name`. Values of `env`
+        and `headers` are never returned, and not kept over a restart unless they name variables (`${TOKEN}`).
+        source: With `config`: `agent` when absent. `client` is for what a client of the agent brings along: it
+        is not kept, and has no network.
+        shared: False: the process is this agent's own, though the server's entry says otherwise. Absent: as the
+        entry says.
         wait_ms: How long to wait until it is ready; 30000 when absent."""
-        result: McpConnectResult = self._call("mcp_connect", {"server": server, "wait_ms": wait_ms})
+        result: McpConnectResult = self._call("mcp_connect", {
+            "server": server,
+            "config": config,
+            "source": source,
+            "shared": shared,
+            "wait_ms": wait_ms,
+        })
         return result
 
     def mcp_disconnect(self, server: str) -> McpDisconnectResult:
         """Says that the agent has no more use for an MCP server, which ends with the last agent that used it,
-        with all that it started. It starts again when it is needed. Allowed to the administrator and to the
-        agent's ancestors."""
+        with all that it started. It starts again when it is needed; one that the agent was connected to with
+        `config` is gone. Allowed to the administrator and to the agent's ancestors."""
         result: McpDisconnectResult = self._call("mcp_disconnect", {"server": server})
         return result
 
@@ -909,8 +932,8 @@ class AgentMethods:
         return result
 
     def mcp_list_servers(self, *, include_tools: Optional[bool] = None) -> McpListServersResult:
-        """Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools.
-        An agent is told of those that it may use.
+        """Lists the MCP servers of the configuration and those that the agent was connected to alone, and of
+        each whether the agent may use any of its tools. An agent is told of those that it may use.
 
         include_tools: With the names of the tools."""
         result: McpListServersResult = self._call("mcp_list_servers", {"include_tools": include_tools})
@@ -1062,12 +1085,18 @@ class AgentMethods:
             "stream": True,
         })
 
-    def set_cwd(self, cwd: str) -> SetCwdResult:
+    def set_cwd(self, cwd: str, *, additional_directories: Optional[List[str]] = None) -> SetCwdResult:
         """Lets the agent work in another directory. Where it may read and write follows, and so does its
         prompt. Refused outside its ceiling, and to the agent itself outside of what it may already use.
 
-        cwd: An existing directory; a relative path starts at the agent's present one."""
-        result: SetCwdResult = self._call("set_cwd", {"cwd": cwd})
+        cwd: An existing directory; a relative path starts at the agent's present one.
+        additional_directories: Existing directories beside that, at most 64, which the agent may read and,
+        where it writes in its own without asking, write. They take the place of those that it had; absent: it
+        keeps them. A relative path starts at `cwd`."""
+        result: SetCwdResult = self._call("set_cwd", {
+            "cwd": cwd,
+            "additional_directories": additional_directories,
+        })
         return result
 
     def set_model(self, model: str, *, reasoning: Optional[ReasoningChoice] = None) -> SetModelResult:

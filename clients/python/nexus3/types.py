@@ -629,14 +629,15 @@ class McpReviewResult(TypedDict):
 
 class _McpServerEntryRequired(TypedDict):
     name: str
-    # Whose configuration it is from: `user` or `project`.
+    # Whose configuration it is from: `user` or `project`; `agent` for one that the administrator connected this
+    # agent to, `client` for one that a client of the agent brought along.
     source: str
     # `stdio` or `http`.
     transport: str
     # `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts
     # when it is needed), `needs_auth` or `failed`.
     state: str
-    # One process serves all agents.
+    # One process serves all agents. False: this is the agent's own, and ends with it.
     shared: bool
     # The agent may use some tool of it.
     visible: bool
@@ -674,6 +675,10 @@ class _McpServerStatusRequired(TypedDict):
 
 
 class McpServerStatus(_McpServerStatusRequired, total=False):
+    # As in `mcp_list_servers`.
+    source: str
+    # As in `mcp_list_servers`.
+    shared: bool
     protocol_version: Optional[str]
     # What the server says that it is.
     server_info: Optional[McpServerInfo]
@@ -957,6 +962,8 @@ class _PolicyRequired(TypedDict):
 
 
 class Policy(_PolicyRequired, total=False):
+    # Directories beside that (`set_cwd`).
+    additional_directories: List[str]
     # Where it may read; null for anywhere.
     allowed_paths: Optional[List[str]]
     # Where it may write without asking; null for anywhere.
@@ -1756,6 +1763,8 @@ ContextType = Literal["file", "dependency", "state"]
 # Another protocol on the server's port.
 Door = Literal["mcp", "openai", "websocket"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+# Who brings a server along.
+McpSource = Literal["agent", "client"]
 MetricKind = Literal["counter", "gauge", "histogram"]
 OnFailure = Literal["stop", "continue"]
 PartType = Literal["text", "image", "file", "resource", "resource_link"]

@@ -45,6 +45,8 @@ MEANT = re.compile(
             r"^approvals goes with stream",
             r"^content is given with accept only|^cursor is of use only with its server",
             r"^There is no MCP server|has no (such )?tool",
+            r"^give server or config|^source goes with config|^shared: |^config: |of the configuration, which the agent",
+            r"^Additional_directories: ",
             r"is of an agent that is made, and none is|is not for methods",
             r"^History: |^The copy of a temporary agent is temporary|^The name of a session may not start with '\.'",
         )

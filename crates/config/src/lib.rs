@@ -43,7 +43,7 @@ use nexus_core::usage::Prices;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use mcp::check_servers;
+pub use mcp::{check_servers, own_server, unusable_server};
 pub use models::{BUILT_IN, BuiltIn, Env, Fallbacks, ModelCatalog};
 pub use presets::WRITE_TOOLS;
 pub use terminal::{Bell, Terminal, Thoughts, Wrap};

@@ -39,7 +39,7 @@ pub(super) struct Project {
 
 /// Keys of an entry that mean something in MCP's world, and nothing here yet: to pass over one would be to do something
 /// else than was asked for.
-pub(super) const NOT_YET: [&str; 2] = ["share", "oauth"];
+pub(super) const NOT_YET: [&str; 1] = ["oauth"];
 
 /// Keys of other programs by which they are told not to ask. Here nobody but the user says that.
 const PASSED_OVER: [&str; 3] = ["alwaysAllow", "autoApprove", "trust"];
@@ -62,6 +62,7 @@ struct Written {
     disabled: Option<bool>,
     fail_if_no_tools: Option<bool>,
     eager: Option<bool>,
+    share: Option<bool>,
     startup_timeout: Option<Seconds<100, 600_000>>,
     timeout: Option<Seconds<100, 86_400_000>>,
     idle_timeout: Option<Seconds<100, 86_400_000>>,
@@ -182,6 +183,73 @@ pub fn check_servers(
     of(&source, user_home).map(drop)
 }
 
+/// The entry of a server that one agent is connected to, beside those of the configuration; or what is wrong with it, without
+/// the values that it has. What a client brings along is trusted as a project's is: it runs in the agent's directory, and
+/// without the network.
+pub fn own_server(
+    name: &str,
+    origin: ServerSource,
+    config: &Map<String, Value>,
+    user_home: Option<&Path>,
+) -> Result<ServerEntry, String> {
+    let Some(name) = server_name(name) else {
+        return Err(format!("{name:?} cannot be the name of a server: {SERVER_NAME_RULE}"));
+    };
+    let mut config = config.clone();
+    // As a client says where it runs; everybody else's has a directory of its own.
+    let dir = config.get("cwd").and_then(Value::as_str).map(PathBuf::from);
+    let project = match origin {
+        ServerSource::Client => Some(Project { dir: dir.unwrap_or_default(), trusted: true }),
+        _ => None,
+    };
+    let source = Source { file: PathBuf::new(), key: "config", servers: Value::Null, project };
+    for key in ["share", "approve", "pin"] {
+        let refused = match (key, config.get(key)) {
+            ("share", Some(Value::Bool(true))) => "it is the agent's own, and so not shared",
+            ("approve", Some(approve)) if says_never(approve) => {
+                "never counts only in the user's own files"
+            }
+            ("pin", Some(pin)) if pin == "off" => "off counts only in the user's own files",
+            _ => continue,
+        };
+        return Err(format!("{key}: {refused}"));
+    }
+    config.insert("share".into(), false.into());
+    let mut entry = read(&source, &name, Value::Object(config), user_home)
+        .map_err(|(key, reason)| named_fault(&key, &reason))?;
+    entry.source = origin;
+    Ok(entry)
+}
+
+fn says_never(approve: &Value) -> bool {
+    match approve {
+        Value::Object(by) => by.values().any(says_never),
+        approve => approve == "never",
+    }
+}
+
+/// What is wrong with an entry. What is said of a value may repeat it, and those of `env` and `headers` are secret.
+fn named_fault(key: &str, reason: &str) -> String {
+    let top = key.split(['.', '[']).next().unwrap_or_default();
+    match top {
+        "" => reason.to_owned(),
+        "env" | "headers" => format!("{key}: must be an object of texts by name"),
+        _ => format!("{key}: {reason}"),
+    }
+}
+
+/// A server of one agent whose entry cannot be used any more, and why.
+pub fn unusable_server(name: &str, origin: ServerSource, why: String) -> ServerEntry {
+    let source =
+        Source { file: PathBuf::new(), key: "config", servers: Value::Null, project: None };
+    ServerEntry {
+        source: origin,
+        standing: Standing::Wrong(why),
+        share: false,
+        ..blank(&source, name)
+    }
+}
+
 /// The servers of one file; one that is null takes that of a farther file away.
 pub(super) fn of(
     source: &Source,
@@ -299,6 +367,12 @@ fn read(
         }
     }
     entry.eager = written.eager.unwrap_or(false);
+    entry.share = written.share.unwrap_or(true);
+    if entry.eager && !entry.share {
+        let reason =
+            "is of no use with share: false: a process of each agent starts when that needs it";
+        return Err(("eager".into(), reason.into()));
+    }
     // A project does not say that nobody has to look at what changes in it.
     if written.pin.is_some_and(|it| it.0 == "off") && source.project.is_none() {
         entry.pins = Pins::Off;
@@ -427,6 +501,7 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         asks: Asks::default(),
         asks_by: Vec::new(),
         eager: false,
+        share: true,
         pins: Pins::default(),
         defer: Defer::default(),
         allow: Vec::new(),

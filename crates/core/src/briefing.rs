@@ -1,8 +1,10 @@
 //! What a model is told before the conversation: made anew, or as the epoch began with it.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::agent::Snapshot;
+use crate::agent::{Agent, Snapshot};
 use crate::brief::{Brief, BriefSource};
 use crate::conversation::Conversation;
 use crate::kin::Kin;
@@ -12,6 +14,7 @@ use crate::model::ModelInfo;
 use crate::on_thread;
 use crate::prompt::{Prompt, Prompts};
 use crate::store::{Store, StoreError};
+use crate::tool::ServerUser;
 use crate::toolbox::Toolbox;
 
 /// With this begins what a model is told of instructions that have changed since the conversation began.
@@ -41,7 +44,7 @@ impl Briefing {
             (system, Arc::from([]), BriefSource::Own)
         } else {
             let rights = self.kin.rights(agent).await?;
-            let tools = self.toolbox.offer(&rights.effective).tools.clone();
+            let tools = self.toolbox.offer(&rights.effective, &rights.servers).tools.clone();
             let source = match &agent.settings.system_prompt {
                 Some(_) => BriefSource::Own,
                 None => BriefSource::Directory(agent.settings.cwd.clone()),
@@ -88,10 +91,11 @@ impl Briefing {
 
     /// Finds out which tools the agent has of servers, before a turn that may be the first to need them. A model that
     /// wants it brief is told of none.
-    pub async fn prepare(&self, agent: &Snapshot, model: &ModelInfo) -> Result<(), StoreError> {
+    pub async fn prepare(&self, agent: &Agent, model: &ModelInfo) -> Result<(), StoreError> {
         if !model.brief {
-            let rights = self.kin.rights(agent).await?;
-            self.toolbox.source().prepare(&rights.effective.mcp).await;
+            let rights = self.kin.rights(&agent.snapshot()).await?;
+            let user = ServerUser { agent, permissions: &rights.effective, own: &rights.servers };
+            self.toolbox.source().prepare(user).await;
         }
         Ok(())
     }
@@ -102,12 +106,25 @@ impl Briefing {
             return Prompt { text: text.as_str().into(), source: None };
         }
         let place = agent.prompt.clone();
-        if let Some(prompt) = place.fresh() {
-            return prompt;
-        }
-        let (prompts, cwd) = (self.prompts.clone(), agent.settings.cwd.clone());
-        on_thread(move || place.put(prompts.load(&cwd))).await
+        let prompt = match place.fresh() {
+            Some(prompt) => prompt,
+            None => {
+                let (prompts, cwd) = (self.prompts.clone(), agent.settings.cwd.clone());
+                on_thread(move || place.put(prompts.load(&cwd))).await
+            }
+        };
+        with_directories(prompt, &agent.settings.directories)
     }
+}
+
+/// The environment is at the end of the layers, and the directories that are the agent's beside its own belong to it.
+fn with_directories(mut prompt: Prompt, directories: &BTreeSet<PathBuf>) -> Prompt {
+    if !directories.is_empty() {
+        let line = |dir: &PathBuf| format!("- Further directory: {}\n", dir.display());
+        let lines: String = directories.iter().map(line).collect();
+        prompt.text = format!("{}{lines}", prompt.text).into();
+    }
+    prompt
 }
 
 /// How many of the messages belong to earlier epochs of the model's service, by their briefs.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::agent::Snapshot;
 use crate::authority::{Action, Denied, Requester, authorize};
 use crate::directory::Directory;
+use crate::mcp::{OwnServer, OwnServers};
 use crate::name::AgentId;
 use crate::permission::{Level, Permissions};
 use crate::store::{Store, StoreError};
@@ -26,6 +27,8 @@ pub(crate) struct Kin {
 pub(crate) struct Ancestor {
     pub id: AgentId,
     pub permissions: Permissions,
+    /// The MCP servers that it was connected to.
+    pub servers: Vec<OwnServer>,
 }
 
 /// What an agent may do at one moment: all that a decision rests on.
@@ -37,6 +40,8 @@ pub(crate) struct Rights {
     pub ceiling: Option<Permissions>,
     /// Its parent and those above it.
     pub ancestors: Vec<Ancestor>,
+    /// Those of its MCP servers that are in no configuration.
+    pub servers: OwnServers,
 }
 
 impl Kin {
@@ -57,6 +62,7 @@ impl Kin {
         let live = lineage.live.iter().skip(passed_over).map(|(id, snapshot)| Ancestor {
             id: id.clone(),
             permissions: snapshot.settings.permissions.clone(),
+            servers: snapshot.settings.servers.clone(),
         });
         let mut ancestors: Vec<_> = live.collect();
         let Some(next) = lineage.next else { return Ok(ancestors) };
@@ -79,10 +85,11 @@ impl Kin {
             return Err(StoreError::Ended);
         }
         let stored = stored.into_iter().skip(skipped);
-        ancestors.extend(
-            stored
-                .map(|record| Ancestor { id: record.id, permissions: record.settings.permissions }),
-        );
+        ancestors.extend(stored.map(|record| Ancestor {
+            id: record.id,
+            permissions: record.settings.permissions,
+            servers: record.settings.servers,
+        }));
         Ok(ancestors)
     }
 
@@ -114,9 +121,23 @@ impl Kin {
         Ok(Rights {
             effective: below(own),
             ceiling: agent.ceiling.as_deref().cloned().map(below),
+            servers: servers(agent, &ancestors),
             ancestors,
         })
     }
+}
+
+/// The agent's own servers, and those of its ancestors that it was handed by name. Of one name, the nearest.
+fn servers(agent: &Snapshot, ancestors: &[Ancestor]) -> OwnServers {
+    let handed = |it: &&OwnServer| agent.settings.permissions.mcp.names(&it.name);
+    let above = ancestors.iter().flat_map(|ancestor| &ancestor.servers).filter(handed);
+    let mut found: Vec<OwnServer> = Vec::new();
+    for server in agent.settings.servers.iter().chain(above) {
+        if !found.iter().any(|nearer| nearer.name == server.name) {
+            found.push(server.clone());
+        }
+    }
+    found.into()
 }
 
 /// Why something is not done to an agent.

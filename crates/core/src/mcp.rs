@@ -2,6 +2,7 @@
 
 mod entry;
 mod grants;
+mod own;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 pub use entry::{Auth, Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
 pub use grants::McpGrants;
+pub use own::{OWN_BYTES_MAX, OwnServer, OwnServers};
+pub(crate) use own::{keep, keeps_none};
 pub use status::{
     Accept, Asks, LoginState, Lookup, Origin, ServerError, ServerSource, ServerState, ServerStatus,
     ServerTool, ToolChange, ToolState,
@@ -132,6 +135,11 @@ impl McpReach {
                 .get(server)
                 .is_some_and(|tools| *tools != ServerTools::Some(BTreeSet::new())),
         }
+    }
+
+    /// Whether the server is among those that are named, in so many words.
+    pub fn names(&self, server: &str) -> bool {
+        matches!(self, Self::Named(servers) if servers.contains_key(server))
     }
 
     pub fn is_nothing(&self) -> bool {

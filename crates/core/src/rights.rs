@@ -1,10 +1,9 @@
 //! Reading and changing what an agent may do.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::agent::{Agent, Snapshot};
+use crate::agent::{Agent, AgentSettings, Snapshot};
 use crate::authority::{Denied, Hand, Requester};
 use crate::kin::Kin;
 use crate::lifecycle::{CreateError, Lifecycle, check_tools};
@@ -58,8 +57,7 @@ impl Permits {
         let lifecycle = self.lifecycle.clone();
         let change = agent.change(move |settings, now| {
             if let Some(preset) = &preset {
-                settings.permissions =
-                    switched(&lifecycle, preset, &settings.cwd, &settings.permissions);
+                settings.permissions = switched(&lifecycle, preset, settings);
             }
             for tool in &change.enable_tools {
                 settings.permissions.disabled_tools.remove(tool);
@@ -81,15 +79,21 @@ impl Permits {
 pub(crate) fn switched(
     lifecycle: &Lifecycle,
     preset: &Preset,
-    cwd: &Path,
-    old: &Permissions,
+    settings: &AgentSettings,
 ) -> Permissions {
+    let (old, further) = (&settings.permissions, &settings.directories);
     let kept = match &old.write {
         Reach::Beneath(paths) if preset.level >= old.level => paths.clone(),
         _ => BTreeSet::new(),
     };
-    let mut asked = lifecycle.applied(preset, cwd, &[]);
+    let mut asked = lifecycle.applied(preset, &settings.cwd, &[]);
     asked.write = asked.write.with(kept);
+    if preset.allowed_paths.is_none() {
+        asked.read = asked.read.with(further.iter().cloned());
+    }
+    if preset.level == Level::Trusted {
+        asked.write = asked.write.with(further.iter().cloned());
+    }
     // What was handed to it by name it keeps likewise, unless the preset has its own say.
     if preset.mcp.is_none() && preset.level == Level::Sandboxed && old.level == Level::Sandboxed {
         asked.mcp = old.mcp.clone();

@@ -577,7 +577,7 @@ impl Sessions {
             settings.model = Some(model.into());
         }
         if let Some(preset) = preset {
-            let asked = switched(&self.lifecycle, preset, &settings.cwd, &settings.permissions);
+            let asked = switched(&self.lifecycle, preset, &settings);
             settings.permissions = match &record.ceiling {
                 Some(ceiling) if asked.level > ceiling.level => {
                     return Err(CreateError::LevelNotBelow(asked.level));
@@ -601,6 +601,7 @@ impl Sessions {
         let mut settings = asked.unwrap_or_else(|| record.settings.clone());
         settings.grants = Grants::default();
         settings.tickets = Vec::new();
+        settings.servers = Vec::new();
         let above = match &record.parent {
             Some(parent) => self.kin.line(parent).await?,
             None => Vec::new(),
@@ -617,7 +618,7 @@ impl Sessions {
     /// What a session that a person gave `yolo` may still do as an agent that nobody gave it.
     fn without_yolo(&self, settings: &AgentSettings) -> Result<Permissions, CreateError> {
         let trusted = Preset::built_in(Level::Trusted.name()).ok_or(CreateError::Yolo)?;
-        let lowered = switched(&self.lifecycle, &trusted, &settings.cwd, &settings.permissions);
+        let lowered = switched(&self.lifecycle, &trusted, settings);
         Ok(lowered.meet(&settings.permissions))
     }
 

@@ -1,5 +1,6 @@
 //! Changing a living agent's directory, prompt and model. Each change is on disk before it is answered.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,9 @@ use crate::prompt::Prompt;
 use crate::provider::{Model, ModelError, Models};
 use crate::store::StoreError;
 
+/// Directories of one agent, beside the one that it works in.
+pub const DIRECTORIES_MAX: usize = 64;
+
 pub struct Tuning {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) models: Arc<dyn Models>,
@@ -34,6 +38,12 @@ pub enum SettingsError {
     Outside(String),
     #[error("cwd: the agent's ceiling is exceeded: {0}")]
     Ceiling(#[from] Exceeds),
+    #[error("additional_directories: {0}")]
+    Directory(PathError),
+    #[error("additional_directories: {0} lies outside what the agent may read")]
+    DirectoryOutside(String),
+    #[error("additional_directories: at most {DIRECTORIES_MAX}")]
+    Directories,
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the conversation has {tokens} tokens and the window of model {model} is {window}")]
@@ -48,24 +58,38 @@ pub enum SettingsError {
 
 impl Tuning {
     /// Lets the agent work in another directory; where it may read and write follows as far as it followed the old
-    /// one. Refused outside the ceiling, and to the agent itself also outside of what it may do now.
+    /// one. `additional`, where it is given, takes the place of the directories that it had beside that. Refused outside the
+    /// ceiling, and to the agent itself also outside of what it may do now.
     pub async fn set_cwd(
         &self,
         requester: &Requester,
         agent: &Agent,
         cwd: String,
+        additional: Option<Vec<String>>,
     ) -> Result<PathBuf, SettingsError> {
+        if additional.as_ref().is_some_and(|them| them.len() > DIRECTORIES_MAX) {
+            return Err(SettingsError::Directories);
+        }
         let now = agent.snapshot();
         let own = *requester == Requester::Agent(now.id.clone());
         let base = now.settings.cwd.clone();
-        let found = match on_thread(move || paths::directory(&base, &cwd)).await {
+        let find = move || -> Result<_, SettingsError> {
+            let found = paths::directory(&base, &cwd)?;
+            let further = additional.map(|them| {
+                let further = them.iter().map(|dir| paths::directory(&found, dir));
+                further.collect::<Result<BTreeSet<_>, _>>().map_err(SettingsError::Directory)
+            });
+            Ok((found, further.transpose()?))
+        };
+        let (found, further) = match on_thread(find).await {
             // What is there is not told to an agent that may not look.
             Err(_) if own => return Err(Denied::OwnDirectory(now.id.clone()).into()),
             found => found?,
         };
         let lifecycle = self.lifecycle.clone();
         let change = agent.change(move |settings, now| {
-            let moved = moved(&lifecycle, settings, &found)?;
+            let further = further.unwrap_or_else(|| settings.directories.clone());
+            let moved = moved(&lifecycle, settings, &found, &further)?;
             if own && moved.within(&settings.permissions).is_err() {
                 return Err(Denied::OwnDirectory(now.id.clone()).into());
             }
@@ -73,9 +97,13 @@ impl Tuning {
                 if !ceiling.read.contains(&found) {
                     return Err(outside(&found));
                 }
+                if let Some(dir) = further.iter().find(|dir| !ceiling.read.contains(dir)) {
+                    return Err(SettingsError::DirectoryOutside(dir.display().to_string()));
+                }
                 moved.within(ceiling)?;
             }
             settings.permissions = moved;
+            settings.directories = further;
             settings.cwd = found;
             Ok(())
         });
@@ -147,11 +175,27 @@ fn moved(
     lifecycle: &Lifecycle,
     settings: &AgentSettings,
     cwd: &Path,
+    further: &BTreeSet<PathBuf>,
 ) -> Result<Permissions, SettingsError> {
     let mut moved = settings.permissions.clone();
-    if moved.blocked.iter().any(|blocked| cwd.starts_with(blocked)) {
+    let is_blocked = |dir: &Path| moved.blocked.iter().any(|blocked| dir.starts_with(blocked));
+    let further_outside =
+        |dir: &PathBuf| SettingsError::DirectoryOutside(dir.display().to_string());
+    if is_blocked(cwd) {
         return Err(outside(cwd));
     }
+    if let Some(dir) = further.iter().find(|dir| is_blocked(dir)) {
+        return Err(further_outside(dir));
+    }
+    let exchanged = |reach: &Reach| match reach {
+        Reach::Anywhere => Reach::Anywhere,
+        Reach::Beneath(roots) => {
+            let left =
+                |root: &&PathBuf| **root == settings.cwd || !settings.directories.contains(*root);
+            let left = Reach::Beneath(roots.iter().filter(left).cloned().collect());
+            replaced(&left, &settings.cwd, cwd).with(further.iter().cloned())
+        }
+    };
     let named = |preset: &str| {
         lifecycle.preset(preset).is_some_and(|preset| preset.allowed_paths.is_some())
     };
@@ -160,11 +204,14 @@ fn moved(
         if !moved.read.contains(cwd) {
             return Err(outside(cwd));
         }
+        if let Some(dir) = further.iter().find(|dir| !moved.read.contains(dir)) {
+            return Err(further_outside(dir));
+        }
     } else {
-        moved.read = replaced(&moved.read, &settings.cwd, cwd);
+        moved.read = exchanged(&moved.read);
     }
     if moved.level == Level::Trusted {
-        moved.write = replaced(&moved.write, &settings.cwd, cwd);
+        moved.write = exchanged(&moved.write);
     }
     Ok(moved)
 }

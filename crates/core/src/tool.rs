@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -15,7 +15,10 @@ use crate::events::TurnOutcome;
 use crate::footprint::Footprint;
 use crate::inquiry::People;
 use crate::lifecycle::AgentSpec;
-use crate::mcp::{Accept, LoginState, Lookup, McpReach, Origin, ServerError, ServerStatus};
+use crate::mcp::{
+    Accept, LoginState, Lookup, Origin, OwnServer, OwnServers, ServerError, ServerSource,
+    ServerStatus,
+};
 use crate::memory::Memories;
 use crate::message::Attachment;
 use crate::name::AgentId;
@@ -193,60 +196,87 @@ pub fn is_of_servers(name: &str) -> bool {
     name.starts_with("mcp_") || name == SEARCH_TOOL
 }
 
+/// Who uses servers, and within what.
+#[derive(Clone, Copy)]
+pub struct ServerUser<'a> {
+    pub agent: &'a Agent,
+    /// What the agent may do: processes that are its own may do no more.
+    pub permissions: &'a Permissions,
+    /// Its servers that are in no configuration.
+    pub own: &'a OwnServers,
+}
+
 /// Tools that are not fixed at the start: those of MCP servers, which are started when they are needed.
 #[async_trait]
 pub trait ToolSource: Send + Sync {
     /// Another number whenever the tools are others.
     fn version(&self) -> u64;
 
-    /// All that are known and can be called, by name.
-    fn tools(&self) -> Arc<[Arc<dyn Tool>]>;
+    /// All that are known and can be called by an agent with these servers of its own, by name.
+    fn tools(&self, own: &OwnServers) -> Arc<[Arc<dyn Tool>]>;
 
     /// Also one that waits to be looked at, which the gate refuses.
-    fn get(&self, name: &str) -> Option<Arc<dyn Tool>>;
+    fn get(&self, name: &str, own: &OwnServers) -> Option<Arc<dyn Tool>>;
 
     /// Tools by which those are found and called that the model is not shown. It is shown these instead.
     fn finders(&self) -> Vec<Arc<dyn Tool>>;
 
     /// The tool that reads resources, and for each server that has some, what that is to permissions.
-    fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)>;
+    fn reader(&self, own: &OwnServers) -> Option<(Arc<dyn Tool>, Vec<Origin>)>;
 
     /// What a server says that models should know of it, once somebody agreed to it.
-    fn words(&self, server: &str) -> Option<String>;
+    fn words(&self, server: &str, own: &OwnServers) -> Option<String>;
 
     /// Asks a server for what it has beside tools. The answer has MCP's shape.
     async fn look_up(
         &self,
         server: &str,
-        user: &AgentId,
+        user: ServerUser<'_>,
         lookup: &Lookup,
     ) -> Result<Value, ServerError>;
 
-    /// Finds out which tools there are within `reach`, as far as that is not known, and waits a moment for it.
-    async fn prepare(&self, reach: &McpReach);
+    /// Finds out which tools there are for `user`, as far as that is not known, and waits a moment for it.
+    async fn prepare(&self, user: ServerUser<'_>);
 
-    /// The servers that the tools come from, by name.
-    fn servers(&self) -> Vec<ServerStatus>;
+    /// The servers that the tools come from, by name, as they stand for `user`.
+    async fn servers(&self, user: ServerUser<'_>) -> Vec<ServerStatus>;
+
+    /// Whether an entry can be a server of one agent, and how that is named; or what is wrong with it. Values of it are
+    /// not repeated.
+    fn own(&self, source: ServerSource, config: Map<String, Value>) -> Result<OwnServer, String>;
+
+    /// Whether a server of that name is configured.
+    fn is_configured(&self, server: &str) -> bool;
+
+    /// Ends all processes of a server of one agent, which is its no more.
+    async fn forget(&self, own: &OwnServer);
 
     /// Starts those servers that are not to wait until they are needed.
     fn start(&self);
 
     /// What is known of the login at a server; `None` where nobody logs in: at a program, or at a server that is not there.
-    async fn login_state(&self, server: &str) -> Option<LoginState>;
+    async fn login_state(&self, server: &str, own: &OwnServers) -> Option<LoginState>;
 
     /// Starts a server, unless it runs, and waits so long until it is ready. What comes back is how it stands then.
+    /// `shared` says otherwise than its entry whether the process is the user's own.
     async fn connect(
         &self,
         server: &str,
-        user: &AgentId,
+        user: ServerUser<'_>,
+        shared: Option<bool>,
         wait: Duration,
     ) -> Result<ServerStatus, ServerError>;
 
     /// `user` has no more use for a server, which ends with its last user. False when it had none.
-    async fn disconnect(&self, server: &str, user: &AgentId) -> bool;
+    async fn disconnect(&self, server: &str, user: ServerUser<'_>) -> bool;
 
     /// Takes tools of a server as they are now. Which those were that had waited for it.
-    async fn review(&self, server: &str, accept: Accept) -> Result<Vec<String>, ServerError>;
+    async fn review(
+        &self,
+        server: &str,
+        own: &OwnServers,
+        accept: Accept,
+    ) -> Result<Vec<String>, ServerError>;
 }
 
 /// There are no such tools.
@@ -256,11 +286,11 @@ impl ToolSource for () {
         0
     }
 
-    fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
+    fn tools(&self, _: &OwnServers) -> Arc<[Arc<dyn Tool>]> {
         Arc::from([])
     }
 
-    fn get(&self, _: &str) -> Option<Arc<dyn Tool>> {
+    fn get(&self, _: &str, _: &OwnServers) -> Option<Arc<dyn Tool>> {
         None
     }
 
@@ -268,44 +298,65 @@ impl ToolSource for () {
         Vec::new()
     }
 
-    fn reader(&self) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
+    fn reader(&self, _: &OwnServers) -> Option<(Arc<dyn Tool>, Vec<Origin>)> {
         None
     }
 
-    fn words(&self, _: &str) -> Option<String> {
+    fn words(&self, _: &str, _: &OwnServers) -> Option<String> {
         None
     }
 
-    async fn look_up(&self, server: &str, _: &AgentId, _: &Lookup) -> Result<Value, ServerError> {
+    async fn look_up(
+        &self,
+        server: &str,
+        _: ServerUser<'_>,
+        _: &Lookup,
+    ) -> Result<Value, ServerError> {
         Err(ServerError::NotThere(server.into()))
     }
 
-    async fn prepare(&self, _: &McpReach) {}
+    async fn prepare(&self, _: ServerUser<'_>) {}
 
-    fn servers(&self) -> Vec<ServerStatus> {
+    async fn servers(&self, _: ServerUser<'_>) -> Vec<ServerStatus> {
         Vec::new()
     }
 
+    fn own(&self, _: ServerSource, _: Map<String, Value>) -> Result<OwnServer, String> {
+        Err("there are no MCP servers here".into())
+    }
+
+    fn is_configured(&self, _: &str) -> bool {
+        false
+    }
+
+    async fn forget(&self, _: &OwnServer) {}
+
     fn start(&self) {}
 
-    async fn login_state(&self, _: &str) -> Option<LoginState> {
+    async fn login_state(&self, _: &str, _: &OwnServers) -> Option<LoginState> {
         None
     }
 
     async fn connect(
         &self,
         server: &str,
-        _: &AgentId,
+        _: ServerUser<'_>,
+        _: Option<bool>,
         _: Duration,
     ) -> Result<ServerStatus, ServerError> {
         Err(ServerError::NotThere(server.into()))
     }
 
-    async fn disconnect(&self, _: &str, _: &AgentId) -> bool {
+    async fn disconnect(&self, _: &str, _: ServerUser<'_>) -> bool {
         false
     }
 
-    async fn review(&self, server: &str, _: Accept) -> Result<Vec<String>, ServerError> {
+    async fn review(
+        &self,
+        server: &str,
+        _: &OwnServers,
+        _: Accept,
+    ) -> Result<Vec<String>, ServerError> {
         Err(ServerError::NotThere(server.into()))
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::mcp::{Defer, McpReach, Origin};
+use crate::mcp::{Defer, McpReach, Origin, OwnServers};
 use crate::permission::{Permissions, ToolClass};
 use crate::provider::ToolSpec;
 use crate::tool::{Tool, ToolSource};
@@ -48,14 +48,17 @@ struct OfferKind {
     mcp: McpReach,
     /// Of the source.
     version: u64,
+    /// Of the servers that are in no configuration.
+    own: Vec<u64>,
 }
 
 impl OfferKind {
-    fn is_of(&self, permissions: &Permissions, version: u64) -> bool {
+    fn is_of(&self, permissions: &Permissions, own: &OwnServers, version: u64) -> bool {
         self.write == permissions.offers("", ToolClass::Write)
             && self.commands == permissions.commands
             && self.agents == permissions.agents
             && self.version == version
+            && self.own.iter().eq(own.iter().map(|it| &it.id))
             && self.mcp == permissions.mcp
             && self.disabled == permissions.disabled_tools
     }
@@ -90,8 +93,14 @@ impl Toolbox {
         &self.source
     }
 
-    pub fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        self.tools.get(name).cloned().or_else(|| self.source.get(name))
+    /// One that is there for an agent with these servers of its own.
+    pub fn get(&self, name: &str, own: &OwnServers) -> Option<Arc<dyn Tool>> {
+        self.fixed(name).or_else(|| self.source.get(name, own))
+    }
+
+    /// One that is there for everybody, always.
+    pub fn fixed(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.tools.get(name).cloned()
     }
 
     /// The names of all tools of a class that are fixed.
@@ -101,8 +110,8 @@ impl Toolbox {
     }
 
     /// All of them, by name; those that are not fixed come after the others.
-    pub fn all(&self) -> Vec<Arc<dyn Tool>> {
-        let source = self.source.tools();
+    pub fn all(&self, own: &OwnServers) -> Vec<Arc<dyn Tool>> {
+        let source = self.source.tools(own);
         self.tools.values().cloned().chain(source.iter().cloned()).collect()
     }
 
@@ -112,13 +121,14 @@ impl Toolbox {
     }
 
     /// What an agent with these permissions is offered: a tool that could only be refused is not shown.
-    pub fn offer(&self, permissions: &Permissions) -> Arc<Offer> {
+    pub fn offer(&self, permissions: &Permissions, own: &OwnServers) -> Arc<Offer> {
         let version = self.source.version();
         let mut offers = lock(&self.offers);
-        if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions, version)) {
+        if let Some(known) = offers.iter().find(|offer| offer.kind.is_of(permissions, own, version))
+        {
             return known.clone();
         }
-        let tools: Arc<[ToolSpec]> = self.specs(permissions).into();
+        let tools: Arc<[ToolSpec]> = self.specs(permissions, own).into();
         let bytes = tools.iter().map(ToolSpec::text_bytes).sum();
         let kind = OfferKind {
             write: permissions.offers("", ToolClass::Write),
@@ -127,6 +137,7 @@ impl Toolbox {
             disabled: permissions.disabled_tools.clone(),
             mcp: permissions.mcp.clone(),
             version,
+            own: own.iter().map(|it| it.id).collect(),
         };
         let offer = Arc::new(Offer { kind, tools, bytes });
         offers.retain(|offer| offer.kind.version == version);
@@ -137,10 +148,10 @@ impl Toolbox {
         offer
     }
 
-    fn specs(&self, permissions: &Permissions) -> Vec<ToolSpec> {
+    fn specs(&self, permissions: &Permissions, own: &OwnServers) -> Vec<ToolSpec> {
         let may = |tool: &&Arc<dyn Tool>| offers_tool(permissions, &***tool);
         let fixed = self.tools.values().filter(may).map(|tool| tool.spec().clone());
-        let of_servers = self.source.tools();
+        let of_servers = self.source.tools(own);
         let of_servers: Vec<_> = of_servers.iter().filter(may).collect();
         let bytes: usize = of_servers.iter().map(|tool| tool.spec().text_bytes()).sum();
         let is_shown = |tool: &&Arc<dyn Tool>| match tool.origin().map(|it| it.defer) {
@@ -152,8 +163,8 @@ impl Toolbox {
         let shown = of_servers.iter().filter(|it| is_shown(it)).map(|tool| tool.spec().clone());
         fixed
             .chain(shown)
-            .chain(self.finders(&deferred))
-            .chain(self.reader(permissions, &of_servers, &deferred))
+            .chain(self.finders(&deferred, own))
+            .chain(self.reader(permissions, own, &of_servers, &deferred))
             .collect()
     }
 
@@ -162,10 +173,11 @@ impl Toolbox {
     fn reader(
         &self,
         permissions: &Permissions,
+        own: &OwnServers,
         of_servers: &[&Arc<dyn Tool>],
         deferred: &[&Arc<dyn Tool>],
     ) -> Option<ToolSpec> {
-        let (reader, readable) = self.source.reader()?;
+        let (reader, readable) = self.source.reader(own)?;
         let mut spec = reader.spec().clone();
         let may = |origin: &&Origin| permissions.offers_of(origin, &spec.name);
         let servers: Vec<_> = readable.iter().filter(may).map(|it| it.server.as_str()).collect();
@@ -180,7 +192,7 @@ impl Toolbox {
         };
         let told = origins(deferred);
         for server in origins(of_servers).difference(&told) {
-            if let Some(words) = self.source.words(server) {
+            if let Some(words) = self.source.words(server, own) {
                 let _ = write!(spec.description, "\nThe server {server} says of itself: {words}");
             }
         }
@@ -188,7 +200,7 @@ impl Toolbox {
     }
 
     /// What is shown in the place of tools that are not: how to find them, with a line for each server.
-    fn finders(&self, deferred: &[&Arc<dyn Tool>]) -> Vec<ToolSpec> {
+    fn finders(&self, deferred: &[&Arc<dyn Tool>], own: &OwnServers) -> Vec<ToolSpec> {
         let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
         for origin in deferred.iter().filter_map(|tool| tool.origin()) {
             *servers.entry(&origin.server).or_default() += 1;
@@ -197,7 +209,7 @@ impl Toolbox {
             return Vec::new();
         }
         let lines = servers.iter().map(|(server, count)| {
-            let words = self.source.words(server);
+            let words = self.source.words(server, own);
             let words = words.map(|words| format!(", in its words: {words}")).unwrap_or_default();
             format!("\n- {server}: {count} tools{words}")
         });

@@ -70,7 +70,12 @@ pub fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
 }
 
 fn place(home: &Path, entry: &ServerEntry) -> PathBuf {
-    home.join("mcp").join("lists").join(format!("{}.json", entry.name))
+    // Those of one name that are in no configuration may be anything: each has its own.
+    let name = match entry.is_own() {
+        true => format!("{}@{}.json", entry.name, entry.digest()),
+        false => format!("{}.json", entry.name),
+    };
+    home.join("mcp").join("lists").join(name)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! with it; a `Listing` is what tools it has, which outlives both.
 
 mod address;
+mod apart;
 mod clean;
 mod connection;
 mod credentials;
@@ -19,6 +20,7 @@ mod login;
 mod lookup;
 mod meaning;
 mod names;
+mod owned;
 mod pins;
 mod place;
 mod program;
@@ -30,6 +32,7 @@ mod results;
 mod sample;
 mod schema;
 mod search;
+mod seat;
 mod server;
 mod servers;
 mod sleep;
@@ -42,7 +45,7 @@ mod tool;
 mod transport;
 mod variables;
 
-pub use ground::Ground;
+pub use ground::{Entries, Ground};
 pub use login::Login;
 pub use results::Results;
 pub use servers::{Servers, Tried};

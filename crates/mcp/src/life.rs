@@ -19,6 +19,7 @@ use crate::lock;
 use crate::login;
 use crate::pins::INSTRUCTIONS;
 use crate::remote::{self, Address, Http};
+use crate::seat::OWN_PROCESSES_MAX;
 use crate::server::Server;
 use crate::start;
 use crate::state::{ENDS_MAX, ENDS_WITHIN, Phase, Started, State};
@@ -80,7 +81,14 @@ impl Server {
     /// The life of one process, from its start to its end.
     async fn live(self: Arc<Self>, pause: Duration, sender: watch::Sender<Option<Started>>) {
         let stop = self.stop.clone();
+        // Until it is over.
+        let place = self.seat.as_ref().map(|_| self.processes.clone().try_acquire_owned());
         let start = async {
+            if let Some(Err(_)) = &place {
+                return Err(Failure::lasting(format!(
+                    "{OWN_PROCESSES_MAX} processes run that are one agent's each, and there are no more at once"
+                )));
+            }
             tokio::time::sleep(pause).await;
             self.start().await
         };
@@ -96,7 +104,14 @@ impl Server {
             None => return self.over(None, None),
         };
         let connection = run.connection.clone();
-        lock(&self.state).phase = Phase::Ready(connection.clone());
+        {
+            let mut state = lock(&self.state);
+            // What its agent may do may have become less since it was begun. Whoever looks later finds it ready.
+            if self.seat.as_ref().is_some_and(|seat| !seat.is_bound()) {
+                connection.end.cancel();
+            }
+            state.phase = Phase::Ready(connection.clone());
+        }
         let _ = sender.send(Some(Ok(connection.clone())));
         drop(sender);
         let listening = tokio::spawn(connection.clone().listen(run.listed.clone()));
@@ -160,7 +175,7 @@ impl Server {
     ) -> Result<Run, Failure> {
         let (this, program) = (self.clone(), program.clone());
         let command = tokio::task::spawn_blocking(move || {
-            start::command(&this.entry.name, &program, &this.ground)
+            start::command(&this.entry.name, &program, &this.ground, this.seat.as_ref())
         });
         let command = command.await.unwrap_or_else(|error| Err(error.to_string()));
         let command = command.map_err(Failure::lasting)?;
@@ -341,7 +356,7 @@ impl Server {
                 }
                 () = self.stop.cancelled() => {
                     tether.end().await;
-                    return ("the program is stopping".into(), false);
+                    return (self.stopped().into(), false);
                 }
                 () = tokio::time::sleep_until(idle_at) => {
                     if self.is_idle() {

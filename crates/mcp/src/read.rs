@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use nexus_core::mcp::{Lookup, Origin};
+use nexus_core::mcp::{Lookup, Origin, OwnServers};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{Invocation, Need, READ_TOOL, Tool, ToolOutput};
+use nexus_core::tool::{Invocation, Need, READ_TOOL, ServerUser, Tool, ToolOutput};
 use rmcp::model::{ReadResourceResult, ResourceContents};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ const READING: &str = "resources/read";
 pub struct Reader {
     spec: ToolSpec,
     servers: Weak<Servers>,
+    /// Of the agent that reads.
+    own: OwnServers,
 }
 
 #[derive(Deserialize)]
@@ -37,7 +39,7 @@ struct Wanted {
 }
 
 impl Reader {
-    pub fn new(servers: Weak<Servers>) -> Self {
+    pub fn new(servers: Weak<Servers>, own: OwnServers) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -54,12 +56,12 @@ impl Reader {
             description: description.into(),
             parameters: parameters.to_string().into(),
         };
-        Self { spec, servers }
+        Self { spec, servers, own }
     }
 
     fn server(&self, name: &str) -> Result<Arc<Server>, String> {
         let servers = self.servers.upgrade();
-        let found = servers.and_then(|servers| servers.server(name).ok().cloned());
+        let found = servers.and_then(|servers| servers.find(name, &self.own).ok());
         found.ok_or_else(|| format!("there is no MCP server {name}"))
     }
 }
@@ -116,7 +118,11 @@ impl Tool for Reader {
         let Some(server) = server.filter(|_| !uri.starts_with(SCHEME)) else {
             return self.kept(call.agent.snapshot().created_at, uri, offset).await.map(Into::into);
         };
-        let server = self.server(&server)?;
+        let server = self.server(&server)?.serving(ServerUser {
+            agent: &call.agent,
+            permissions: &call.access.permissions,
+            own: &self.own,
+        })?;
         let (user, lookup) = (call.agent.id(), Lookup::Resource { uri });
         let read = server.look_up(&user, &lookup);
         let read = call.cancel.run_until_cancelled(read).await.ok_or("cancelled")?;

@@ -1,5 +1,6 @@
 //! One server: started when it is needed, watched over, and ended with all that it started.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use nexus_core::mcp::{
 };
 use rmcp::model::ProgressNotificationParam;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,7 @@ use crate::lock;
 use crate::place::Place;
 use crate::remote::Unknown;
 use crate::result;
+use crate::seat::Seat;
 use crate::start;
 use crate::state::{Phase, State};
 use crate::tail::Tail;
@@ -36,27 +38,76 @@ pub struct Server {
     pub entry: ServerEntry,
     pub(crate) ground: Arc<Ground>,
     pub(crate) state: Mutex<State>,
-    pub(crate) listing: ArcSwapOption<Listing>,
+    /// One for all processes of the server.
+    pub(crate) listing: Arc<ArcSwapOption<Listing>>,
+    /// What was kept of it has been looked for.
+    looked: OnceCell<()>,
     pub(crate) tail: Mutex<Arc<Tail>>,
     pub(crate) unknown: Unknown,
     places: Semaphore,
     /// Told that the list is another.
-    pub(crate) changed: Box<dyn Fn() + Send + Sync>,
-    /// Cancelled when this program has no more use for any of its servers.
+    pub(crate) changed: Arc<dyn Fn() + Send + Sync>,
+    /// Cancelled when this program has no more use for any of its servers, or an agent for its own process.
     pub(crate) stop: CancellationToken,
+    /// Of a process that is one agent's.
+    pub(crate) seat: Option<Seat>,
+    /// Those processes, by the numbers of their agents.
+    pub(crate) apart: Mutex<BTreeMap<u64, Arc<Server>>>,
+    /// Places for such processes, of all servers.
+    pub(crate) processes: Arc<Semaphore>,
+    /// Told when there is none of them any more.
+    pub(crate) emptied: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// What all servers have together.
+#[derive(Clone)]
+pub struct Common {
+    pub ground: Arc<Ground>,
+    pub changed: Arc<dyn Fn() + Send + Sync>,
+    pub stop: CancellationToken,
+    pub processes: Arc<Semaphore>,
 }
 
 impl Server {
-    pub fn new(
-        entry: ServerEntry,
-        ground: Arc<Ground>,
-        changed: Box<dyn Fn() + Send + Sync>,
-        stop: CancellationToken,
-    ) -> Arc<Self> {
+    /// One of the configuration. Touches the disk.
+    pub fn new(entry: ServerEntry, common: Common) -> Arc<Self> {
         let usable = entry.standing == Standing::Usable;
-        let listing = usable.then(|| kept::read(&ground.home, &entry)).flatten();
-        Arc::new(Self {
-            listing: ArcSwapOption::from(listing.map(Arc::new)),
+        let listing = usable.then(|| kept::read(&common.ground.home, &entry)).flatten();
+        let listing = Arc::new(ArcSwapOption::from(listing.map(Arc::new)));
+        Arc::new(Self::with(entry, common, listing, None, None))
+    }
+
+    /// One that is one agent's, of which nothing is known yet.
+    pub fn own(
+        entry: ServerEntry,
+        common: Common,
+        emptied: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self::with(entry, common, Arc::default(), None, Some(emptied)))
+    }
+
+    /// The same server, in a process of its own.
+    pub(crate) fn seated(&self, seat: Seat) -> Arc<Self> {
+        let common = Common {
+            ground: self.ground.clone(),
+            changed: self.changed.clone(),
+            stop: self.stop.child_token(),
+            processes: self.processes.clone(),
+        };
+        Arc::new(Self::with(self.entry.clone(), common, self.listing.clone(), Some(seat), None))
+    }
+
+    fn with(
+        entry: ServerEntry,
+        common: Common,
+        listing: Arc<ArcSwapOption<Listing>>,
+        seat: Option<Seat>,
+        emptied: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Self {
+        let Common { ground, changed, stop, processes } = common;
+        Self {
+            listing,
+            looked: OnceCell::new(),
             state: Mutex::default(),
             tail: Mutex::default(),
             unknown: Unknown::default(),
@@ -65,7 +116,28 @@ impl Server {
             ground,
             changed,
             stop,
-        })
+            seat,
+            apart: Mutex::default(),
+            processes,
+            emptied,
+        }
+    }
+
+    /// Looks for what was kept of one that is one agent's.
+    pub async fn look_for_kept(self: &Arc<Self>) {
+        let look = async || {
+            let this = self.clone();
+            let kept = move || kept::read(&this.ground.home, &this.entry);
+            let kept = tokio::task::spawn_blocking(kept).await.ok().flatten();
+            if let Some(kept) = kept
+                && self.entry.standing == Standing::Usable
+                && self.listing().is_none()
+            {
+                self.listing.store(Some(Arc::new(kept)));
+                (self.changed)();
+            }
+        };
+        self.looked.get_or_init(look).await;
     }
 
     /// What tools it has, as far as that is known.
@@ -234,6 +306,7 @@ impl Server {
                 source: self.entry.source,
                 transport: self.entry.way.name(),
                 state: self.state_of(&state),
+                shared: self.seat.is_none() && self.entry.share,
                 protocol_version: None,
                 server_info: None,
                 pid: None,
@@ -260,7 +333,10 @@ impl Server {
         }
         status.stderr_tail = self.tail().text();
         status.sandbox = match &self.entry.way {
-            Way::Program(program) => start::sandbox(program, &self.ground),
+            Way::Program(program) => {
+                let bounds = self.seat.as_ref().map(|seat| seat.bounds());
+                start::sandbox(program, &self.ground, bounds.as_ref())
+            }
             Way::Remote(_) => "none: it runs elsewhere".into(),
         };
         if let Some(listing) = self.listing() {
@@ -288,6 +364,14 @@ impl Server {
         }
     }
 
+    /// Why it is ended for good.
+    pub(crate) fn stopped(&self) -> &'static str {
+        match self.seat {
+            Some(_) => "it was disconnected",
+            None => "the program is stopping",
+        }
+    }
+
     pub(crate) fn tail(&self) -> Arc<Tail> {
         lock(&self.tail).clone()
     }
@@ -311,7 +395,7 @@ impl Server {
             };
             if let Some(mut started) = started {
                 let started = started.wait_for(Option::is_some).await;
-                let started = started.map_err(|_| "the program is stopping".to_owned())?;
+                let started = started.map_err(|_| self.stopped().to_owned())?;
                 return started.clone().unwrap_or_else(|| Err("it was not started".into()));
             }
             // It has just ended, and is about to be known to have; or the machine slept, and nobody knows.
@@ -381,6 +465,7 @@ pub mod tests {
             asks: Asks::Once,
             asks_by: Vec::new(),
             eager: false,
+            share: true,
             pins: Pins::Strict,
             defer: Defer::Auto,
             allow: Vec::new(),

@@ -6,23 +6,37 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nexus_core::mcp::Program;
+use nexus_core::mcp::{Program, Sandbox};
+use nexus_core::permission::Reach;
 use nexus_tools::environment;
 use nexus_tools::sandbox::{Command, Limits, Policy, Stdin};
 
 use crate::ground::Ground;
+use crate::seat::{Bounds, Seat, state_dir};
 use crate::{program, variables};
 
 /// Longer than a server lives. It is bounded by who uses it, not by what it has done.
 const PROCESSOR_TIME: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The order, or what is missing. Touches the disk.
-pub fn command(name: &str, entry: &Program, ground: &Ground) -> Result<Command, String> {
-    let own = own_directory(name, ground)?;
+pub fn command(
+    name: &str,
+    entry: &Program,
+    ground: &Ground,
+    seat: Option<&Seat>,
+) -> Result<Command, String> {
+    let bounds = seat.map(Seat::hold);
+    let own = own_directory(seat.map_or(name, |seat| &seat.dir), ground)?;
     let cwd = match &entry.cwd {
         Some(cwd) => real("cwd", cwd)?,
         None => own.clone(),
     };
+    if let Some(bounds) = &bounds
+        && entry.cwd.is_some()
+        && !bounds.reads(&cwd)
+    {
+        return Err(format!("cwd: {} lies outside what its agent may read", cwd.display()));
+    }
     let env = env(entry, ground, &own)?;
     let argv = argv(entry, ground)?;
     let [first, arguments @ ..] = argv.as_slice() else {
@@ -35,13 +49,16 @@ pub fn command(name: &str, entry: &Program, ground: &Ground) -> Result<Command, 
     let homes = homes(ground);
     let loaded = [Some(&program), interpreter.as_ref()].into_iter().flatten();
     let trees = loaded.flat_map(|file| program::trees(file, &homes));
+    let write = real_all("sandbox.write", &entry.sandbox.write)?;
+    let (read, write, network) = met(read, write, entry.sandbox.network, bounds.as_ref());
+    let blocked = bounds.into_iter().flat_map(|it| it.blocked).chain([ground.home.clone()]);
     let policy = Policy {
         read: read.into_iter().chain(trees).chain([cwd.clone()]).collect(),
-        write: real_all("sandbox.write", &entry.sandbox.write)?,
-        blocked: BTreeSet::from([ground.home.clone()]),
+        write,
+        blocked: blocked.collect(),
         own: BTreeSet::from([own]),
         programs: None,
-        network: entry.sandbox.network,
+        network,
         required: entry.sandbox.required,
     };
     let program = program.into_os_string().into_string();
@@ -58,15 +75,32 @@ pub fn command(name: &str, entry: &Program, ground: &Ground) -> Result<Command, 
     })
 }
 
+/// What is left of what an entry lets a server do, where it may do no more than its agent.
+fn met(
+    read: BTreeSet<PathBuf>,
+    write: BTreeSet<PathBuf>,
+    network: bool,
+    bounds: Option<&Bounds>,
+) -> (BTreeSet<PathBuf>, BTreeSet<PathBuf>, bool) {
+    let Some(bounds) = bounds else { return (read, write, network) };
+    let met = |paths: BTreeSet<PathBuf>, reach: &Reach| match Reach::Beneath(paths).meet(reach) {
+        Reach::Beneath(roots) => roots,
+        Reach::Anywhere => BTreeSet::new(),
+    };
+    (met(read, &bounds.read), met(write, &bounds.write), network && bounds.network)
+}
+
 /// What holds a server, in words.
-pub fn sandbox(entry: &Program, ground: &Ground) -> String {
+pub fn sandbox(entry: &Program, ground: &Ground, bounds: Option<&Bounds>) -> String {
     let list = |paths: &BTreeSet<PathBuf>| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
         if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
     };
-    let network = if entry.sandbox.network { "network" } else { "no network" };
-    let required = if entry.sandbox.required { "required" } else { "as far as the kernel can" };
-    let (read, write) = (list(&entry.sandbox.read), list(&entry.sandbox.write));
+    let Sandbox { read, write, network, required } = entry.sandbox.clone();
+    let (read, write, network) = met(read, write, network, bounds);
+    let network = if network { "network" } else { "no network" };
+    let required = if required { "required" } else { "as far as the kernel can" };
+    let (read, write) = (list(&read), list(&write));
     format!(
         "{}, {required}; beside its program and its directories reads {read}, writes {write}; {network}",
         ground.strength
@@ -75,7 +109,7 @@ pub fn sandbox(entry: &Program, ground: &Ground) -> String {
 
 /// The directory that is the server's own: its `HOME` and its `TMPDIR`.
 fn own_directory(name: &str, ground: &Ground) -> Result<PathBuf, String> {
-    let own = ground.home.join("mcp").join("state").join(name);
+    let own = state_dir(&ground.home).join(name);
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own);
     made.and_then(|()| own.canonicalize()).map_err(|error| format!("{}: {error}", own.display()))
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nexus_core::mcp::{Origin, ToolState};
+use nexus_core::mcp::{Origin, OwnServers, ToolState};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
-use nexus_core::tool::{Invocation, Need, Tool, ToolOutput};
+use nexus_core::tool::{Invocation, Need, ServerUser, Tool, ToolOutput};
 use serde_json::{Map, Value};
 
 use crate::connection::{Call, CallError};
@@ -74,7 +74,12 @@ impl Tool for McpTool {
                 tracing::warn!(%error, "the task of an MCP server was not written down");
             }
         };
-        let called = self.server.call(asked, keep, |said| progress.put(said));
+        let server = self.server.serving(ServerUser {
+            agent: &call.agent,
+            permissions: &call.access.permissions,
+            own: &OwnServers::default(),
+        })?;
+        let called = server.call(asked, keep, |said| progress.put(said));
         let result = progress.during(called).await.map_err(|error| self.explain(error))?;
         if let Some(structured) = &result.structured_content
             && result.is_error != Some(true)

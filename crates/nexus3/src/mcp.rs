@@ -16,7 +16,6 @@ use clap::{Args, Subcommand};
 use nexus_client::Target;
 use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
 use nexus_core::name::DEFAULT_AGENT;
-use nexus_core::tool::ToolSource as _;
 use nexus_mcp::Servers;
 use nexus_protocol::Api as _;
 use nexus_protocol::mcp::{
@@ -332,7 +331,7 @@ async fn test(
     };
     let servers = servers()?;
     let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
-    let ended = servers.disconnect(name, &nexus_core::AgentId::default_agent()).await;
+    let ended = servers.let_go(name).await;
     tracing::debug!(ended, "a server was tried");
     let tried = tried?;
     say(tested(&tried.status))?;

@@ -18,9 +18,10 @@ use nexus_core::compact::CompactionSettings;
 use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
 use nexus_core::logs::AgentLogs;
+use nexus_core::mcp::{ServerEntry, ServerSource};
 use nexus_core::toolbox::Toolbox;
 use nexus_local::{Local, LocalEmbedder};
-use nexus_mcp::{Ground, Results, Servers};
+use nexus_mcp::{Entries, Ground, Results, Servers};
 use nexus_models::tokenizer::Tokenizer;
 use nexus_models::{RemoteEmbedder, ollama};
 use nexus_server::auth::AgentTokens;
@@ -34,6 +35,7 @@ use nexus_signing::{SECRET_BYTES_MIN, Secret};
 use nexus_store::{OpenError, Remembered, SqliteStore};
 use nexus_tools::CommandSettings;
 use nexus_tools::sandbox::{self, Launcher, Limits};
+use serde_json::{Map, Value};
 
 use crate::begun;
 pub use crate::home::home;
@@ -362,9 +364,29 @@ pub fn mcp_servers(home: &Path, config: &Config, launcher: Launcher) -> Arc<Serv
         limits: limits(config),
         embedder: Arc::new(LocalEmbedder::new()),
         home: home.canonicalize().unwrap_or_else(|_| home.to_path_buf()),
+        entries: Box::new(OwnEntries),
         variables: variables().collect(),
     };
     Servers::new(config.mcp_servers.clone(), ground)
+}
+
+/// Reads the entries of MCP servers that are one agent's as those of the configuration are read.
+struct OwnEntries;
+
+impl Entries for OwnEntries {
+    fn read(
+        &self,
+        name: &str,
+        source: ServerSource,
+        config: &Map<String, Value>,
+    ) -> Result<ServerEntry, String> {
+        let user_home = std::env::home_dir();
+        nexus_config::own_server(name, source, config, user_home.as_deref())
+    }
+
+    fn unusable(&self, name: &str, source: ServerSource, why: String) -> ServerEntry {
+        nexus_config::unusable_server(name, source, why)
+    }
 }
 
 /// Every tool this server has of its own.

@@ -8,20 +8,23 @@ use crate::method;
 use crate::params::Bounded;
 
 method! {
-    /// Lists the MCP servers of the configuration, and of each whether the agent may use any of its tools. An agent is told
-    /// of those that it may use.
+    /// Lists the MCP servers of the configuration and those that the agent was connected to alone, and of each whether the
+    /// agent may use any of its tools. An agent is told of those that it may use.
     McpListServers = "mcp_list_servers", Agent Read, McpListServersParams => McpListServersResult
 }
 
 method! {
     /// Starts an MCP server that the agent may use, unless it runs, and waits until it is ready. Allowed to the
     /// administrator and to the agent's ancestors. A server starts by itself with the first call of one of its tools.
+    ///
+    /// With `config`, which only the administrator may give, the agent is connected to a server that is in no configuration
+    /// and is its own from then on.
     McpConnect = "mcp_connect", Agent Control, McpConnectParams => McpConnectResult
 }
 
 method! {
     /// Says that the agent has no more use for an MCP server, which ends with the last agent that used it, with all that
-    /// it started. It starts again when it is needed. Allowed to the administrator and to the agent's ancestors.
+    /// it started. It starts again when it is needed; one that the agent was connected to with `config` is gone. Allowed to the administrator and to the agent's ancestors.
     McpDisconnect = "mcp_disconnect", Agent Control, McpDisconnectParams => McpDisconnectResult
 }
 
@@ -137,14 +140,15 @@ pub struct McpListServersResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct McpServerEntry {
     pub name: String,
-    /// Whose configuration it is from: `user` or `project`.
+    /// Whose configuration it is from: `user` or `project`; `agent` for one that the administrator connected this agent to,
+    /// `client` for one that a client of the agent brought along.
     pub source: String,
     /// `stdio` or `http`.
     pub transport: String,
     /// `configured` (not needed yet), `untrusted`, `disabled`, `starting`, `ready`, `idle` (not running, starts when it is
     /// needed), `needs_auth` or `failed`.
     pub state: String,
-    /// One process serves all agents.
+    /// One process serves all agents. False: this is the agent's own, and ends with it.
     pub shared: bool,
     /// The agent may use some tool of it.
     pub visible: bool,
@@ -160,10 +164,31 @@ pub struct McpServerEntry {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpConnectParams {
-    pub server: String,
+    /// One of those that `mcp_list_servers` lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Instead: the entry of a server as it stands in `mcp_servers`, with its `name`. Values of `env` and `headers` are
+    /// never returned, and not kept over a restart unless they name variables (`${TOKEN}`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Map<String, Value>>,
+    /// With `config`: `agent` when absent. `client` is for what a client of the agent brings along: it is not kept, and has
+    /// no network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<McpSource>,
+    /// False: the process is this agent's own, though the server's entry says otherwise. Absent: as the entry says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
     /// How long to wait until it is ready; 30000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<Bounded<0, 600_000>>,
+}
+
+/// Who brings a server along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpSource {
+    Agent,
+    Client,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -209,7 +234,13 @@ pub struct McpStatusResult {
 pub struct McpServerStatus {
     pub name: String,
     /// As in `mcp_list_servers`.
+    #[serde(default)]
+    pub source: String,
+    /// As in `mcp_list_servers`.
     pub state: String,
+    /// As in `mcp_list_servers`.
+    #[serde(default)]
+    pub shared: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
     /// What the server says that it is.

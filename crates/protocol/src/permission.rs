@@ -72,6 +72,9 @@ pub struct GetPermissionsResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Policy {
     pub cwd: String,
+    /// Directories beside that (`set_cwd`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub additional_directories: Vec<String>,
     /// Where it may read; null for anywhere.
     pub allowed_paths: Option<Vec<String>>,
     pub blocked_paths: Vec<String>,

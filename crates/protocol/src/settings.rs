@@ -86,6 +86,10 @@ pub struct SummaryTokens {
 pub struct SetCwdParams {
     /// An existing directory; a relative path starts at the agent's present one.
     pub cwd: String,
+    /// Existing directories beside that, at most 64, which the agent may read and, where it writes in its own without
+    /// asking, write. They take the place of those that it had; absent: it keeps them. A relative path starts at `cwd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_directories: Option<Vec<String>>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -81,6 +81,12 @@ impl WireError for ServersError {
             Self::Server(error) => error.to_rpc(),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),
+            Self::Config(why) => RpcError::invalid_param("/config", format!("config: {why}")),
+            Self::Configured(_) | Self::Connected(_) => {
+                RpcError::invalid_param("/config/name", sentence(self))
+            }
+            Self::TooMany => RpcError::invalid_param("/config", sentence(self)),
+            Self::Beyond(_) => RpcError::not_allowed(self.to_string()),
         }
     }
 }
@@ -89,6 +95,7 @@ impl WireError for ServerError {
     fn to_rpc(&self) -> RpcError {
         match self {
             Self::NotThere(_) => RpcError::invalid_param("/server", sentence(self)),
+            Self::NotShared(_) => RpcError::invalid_param("/shared", sentence(self)),
             Self::Unknown { server, .. } => {
                 let login = format!(
                     "Log in (nexus3 mcp login {server}), or mend headers.Authorization of its entry."
@@ -278,6 +285,9 @@ impl WireError for SettingsError {
         let at = |path: &str| RpcError::invalid_param(path, sentence(self));
         match self {
             Self::Cwd(_) | Self::Outside(_) | Self::Ceiling(_) => at("/cwd"),
+            Self::Directory(_) | Self::DirectoryOutside(_) | Self::Directories => {
+                at("/additional_directories")
+            }
             Self::Model(_) | Self::Window { .. } => at("/model"),
             Self::Exceeded(exceeded) => exceeded.to_rpc(),
             Self::Denied(denied) => denied.to_rpc(),

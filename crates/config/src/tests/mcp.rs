@@ -311,3 +311,45 @@ fn a_preset_hands_out_tools_by_name() {
     let error = load(&presets(json!({"Git": ["x"]}))).unwrap_err().to_string();
     assert!(error.contains("is no name of a server"), "{error}");
 }
+
+#[test]
+fn a_server_is_shared_unless_it_says_otherwise() {
+    assert!(server(json!({"command": "x"})).share);
+    assert!(!server(json!({"command": "x", "share": false})).share);
+    assert!(!server(json!({"url": "https://x", "share": false})).share);
+    refused(json!({"command": "x", "share": 1}), ".share: ");
+    refused(json!({"command": "x", "share": false, "eager": true}), ".eager: is of no use with");
+}
+
+#[test]
+fn an_entry_of_one_agent_is_read_as_one_of_the_configuration() {
+    let read = |source: ServerSource, config: Value| {
+        let config = config.as_object().unwrap().clone();
+        crate::own_server("My S", source, &config, None)
+    };
+    let of_agent = read(ServerSource::Agent, json!({"command": "x", "timeout": 5})).unwrap();
+    assert_eq!((of_agent.name.as_str(), of_agent.source), ("my-s", ServerSource::Agent));
+    assert!(!of_agent.share && program(&of_agent).sandbox.network);
+    assert_eq!(program(&of_agent).cwd, None);
+    let client = json!({"command": "x", "cwd": "/w", "approve": "always"});
+    let of_client = read(ServerSource::Client, client).unwrap();
+    assert_eq!((of_client.source, of_client.asks), (ServerSource::Client, Asks::Always));
+    assert!(!of_client.share && !program(&of_client).sandbox.network);
+    assert_eq!(program(&of_client).cwd.as_deref(), Some(Path::new("/w")));
+    for (config, expected) in [
+        (json!({"command": "x", "share": true}), "share: it is the agent's own"),
+        (json!({"command": "x", "approve": "never"}), "approve: never counts only"),
+        (json!({"command": "x", "approve": {"a": "never"}}), "approve: never counts only"),
+        (json!({"command": "x", "pin": "off"}), "pin: off counts only"),
+        (json!({"command": "x", "env": "hush"}), "env: must be an object of texts"),
+        (json!({"command": "x", "env": {"A": ["hush"]}}), "env.A: must be an object of texts"),
+        (json!({"url": "https://x", "headers": {"A": 77123}}), "headers.A: must be an object"),
+        (json!({"timeout": 5}), "command: is missing"),
+    ] {
+        let why = read(ServerSource::Agent, config.clone()).unwrap_err();
+        assert!(why.contains(expected), "{config}: {why}");
+        assert!(!why.contains("hush") && !why.contains("77123"), "{config}: {why}");
+    }
+    let wrong = crate::unusable_server("s", ServerSource::Agent, "why".into());
+    assert_eq!((wrong.standing, wrong.share), (Standing::Wrong("why".into()), false));
+}

@@ -199,7 +199,7 @@ impl Agent {
     }
 
     /// Tells agents of one process apart, whatever they are called.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.0.shown.number
     }
 
@@ -419,6 +419,11 @@ impl Agent {
         self.0.shown.go(gone);
     }
 
+    /// Cancelled when the agent is not in this process any more, and what was started for it alone has no more use.
+    pub fn going(&self) -> CancellationToken {
+        self.0.shown.going.clone()
+    }
+
     /// Resolves when all that the agent did has ended. Only after `end` is it bound to come.
     pub(crate) async fn over(&self) {
         self.0.shown.over.cancelled().await;
@@ -448,7 +453,13 @@ impl Agent {
 
     /// Whether nobody wanted anything of it for so long, and it does nothing. The time counts from when it was first
     /// found untouched.
+    ///
+    /// One that knows what is nowhere else, keys of its MCP servers, is in use: it would come back without them.
     pub(crate) fn is_idle(&self, idle: Duration) -> bool {
+        let now = self.look();
+        if !now.id.is_temp() && now.settings.servers.iter().any(|it| it.whole.is_some()) {
+            return false;
+        }
         let shown = &self.0.shown;
         let mut since = lock(&shown.idle_since);
         if shown.touched.swap(false, Ordering::Relaxed) {

@@ -11,6 +11,7 @@ use super::{AgentSettings, Live};
 use crate::account::Account;
 use crate::brief::Brief;
 use crate::conversation::{Conversation, Unfinished};
+use crate::mcp::OwnServer;
 use crate::name::{AgentId, TurnId};
 use crate::permission::Permissions;
 use crate::prompt::PromptPlace;
@@ -119,13 +120,25 @@ impl Snapshot {
 
     /// About how much memory the settings and the ceiling take: some of it is text that callers chose.
     pub(super) fn settings_bytes(&self) -> usize {
-        let AgentSettings { permissions, grants, model, reasoning: _, cwd, system_prompt, tickets } =
-            &*self.settings;
+        let AgentSettings {
+            permissions,
+            grants,
+            model,
+            reasoning: _,
+            cwd,
+            directories,
+            system_prompt,
+            tickets,
+            servers,
+        } = &*self.settings;
         let texts = [model, system_prompt].into_iter().flatten().map(String::len);
         let texts = texts.chain(tickets.iter().map(|it| it.call.len() + it.what.len()));
         let ceiling = self.ceiling.as_deref().map_or(0, Permissions::memory_bytes);
         let own = permissions.memory_bytes() + grants.memory_bytes() + cwd.as_os_str().len();
-        own + ceiling + texts.sum::<usize>()
+        let directories = directories.iter().map(|dir| dir.as_os_str().len());
+        let texts = texts.chain(directories);
+        let servers = servers.iter().map(OwnServer::memory_bytes);
+        own + ceiling + texts.sum::<usize>() + servers.sum::<usize>()
     }
 
     /// On whose behalf its model is called.

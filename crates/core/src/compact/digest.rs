@@ -69,7 +69,7 @@ impl Facts {
                     let id = message.tool_call_id.as_deref();
                     let calls = asking.into_iter().flat_map(|asking| asking.calls());
                     let call = calls.into_iter().find(|call| Some(&*call.id) == id);
-                    let tool = call.and_then(|call| Some((call, toolbox.get(&call.name)?)));
+                    let tool = call.and_then(|call| Some((call, toolbox.fixed(&call.name)?)));
                     let needs = tool.and_then(|(call, tool)| tool.needs(&call.arguments).ok());
                     facts.wrote(needs.into_iter().flatten());
                 }

@@ -23,7 +23,7 @@ use crate::authority::Requester;
 use crate::footprint::Footprint;
 use crate::inquiry::People;
 use crate::kin::{Kin, Rights};
-use crate::mcp::McpGrants;
+use crate::mcp::{McpGrants, OwnServers};
 use crate::memory::Memories;
 use crate::message::{Attachment, ToolCall};
 use crate::name::{AgentId, TurnId};
@@ -252,6 +252,7 @@ impl Gate {
         let Errand { turn, cancel, announce, .. } = errand;
         let preview = tokio::time::timeout(PREVIEW_MAX, tool.preview(&call.arguments, *before));
         let preview = cancel.run_until_cancelled(preview).await.and_then(Result::ok).flatten();
+        let own = self.own_servers(&agent.snapshot()).await.map_err(unknown)?;
         let question = Question {
             tool: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -262,7 +263,7 @@ impl Gate {
                 grant: grant.clone(),
                 preview,
                 recheck: self.recheck(agent, call, &grant),
-                siblings: self.siblings(&grant),
+                siblings: self.siblings(&own, &grant),
             },
         };
         match self.approvals.ask(agent, question, cancel, announce).await {
@@ -315,16 +316,21 @@ impl Gate {
     }
 
     /// The tools of the servers that `asked` names tools of. One that waits to be looked at is none that could be allowed.
-    fn siblings(&self, asked: &Grants) -> Siblings {
-        let (toolbox, asked) = (self.toolbox.clone(), asked.mcp.clone());
+    fn siblings(&self, own: &OwnServers, asked: &Grants) -> Siblings {
+        let (toolbox, asked, own) = (self.toolbox.clone(), asked.mcp.clone(), own.clone());
         Arc::new(move || {
-            let tools = toolbox.source().tools();
+            let tools = toolbox.source().tools(&own);
             let origins = tools.iter().filter_map(|tool| tool.origin());
             let of_server = origins.filter(|it| asked.names(&it.server) && !it.quarantined);
             let mut siblings = McpGrants::default();
             of_server.for_each(|origin| siblings.extend(McpGrants::one(origin)));
             siblings
         })
+    }
+
+    /// The MCP servers of an agent that are in no configuration.
+    pub(crate) async fn own_servers(&self, agent: &Snapshot) -> Result<OwnServers, StoreError> {
+        Ok(self.kin.rights(agent).await?.servers)
     }
 
     /// Decides on a call without carrying it out.
@@ -363,14 +369,14 @@ impl Gate {
 
     /// All tools, and of each what the agent could do with it.
     pub async fn tools(&self, agent: &Snapshot) -> Result<Vec<ToolStanding>, StoreError> {
-        let permissions = self.kin.rights(agent).await?.effective;
+        let Rights { effective: permissions, servers, .. } = self.kin.rights(agent).await?;
         let standing = |tool: &Arc<dyn Tool>| {
             let (spec, class) = (tool.spec().clone(), tool.class());
             let enabled = !permissions.disabled_tools.contains(&spec.name);
             let offered = offers_tool(&permissions, &**tool);
             ToolStanding { spec, class, enabled, offered }
         };
-        Ok(self.toolbox.all().iter().map(standing).collect())
+        Ok(self.toolbox.all(&servers).iter().map(standing).collect())
     }
 
     /// What a decision on a call rests on.
@@ -380,7 +386,14 @@ impl Gate {
         name: &str,
         arguments: &Value,
     ) -> Result<(Arc<dyn Tool>, Case), Refusal> {
-        let tool = self.toolbox.get(name).ok_or_else(|| Refusal::UnknownTool(name.into()))?;
+        let tool = match self.toolbox.fixed(name) {
+            Some(tool) => Some(tool),
+            None => {
+                let own = self.own_servers(agent).await.map_err(unknown)?;
+                self.toolbox.source().get(name, &own)
+            }
+        };
+        let tool = tool.ok_or_else(|| Refusal::UnknownTool(name.into()))?;
         if let Value::String(text) = arguments
             && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text)
         {
@@ -396,7 +409,7 @@ impl Gate {
         tool: &str,
         needs: Vec<Need>,
     ) -> Result<Case, Refusal> {
-        let Rights { effective, ceiling, ancestors } =
+        let Rights { effective, ceiling, ancestors, .. } =
             self.kin.rights(agent).await.map_err(unknown)?;
         Ok(Case {
             tool: tool.into(),

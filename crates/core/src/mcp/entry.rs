@@ -33,6 +33,8 @@ pub struct ServerEntry {
     pub fail_if_no_tools: bool,
     /// It is started with this program, not when it is first needed.
     pub eager: bool,
+    /// One process serves all agents; otherwise each that uses it has its own.
+    pub share: bool,
     /// It may ask people, while one of its tools runs.
     pub elicitation: bool,
     /// It may ask for what the agent's model says, each time with somebody's leave.
@@ -187,6 +189,11 @@ fn variables(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl ServerEntry {
+    /// Whether it is one agent's, and in no configuration.
+    pub fn is_own(&self) -> bool {
+        matches!(self.source, ServerSource::Agent | ServerSource::Client)
+    }
+
     /// Tells it from others of its name: what is known of its tools holds only for what was started then.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
@@ -204,7 +211,8 @@ impl ServerEntry {
                 }
                 for (name, value) in &program.env {
                     field(name);
-                    field(value);
+                    // Nothing that is made of a value which is not kept lies on disk.
+                    field(if self.is_own() { "" } else { value });
                 }
             }
             // No program has an empty name. What it is told in headers, a key mostly, makes it no other server.

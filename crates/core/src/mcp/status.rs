@@ -1,6 +1,7 @@
 //! Where a tool comes from, and how a server stands.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -65,10 +66,15 @@ impl ServerState {
 }
 
 /// Who configured a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ServerSource {
     User,
     Project,
+    /// The administrator, for one agent.
+    Agent,
+    /// A client of an agent, for as long as it uses it.
+    Client,
 }
 
 impl ServerSource {
@@ -76,6 +82,8 @@ impl ServerSource {
         match self {
             Self::User => "user",
             Self::Project => "project",
+            Self::Agent => "agent",
+            Self::Client => "client",
         }
     }
 }
@@ -88,6 +96,8 @@ pub struct ServerStatus {
     /// How it is reached.
     pub transport: &'static str,
     pub state: ServerState,
+    /// One process serves all agents; otherwise this is the agent's own.
+    pub shared: bool,
     pub protocol_version: Option<String>,
     /// What it says that it is, and which version.
     pub server_info: Option<(String, String)>,
@@ -183,6 +193,8 @@ pub enum Lookup {
 pub enum ServerError {
     #[error("there is no MCP server {0}")]
     NotThere(String),
+    #[error("the MCP server {0} is not shared: each agent that uses it has a process of its own")]
+    NotShared(String),
     #[error("the MCP server {server} does not let us in: {why}")]
     Unknown { server: String, why: String },
     #[error("the MCP server {server} cannot be had: {why}")]

@@ -1,9 +1,11 @@
 //! What can be changed on a living agent, as one value.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mcp::{self, OwnServer};
 use crate::model::Reasoning;
 use crate::permission::{Grants, Permissions};
 
@@ -24,12 +26,18 @@ pub struct AgentSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
     pub cwd: PathBuf,
+    /// Beside that, and as much its own.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub directories: BTreeSet<PathBuf>,
     /// Replaces the layered prompt, where one was given.
     #[serde(default)]
     pub system_prompt: Option<String>,
     /// What calls of the last step began elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<Ticket>,
+    /// MCP servers that it was connected to, beside those of the configuration.
+    #[serde(default, skip_serializing_if = "mcp::keeps_none", serialize_with = "mcp::keep")]
+    pub servers: Vec<OwnServer>,
 }
 
 /// What a tool call began elsewhere, where it goes on whatever becomes of this process, and how that is found again.

@@ -25,6 +25,7 @@ use crate::footprint::Footprint;
 use crate::gate::{Errand, Refusal, ToolOutcome};
 use crate::list::List;
 use crate::listing::Lesson;
+use crate::mcp::OwnServers;
 use crate::message::{
     Content, Made, Message, Meta, Part, Role, SharedMessage, Stop, StopReason, ToolCall,
 };
@@ -149,7 +150,7 @@ impl Turn {
             max_output_tokens: input.max_output_tokens,
             urgency: if said.is_watched() { Urgency::Watched } else { Urgency::Usual },
         };
-        let prepared = self.turns.briefing.prepare(&now, &model);
+        let prepared = self.turns.briefing.prepare(&self.agent, &model);
         self.cancel.run_until_cancelled(prepared).await.transpose()?;
         if self.asked.resumed {
             self.redeem(&mut said).await?;
@@ -186,7 +187,10 @@ impl Turn {
                 return Err(StoreError::Ended.into());
             }
             let mut step = self.hear(&mut talk, opened, &mut said).await;
-            step.name_calls(&self.turns.gate.toolbox);
+            if step.calls_by_name() {
+                let own = self.turns.gate.own_servers(&self.agent.snapshot()).await?;
+                step.name_calls(&self.turns.gate.toolbox, &own);
+            }
             turn_bill += step.bill;
             let cut = step.is_cut();
             cuts = if cut { cuts + 1 } else { 0 };
@@ -549,8 +553,9 @@ impl Turn {
         let lasted = began.elapsed();
         said.result(call, &outcome, lasted);
         let ToolOutcome { content, attachments, refused_by, failed, .. } = outcome;
+        let own: OwnServers = self.agent.look().settings.servers.as_slice().into();
         self.turns.observer.tool_call_ended(&EndedToolCall {
-            tool: self.turns.gate.toolbox.get(&call.name).map(|_| &*call.name),
+            tool: self.turns.gate.toolbox.get(&call.name, &own).map(|_| &*call.name),
             agent: &self.agent.id(),
             turn: &self.run,
             began,
@@ -614,15 +619,21 @@ fn cut_call(call: &ToolCall, limit: Option<u32>) -> ToolOutcome {
 }
 
 impl Step {
+    /// Whether it calls tools that it was not shown.
+    fn calls_by_name(&self) -> bool {
+        let by_name = |part: &Part| matches!(part, Part::Call(call) if call.name == CALL_TOOL);
+        self.answer.parts.iter().any(by_name)
+    }
+
     /// Puts tools that were called by their names in their places. Everybody sees them as themselves.
-    fn name_calls(&mut self, toolbox: &Toolbox) {
+    fn name_calls(&mut self, toolbox: &Toolbox, own: &OwnServers) {
         for part in &mut self.answer.parts {
             let Part::Call(call) = part else { continue };
             if call.name != CALL_TOOL || call.cut.is_some() {
                 continue;
             }
             let named = call.arguments.get("tool").and_then(Value::as_str);
-            let tool = named.and_then(|name| toolbox.get(name));
+            let tool = named.and_then(|name| toolbox.get(name, own));
             let Some(tool) = tool.filter(|tool| tool.origin().is_some()) else { continue };
             let arguments = call.arguments.get_mut("arguments").map(Value::take);
             call.arguments = arguments.filter(Value::is_object).unwrap_or_else(|| json!({}));

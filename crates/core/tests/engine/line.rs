@@ -156,7 +156,7 @@ impl Line {
             Change::Move { agent, cwd } => {
                 let Some(name) = self.name(agent) else { return };
                 let agent = engine.agents.find(&ADMIN, &id(&name), Action::Manage).await.unwrap();
-                let _ = engine.tuning.set_cwd(&ADMIN, &agent, cwd.into()).await;
+                let _ = engine.tuning.set_cwd(&ADMIN, &agent, cwd.into(), None).await;
             }
             Change::Rename { agent } => {
                 let (Some(name), to) = (self.name(agent), self.fresh()) else { return };

@@ -89,7 +89,10 @@ const OPERATIONS: [Operation; 29] = [
         name: "set cwd",
         run: |world| {
             on(world, "a", |world, agent| {
-                async move { told(world.engine.tuning.set_cwd(&ADMIN, &agent, "/usr".into()).await) }.boxed()
+                async move {
+                    told(world.engine.tuning.set_cwd(&ADMIN, &agent, "/usr".into(), None).await)
+                }
+                .boxed()
             })
         },
     },

@@ -385,7 +385,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             looked = self.api.call::<GetPermissions>(&target, NoParams {}).await;
         }
         if looked.map_err(refused)?.policy.cwd != cwd {
-            let params = SetCwdParams { cwd };
+            let params = SetCwdParams { cwd, additional_directories: None };
             self.api.call::<SetCwd>(&target, params).await.map_err(refused)?;
         }
         self.open(id.into(), true).await

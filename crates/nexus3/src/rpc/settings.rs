@@ -61,7 +61,7 @@ pub async fn run(server: &ServerArgs, command: SettingsCommand) -> anyhow::Resul
     let agent = Target::Agent;
     match command {
         SettingsCommand::Cwd { id, directory: Some(directory) } => {
-            let params = SetCwdParams { cwd: absolute(&directory)? };
+            let params = SetCwdParams { cwd: absolute(&directory)?, additional_directories: None };
             ask::<SetCwd>(server, &agent(id), params).await
         }
         SettingsCommand::Cwd { id, directory: None } => {

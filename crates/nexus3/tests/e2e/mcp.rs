@@ -1,11 +1,13 @@
 //! Tools of MCP servers in the hands of agents: whose they are, who is asked, and what becomes of servers that misbehave.
 
+mod apart;
 mod beside;
 mod conformance;
 mod elicit;
 mod faults;
 mod life;
 mod logins;
+mod own;
 mod permissions;
 mod pins;
 mod progress;

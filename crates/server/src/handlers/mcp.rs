@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use nexus_core::authority::Action;
-use nexus_core::mcp::{Accept, LoginState, Lookup, ServerState, ToolChange, ToolState};
-use nexus_core::servers::ServerStanding;
+use nexus_core::mcp::{
+    Accept, LoginState, Lookup, ServerSource, ServerState, ToolChange, ToolState,
+};
+use nexus_core::servers::{OwnConnection, ServerStanding};
 use nexus_protocol::RpcError;
 use nexus_protocol::mcp::{
     McpAccept, McpAuth, McpChange, McpConnect, McpConnectParams, McpConnectResult, McpDisconnect,
@@ -13,8 +15,8 @@ use nexus_protocol::mcp::{
     McpListServers, McpListServersParams, McpListServersResult, McpPrompts, McpPromptsParams,
     McpPromptsResult, McpReadResource, McpReadResourceParams, McpReadResourceResult, McpResources,
     McpResourcesParams, McpResourcesResult, McpReview, McpReviewParams, McpReviewResult,
-    McpServerEntry, McpServerInfo, McpServerStatus, McpStatus, McpStatusParams, McpStatusResult,
-    McpTool,
+    McpServerEntry, McpServerInfo, McpServerStatus, McpSource, McpStatus, McpStatusParams,
+    McpStatusResult, McpTool,
 };
 use serde_json::{Map, Value};
 
@@ -43,14 +45,14 @@ async fn list_servers(
 ) -> Result<McpListServersResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
     let servers = &cx.services().engine.servers;
-    let listed = servers.list(&cx.caller.requester, &agent.snapshot()).await.map_err(wire)?;
+    let listed = servers.list(&cx.caller.requester, &agent).await.map_err(wire)?;
     let include = params.include_tools.unwrap_or(false);
     let entry = |ServerStanding { status, visible, offered, .. }: ServerStanding| McpServerEntry {
         name: status.name,
         source: status.source.name().into(),
         transport: status.transport.into(),
         state: status.state.name().into(),
-        shared: true,
+        shared: status.shared,
         visible,
         // There are at most a few thousand.
         tool_count: offered.len() as u32,
@@ -64,8 +66,31 @@ async fn connect(cx: Cx, params: McpConnectParams) -> Result<McpConnectResult, R
     let agent = cx.agent(Action::Manage).await?;
     let wait = params.wait_ms.map_or(WAIT_MS, |wait| wait.get());
     let wait = Duration::from_millis(wait.into());
-    let servers = &cx.services().engine.servers;
-    let connected = servers.connect(&cx.caller.requester, &agent, &params.server, wait).await;
+    let (servers, requester) = (&cx.services().engine.servers, &cx.caller.requester);
+    let McpConnectParams { server, config, source, shared, .. } = params;
+    let connected = match (server, config) {
+        (Some(server), None) if source.is_none() => {
+            servers.connect(requester, &agent, &server, shared, wait).await
+        }
+        (None, Some(_)) if shared == Some(true) => {
+            let why =
+                "shared: a connection of one agent is not shared; nexus3 mcp add makes one for all";
+            return Err(RpcError::invalid_param("/shared", why));
+        }
+        (None, Some(config)) => {
+            let source = match source {
+                None | Some(McpSource::Agent) => ServerSource::Agent,
+                Some(McpSource::Client) => ServerSource::Client,
+            };
+            servers.connect_own(requester, &agent, OwnConnection { source, config }, wait).await
+        }
+        (Some(_), None) => {
+            return Err(RpcError::invalid_param("/source", "source goes with config"));
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(RpcError::invalid_param("/server", "give server or config"));
+        }
+    };
     let ServerStanding { status, offered, .. } = connected.map_err(wire)?;
     Ok(McpConnectResult {
         connected: status.state == ServerState::Ready,
@@ -85,27 +110,27 @@ async fn disconnect(cx: Cx, params: McpDisconnectParams) -> Result<McpDisconnect
 
 async fn status(cx: Cx, params: McpStatusParams) -> Result<McpStatusResult, RpcError> {
     let agent = cx.agent(Action::Read).await?;
-    let (servers, now) = (&cx.services().engine.servers, agent.snapshot());
-    let requester = &cx.caller.requester;
+    let (servers, requester) = (&cx.services().engine.servers, &cx.caller.requester);
     let found = match params.server {
-        Some(name) => vec![servers.get(requester, &now, &name).await.map_err(wire)?],
-        None => servers.list(requester, &now).await.map_err(wire)?,
+        Some(name) => vec![servers.get(requester, &agent, &name).await.map_err(wire)?],
+        None => servers.list(requester, &agent).await.map_err(wire)?,
     };
     let entry = async |standing: ServerStanding| {
-        let auth = servers.login_state(&standing.status.name).await;
-        status_entry(standing, auth)
+        let auth = servers.login_state(&agent, &standing.status.name).await.map_err(wire)?;
+        Ok(status_entry(standing, auth))
     };
-    Ok(McpStatusResult { servers: join_all(found.into_iter().map(entry)).await })
+    let servers = join_all(found.into_iter().map(entry)).await;
+    Ok(McpStatusResult { servers: servers.into_iter().collect::<Result<_, RpcError>>()? })
 }
 
 async fn review(cx: Cx, params: McpReviewParams) -> Result<McpReviewResult, RpcError> {
-    cx.agent(Action::Manage).await?;
+    let agent = cx.agent(Action::Manage).await?;
     let accept = match params.accept {
         McpAccept::All(_) => Accept::All,
         McpAccept::Tools(tools) => Accept::Tools(tools),
     };
     let servers = &cx.services().engine.servers;
-    let accepted = servers.review(&cx.caller.requester, &params.server, accept).await;
+    let accepted = servers.review(&cx.caller.requester, &agent, &params.server, accept).await;
     Ok(McpReviewResult { accepted: accepted.map_err(wire)? })
 }
 
@@ -205,7 +230,9 @@ fn status_entry(standing: ServerStanding, auth: Option<LoginState>) -> McpServer
     });
     McpServerStatus {
         name: status.name,
+        source: status.source.name().into(),
         state: status.state.name().into(),
+        shared: status.shared,
         protocol_version: status.protocol_version,
         server_info: status.server_info.map(|(name, version)| McpServerInfo { name, version }),
         pid: status.pid,

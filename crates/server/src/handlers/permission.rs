@@ -49,6 +49,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
         disabled_tools: permissions.disabled_tools.into_iter().collect(),
         policy: Policy {
             cwd: now.settings.cwd.display().to_string(),
+            additional_directories: texts(&now.settings.directories),
             allowed_paths: paths(&permissions.read),
             blocked_paths: texts(&permissions.blocked),
             write_paths: paths(&permissions.write),

@@ -65,7 +65,9 @@ async fn tokens(cx: &Cx, card: &Card) -> Result<Option<SummaryTokens>, RpcError>
 async fn set_cwd(cx: Cx, params: SetCwdParams) -> Result<SetCwdResult, RpcError> {
     let agent = cx.agent(Action::Manage).await?;
     let tuning = &cx.services().engine.tuning;
-    let cwd = tuning.set_cwd(&cx.caller.requester, &agent, params.cwd).await.map_err(wire)?;
+    let SetCwdParams { cwd, additional_directories } = params;
+    let cwd = tuning.set_cwd(&cx.caller.requester, &agent, cwd, additional_directories).await;
+    let cwd = cwd.map_err(wire)?;
     Ok(SetCwdResult { cwd: cwd.display().to_string() })
 }
 

@@ -105,8 +105,10 @@ async fn settings_that_were_columns_are_read_and_written() {
         model: None,
         reasoning: None,
         cwd: "/w/ä".into(),
+        directories: Default::default(),
         system_prompt: None,
         tickets: Vec::new(),
+        servers: Vec::new(),
     };
     let mut stored = store.acquire(&id("plain")).await.unwrap().unwrap();
     assert_eq!(stored.record.settings, plain);

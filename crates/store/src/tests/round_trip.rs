@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nexus_core::agent::AgentSettings;
-use nexus_core::mcp::McpReach;
+use nexus_core::mcp::{McpReach, OwnServer, ServerSource};
 use nexus_core::message::{
     Attachment, AttachmentKind, Blob, Made, Message, Meta, Origin, Part, Role, SharedMessage,
     Source, Stop, StopReason, Thought, ToolCall,
@@ -246,8 +246,16 @@ fn agent_record() -> impl Strategy<Value = AgentRecord> {
                     model,
                     reasoning: None,
                     cwd: cwd.into(),
+                    directories: ["/further".into()].into(),
                     system_prompt,
                     tickets: vec![Ticket { step: 3, call: "c".into(), what: "t".into() }],
+                    servers: vec![OwnServer {
+                        id: u64::MAX,
+                        name: "s".into(),
+                        source: ServerSource::Agent,
+                        config: [("command".to_owned(), "x".into())].into_iter().collect(),
+                        whole: None,
+                    }],
                 },
                 progress,
                 bill,

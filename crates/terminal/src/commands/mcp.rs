@@ -83,7 +83,13 @@ fn describe(server: &McpServerEntry) -> Vec<Line> {
 }
 
 async fn connect(cx: &Cx, server: &str) -> Done {
-    let params = McpConnectParams { server: server.into(), wait_ms: None };
+    let params = McpConnectParams {
+        server: Some(server.into()),
+        config: None,
+        source: None,
+        shared: None,
+        wait_ms: None,
+    };
     let said = cx.of::<McpConnect>(cx.shown()?, params).await?;
     cx.note(match said.connected {
         true => format!("{server}: ready, {}", counted(said.tools.len() as u64, "tool")),

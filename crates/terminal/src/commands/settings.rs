@@ -39,7 +39,8 @@ pub async fn cwd(cx: &Cx, rest: &str) -> Done {
         true => place(&cx.making.cwd, &directory).display().to_string(),
         false => directory,
     };
-    let now = cx.of::<SetCwd>(cx.shown()?, SetCwdParams { cwd }).await?;
+    let now =
+        cx.of::<SetCwd>(cx.shown()?, SetCwdParams { cwd, additional_directories: None }).await?;
     cx.note(format!("Works in {}.", now.cwd));
     Ok(())
 }

@@ -63,8 +63,10 @@ pub fn settings() -> AgentSettings {
         model: None,
         reasoning: None,
         cwd: "/w".into(),
+        directories: Default::default(),
         system_prompt: None,
         tickets: Vec::new(),
+        servers: Vec::new(),
     }
 }
 
