@@ -11,6 +11,7 @@ mod prompt;
 mod prompts;
 mod questions;
 mod replay;
+mod servers;
 mod session;
 mod settings;
 mod subagents;

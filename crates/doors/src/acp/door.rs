@@ -1,6 +1,6 @@
 //! What an editor asks of us, and the methods that answer it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,13 +11,14 @@ use agent_client_protocol_schema::v1::{
     AgentCapabilities, AvailableCommandsUpdate, ClientCapabilities, CloseSessionRequest,
     ConfigOptionUpdate, CurrentModeUpdate, DeleteSessionRequest, ElicitationCapabilities, Error,
     Implementation, InitializeResponse, ListSessionsResponse, LoadSessionRequest,
-    LoadSessionResponse, NewSessionRequest, NewSessionResponse, Notice, NoticeSeverity,
+    LoadSessionResponse, McpCapabilities, McpServer, NewSessionRequest, NewSessionResponse,
     PromptCapabilities, PromptRequest, ResumeSessionRequest, ResumeSessionResponse,
-    SessionCapabilities, SessionCloseCapabilities, SessionConfigOptionValue,
-    SessionDeleteCapabilities, SessionInfo, SessionListCapabilities, SessionResumeCapabilities,
-    SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
-    SetSessionModeRequest,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigOptionValue, SessionDeleteCapabilities, SessionInfo, SessionListCapabilities,
+    SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest,
 };
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::error::INVALID_PARAMS;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::servers::{Begun, Brought};
 use super::session::{Job, Session};
 use super::settings::{self, Settings};
 use super::{Options, SOURCE, commands, fault, prompt, prompts, replay};
@@ -74,6 +76,7 @@ where
         options,
         capabilities: OnceLock::new(),
         sessions: Mutex::default(),
+        brought: Brought::default(),
         calls: Mutex::default(),
         requests: Mutex::default(),
         workers: Mutex::default(),
@@ -109,6 +112,8 @@ pub struct Door<A> {
     capabilities: OnceLock<ClientCapabilities>,
     /// Those that are open here.
     sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// MCP servers of the editor's settings.
+    pub brought: Brought,
     /// Requests that are not answered yet, by their ids to the letter.
     calls: Mutex<HashMap<String, CancellationToken>>,
     requests: Mutex<JoinSet<()>>,
@@ -131,7 +136,7 @@ struct Message<'a> {
 /// The answer to a request, and the session that it opened.
 struct Done {
     result: Value,
-    opened: Option<(Arc<Session>, usize)>,
+    opened: Option<(Arc<Session>, Begun)>,
 }
 
 #[derive(Default, Deserialize)]
@@ -219,7 +224,8 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             door.client.answer(Some(&id), result).await;
             // The editor knows the session by now.
             if let Some((session, servers)) = opened {
-                door.greet(&session, servers).await;
+                door.tell_commands(&session).await;
+                door.follow_up(&session, servers).await;
             }
         });
     }
@@ -309,10 +315,12 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             .list(SessionListCapabilities::new())
             .resume(SessionResumeCapabilities::new())
             .close(SessionCloseCapabilities::new())
-            .delete(SessionDeleteCapabilities::new());
+            .delete(SessionDeleteCapabilities::new())
+            .additional_directories(SessionAdditionalDirectoriesCapabilities::new());
         let capabilities = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(PromptCapabilities::new().image(sees).embedded_context(true))
+            .mcp_capabilities(McpCapabilities::new().http(true))
             .session_capabilities(sessions);
         let own =
             Implementation::new("nexus3", env!("CARGO_PKG_VERSION")).title("nexus3".to_owned());
@@ -322,12 +330,13 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     }
 
     async fn new_session(self: &Arc<Self>, asked: NewSessionRequest) -> Result<Done, Error> {
-        let cwd = directory(&asked.cwd).await?;
+        let cwd = directory("cwd", &asked.cwd).await?;
+        let further = directories(&asked.additional_directories).await?;
         let params = CreateAgentParams {
             agent_id: Some(self.agent_name(&asked.cwd)?),
             preset: Some(self.options.preset.clone()),
             model: self.options.model.clone(),
-            cwd: Some(cwd),
+            cwd: Some(cwd.clone()),
             ..CreateAgentParams::default()
         };
         let name = params.agent_id.clone().unwrap_or_default();
@@ -337,28 +346,57 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             self.options.unused.forget(&name);
         }
         let agent = made.map_err(refused)?.agent_id;
+        if !further.is_empty()
+            && let Err(error) = self.move_to(&agent, cwd, further).await
+        {
+            if self.api.destroy_agent(&agent).await.is_ok() {
+                self.options.unused.forget(&agent);
+            }
+            return Err(error);
+        }
         let (session, settings) = self.open(agent, false).await?;
         let result = NewSessionResponse::new(session.id.clone())
             .modes(settings.modes())
             .config_options(settings.options());
-        opened(&result, session, asked.mcp_servers.len())
+        self.opened(&result, session, &asked.mcp_servers).await
     }
 
     async fn load(self: &Arc<Self>, asked: LoadSessionRequest) -> Result<Done, Error> {
-        let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd).await?;
+        let further = &asked.additional_directories;
+        let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd, further).await?;
         let told = replay::replay(&self.api, &self.client, &session.id, &session.cwd).await;
         told.map_err(refused)?;
         prompt::usage(self, &session).await;
         let result =
             LoadSessionResponse::new().modes(settings.modes()).config_options(settings.options());
-        opened(&result, session, asked.mcp_servers.len())
+        self.opened(&result, session, &asked.mcp_servers).await
     }
 
     async fn resume(self: &Arc<Self>, asked: ResumeSessionRequest) -> Result<Done, Error> {
-        let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd).await?;
+        let further = &asked.additional_directories;
+        let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd, further).await?;
         let result =
             ResumeSessionResponse::new().modes(settings.modes()).config_options(settings.options());
-        opened(&result, session, asked.mcp_servers.len())
+        self.opened(&result, session, &asked.mcp_servers).await
+    }
+
+    /// The answer to a request that opened a session, whose servers are connected.
+    async fn opened(
+        &self,
+        result: &impl Serialize,
+        session: Arc<Session>,
+        servers: &[McpServer],
+    ) -> Result<Done, Error> {
+        let result = value(result)?;
+        let servers = self.bring(&session, servers).await;
+        Ok(Done { result, opened: Some((session, servers)) })
+    }
+
+    /// Lets an agent work in a directory, and have these beside it.
+    async fn move_to(&self, agent: &str, cwd: String, further: Vec<String>) -> Result<(), Error> {
+        let params = SetCwdParams { cwd, additional_directories: Some(further) };
+        let moved = self.api.call::<SetCwd>(&Target::Agent(agent.into()), params).await;
+        moved.map(drop).map_err(refused)
     }
 
     /// Takes up a session that exists: an agent, or a session that was saved.
@@ -366,8 +404,10 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         self: &Arc<Self>,
         id: &str,
         cwd: &Path,
+        further: &[PathBuf],
     ) -> Result<(Arc<Session>, Settings), Error> {
-        let cwd = directory(cwd).await?;
+        let cwd = directory("cwd", cwd).await?;
+        let further = directories(further).await?;
         let target = Target::Agent(id.into());
         let mut looked = self.api.call::<GetPermissions>(&target, NoParams {}).await;
         if is_invalid(&looked) {
@@ -384,9 +424,9 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             loaded.map_err(refused)?;
             looked = self.api.call::<GetPermissions>(&target, NoParams {}).await;
         }
-        if looked.map_err(refused)?.policy.cwd != cwd {
-            let params = SetCwdParams { cwd, additional_directories: None };
-            self.api.call::<SetCwd>(&target, params).await.map_err(refused)?;
+        let now = looked.map_err(refused)?.policy;
+        if now.cwd != cwd || now.additional_directories != further {
+            self.move_to(id, cwd, further).await?;
         }
         self.open(id.into(), true).await
     }
@@ -422,17 +462,6 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         }
     }
 
-    /// What an editor is told of a session that it has just opened.
-    async fn greet(&self, session: &Session, servers: usize) {
-        self.tell_commands(session).await;
-        if servers > 0 {
-            let title = format!(
-                "{servers} MCP servers of the editor's settings are not used: agents use those of nexus3 mcp add"
-            );
-            self.warn(&session.id, title).await;
-        }
-    }
-
     /// What can be said in a session instead of to its model, where that has changed.
     pub async fn tell_commands(&self, session: &Session) {
         let mut all = commands::available();
@@ -443,17 +472,11 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         }
     }
 
-    async fn warn(&self, session: &str, title: String) {
-        tracing::warn!(session, "{title}");
-        let notice = Notice::new(NoticeSeverity::Warning, title);
-        self.tell(session, SessionUpdate::Notice(notice)).await;
-    }
-
     /// What an editor did not say that it understands is not said.
     pub async fn tell(&self, session: &str, update: SessionUpdate) {
         let can = self.capabilities.get().and_then(|can| can.session.as_ref());
         let is_understood = match &update {
-            SessionUpdate::Notice(_) => can.is_some_and(|can| can.notices.is_some()),
+            SessionUpdate::Notice(_) => self.shows_notices(),
             SessionUpdate::CompactionUpdate(_) => can.is_some_and(|can| can.compaction.is_some()),
             _ => true,
         };
@@ -465,6 +488,11 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     /// Whether agents beneath a session are shown as sessions of their own.
     pub fn shows_subagents(&self) -> bool {
         self.capabilities.get().is_some_and(|can| can.subagents.is_some())
+    }
+
+    pub fn shows_notices(&self) -> bool {
+        let can = self.capabilities.get().and_then(|can| can.session.as_ref());
+        can.is_some_and(|can| can.notices.is_some())
     }
 
     pub fn elicitation(&self) -> Option<ElicitationCapabilities> {
@@ -537,12 +565,14 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     async fn close(&self, id: &str) {
         let Some(session) = lock(&self.sessions).remove(id) else { return };
         session.close();
-        self.end_unused(&session).await;
+        self.tidy(&session).await;
     }
 
-    /// Ends the agent of a session in which nothing was ever said.
-    async fn end_unused(&self, session: &Session) {
-        if !session.has_prompt() && self.api.destroy_agent(&session.id).await.is_ok() {
+    /// Lets go of what was brought along for a session, or ends the agent of one in which nothing was ever said.
+    async fn tidy(&self, session: &Session) {
+        if session.has_prompt() {
+            self.let_go(&session.id).await;
+        } else if self.api.destroy_agent(&session.id).await.is_ok() {
             self.options.unused.forget(&session.id);
         }
     }
@@ -566,6 +596,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
 
     /// The editor is gone: what runs for it is cancelled, and what it never used is taken back.
     async fn leave(&self) {
+        self.brought.stop_waiting();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
@@ -577,12 +608,12 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         }
         let workers = std::mem::take(&mut *lock(&self.workers));
         end(workers, ENDING / 2).await;
-        let tidying = async {
-            for session in &sessions {
-                self.end_unused(session).await;
-            }
-        };
-        let _ = tokio::time::timeout(TIDYING, tidying).await;
+        let tidying = sessions.iter().map(|session| self.tidy(session));
+        let _ = tokio::time::timeout(TIDYING, join_all(tidying)).await;
+    }
+
+    pub fn is_open(&self, session: &str) -> bool {
+        lock(&self.sessions).contains_key(session)
     }
 
     fn session(&self, id: &str) -> Result<Arc<Session>, Error> {
@@ -648,10 +679,6 @@ fn answered(result: impl Serialize) -> Result<Done, Error> {
     Ok(Done { result: value(&result)?, opened: None })
 }
 
-fn opened(result: &impl Serialize, session: Arc<Session>, servers: usize) -> Result<Done, Error> {
-    Ok(Done { result: value(result)?, opened: Some((session, servers)) })
-}
-
 fn refused(error: CallError) -> Error {
     fault::of(&error)
 }
@@ -661,15 +688,24 @@ fn is_invalid<T>(outcome: &Result<T, CallError>) -> bool {
 }
 
 /// A directory as the server names it.
-async fn directory(path: &Path) -> Result<String, Error> {
+async fn directory(key: &str, path: &Path) -> Result<String, Error> {
+    let wrong = |why: String| fault::invalid_params(format!("{key}: {}{why}", path.display()));
     if !path.is_absolute() {
-        return Err(fault::invalid_params(format!("cwd: {} is not absolute", path.display())));
+        return Err(wrong(" is not absolute".into()));
     }
     let found = tokio::fs::canonicalize(path).await;
-    let found =
-        found.map_err(|why| fault::invalid_params(format!("cwd: {}: {why}", path.display())))?;
+    let found = found.map_err(|why| wrong(format!(": {why}")))?;
     let name = found.to_str().map(str::to_owned);
-    name.ok_or_else(|| fault::invalid_params("cwd: the directory's name is not UTF-8"))
+    name.ok_or_else(|| fault::invalid_params(format!("{key}: a directory's name is not UTF-8")))
+}
+
+/// Several, each once and in the server's order.
+async fn directories(paths: &[PathBuf]) -> Result<Vec<String>, Error> {
+    let mut found = BTreeSet::new();
+    for path in paths {
+        found.insert(directory("additionalDirectories", path).await?);
+    }
+    Ok(found.into_iter().collect())
 }
 
 fn info(entry: &SessionEntry) -> SessionInfo {

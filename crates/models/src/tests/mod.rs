@@ -97,7 +97,7 @@ async fn hear(provider: &dyn Provider, call: ModelCall) -> Heard {
         match event {
             Ok(ProviderEvent::Text(text)) => heard.texts.push(text),
             Ok(ProviderEvent::Reasoning(text)) => heard.thoughts.push_str(&text),
-            Ok(ProviderEvent::Usage(_)) => {}
+            Ok(ProviderEvent::Usage(_) | ProviderEvent::Logprobs(_)) => {}
             Ok(ProviderEvent::Done(answer)) => {
                 heard.calls.extend(answer.parts.iter().filter_map(|part| match part {
                     Part::Call(call) => Some(call.clone()),

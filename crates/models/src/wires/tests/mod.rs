@@ -172,7 +172,7 @@ fn gathered(mut heard: Heard, complaint: Option<Value>) -> Read {
         match event.unwrap() {
             ProviderEvent::Text(text) => read.text.push_str(&text),
             ProviderEvent::Reasoning(text) => read.thoughts.push_str(&text),
-            ProviderEvent::Usage(_) => {}
+            ProviderEvent::Usage(_) | ProviderEvent::Logprobs(_) => {}
             ProviderEvent::Done(answer) => read.end = Some(Ok(*answer)),
         }
     }

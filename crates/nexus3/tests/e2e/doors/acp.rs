@@ -9,5 +9,6 @@ mod ending;
 mod golden;
 mod journey;
 mod prompts;
+mod servers;
 mod sessions;
 mod settings;

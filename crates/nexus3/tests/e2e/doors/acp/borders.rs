@@ -100,19 +100,3 @@ async fn so_many_requests_may_wait() {
     }
     editor.ok("session/list", json!({})).await;
 }
-
-/// The servers of the editor's settings are not used yet, and it is told so; they are no reason to refuse a session.
-#[tokio::test]
-async fn mcp_servers_of_the_editor_are_passed_over_with_a_notice() {
-    let desk = Desk::embedded().await;
-    let mut editor = desk.editor_with(json!({"session": {"notices": {}}})).await;
-    let marker = desk.world.path("started");
-    let server = json!({"name": "s", "command": "/bin/touch", "args": [marker], "env": []});
-    let params = json!({"cwd": editor.cwd, "mcpServers": [server]});
-    let session = editor.ok("session/new", params).await["sessionId"].clone();
-    let notice = editor.update("notice").await;
-    assert!(notice["title"].as_str().unwrap().starts_with("1 MCP servers"), "{notice}");
-    desk.world.model.push(Reply::text("hello"));
-    assert_eq!(editor.prompt(session.as_str().unwrap(), "hi").await, "end_turn");
-    assert!(!marker.exists());
-}

@@ -20,9 +20,10 @@ async fn a_prompt_is_answered_in_pieces() {
         let can = &hello["agentCapabilities"];
         assert_eq!(can["loadSession"], true);
         assert_eq!(can["promptCapabilities"]["embeddedContext"], true);
-        assert_eq!(can["mcpCapabilities"]["http"], false);
-        let sessions: Vec<_> = can["sessionCapabilities"].as_object().unwrap().keys().collect();
-        assert_eq!(sessions, ["list", "delete", "resume", "close"]);
+        assert_eq!(can["mcpCapabilities"]["http"], true);
+        let mut sessions: Vec<_> = can["sessionCapabilities"].as_object().unwrap().keys().collect();
+        sessions.sort();
+        assert_eq!(sessions, ["additionalDirectories", "close", "delete", "list", "resume"]);
         let session = editor.session().await;
         assert!(session.starts_with("acp-work-"), "{session}");
         desk.world.model.push(Reply::thought("hm").then_chunks(["It ", "works."]));
