@@ -129,6 +129,15 @@ $(eval $(call of_others,acp-clients))
 # What programs that know OpenAI's interface are written with.
 $(eval $(call of_others,openai-clients))
 
+# LiteLLM is written against another version of one of them.
+LITELLM = target/openai-clients/litellm
+openai-clients: $(LITELLM)/installed
+
+$(LITELLM)/installed: crates/testkit/openai-clients/litellm.txt target/openai-clients/installed
+	python3 -m venv --clear $(LITELLM)
+	$(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	touch $@
+
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
 test: vendors $(XTERM)/installed $(OF_OTHERS)

@@ -10,8 +10,9 @@ import { pathToFileURL } from "node:url";
 const installed = createRequire(pathToFileURL(join(process.cwd(), "x.js")));
 const load = (name) => import(pathToFileURL(installed.resolve(name)).href);
 const { default: OpenAI } = await load("openai");
-const { generateText, streamText, tool, jsonSchema, embedMany } = await load("ai");
+const { generateText, streamText, tool, jsonSchema, embedMany, Output, isStepCount } = await load("ai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+const { createOpenAI } = await load("@ai-sdk/openai");
 
 const client = new OpenAI();
 const ids = [];
@@ -86,6 +87,55 @@ for await (const chunk of hanging) {
 }
 console.log("cancellation");
 
+for (const model of ["agent:a", "new:sandboxed", "scripted"]) {
+  const whole = await client.responses.create({ model, input: "say plain" });
+  assert.equal(whole.output_text, "plain");
+  assert.equal((await client.responses.retrieve(whole.id)).output_text, "plain");
+  const kinds = [];
+  for await (const event of await client.responses.create({ model, input: "say a b", stream: true })) kinds.push(event.type);
+  assert.equal(kinds.at(-1), "response.completed");
+  assert.equal(kinds.filter((kind) => kind === "response.output_text.delta").length, 2);
+  const final = await client.responses.stream({ model, input: "say a b" }).finalResponse();
+  assert.equal(final.output_text, "a b");
+  const parsed = await client.responses.parse({
+    model, input: 'say {"n": 3}', text: { format: { type: "json_schema", name: "n", strict: true, schema: shape } },
+  });
+  assert.deepEqual(JSON.parse(parsed.output_text), { n: 3 });
+  await client.responses.delete(whole.id);
+  await assert.rejects(
+    client.responses.create({ model, input: "say on", previous_response_id: whole.id }),
+    (error) => error instanceof OpenAI.BadRequestError && error.code === "previous_response_not_found",
+  );
+}
+console.log("responses");
+
+const first = await client.responses.create({ model: "new:sandboxed", input: "say one" }).withResponse();
+const second = await client.responses.create({
+  model: "new:sandboxed", input: "say two", previous_response_id: first.data.id,
+}).withResponse();
+assert.equal(second.data.output_text, "two");
+assert.equal(second.response.headers.get("x-nexus-agent"), first.response.headers.get("x-nexus-agent"));
+console.log("responses, conversation");
+
+const flat = { type: "function", strict: false, ...weather.function };
+const wants = await client.responses.create({ model: "scripted", input: 'call weather {"city": "Bonn"}', tools: [flat] });
+assert.deepEqual(JSON.parse(wants.output[0].arguments), { city: "Bonn" });
+const sunny = await client.responses.create({
+  model: "scripted", tools: [flat], previous_response_id: wants.id,
+  input: [
+    { type: "function_call_output", call_id: wants.output[0].call_id, output: "sunny" }, { role: "user", content: "say sunny" },
+  ],
+});
+assert.equal(sunny.output_text, "sunny");
+console.log("responses, tools");
+
+const left = await client.responses.create({ model: "agent:a", input: "hang", stream: true });
+for await (const event of left) {
+  assert.equal(event.type, "response.created");
+  break;
+}
+console.log("responses, cancellation");
+
 const nexus = createOpenAICompatible({
   name: "nexus3", baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY, includeUsage: true,
 });
@@ -101,3 +151,31 @@ assert.deepEqual(asked.toolCalls[0].input, { city: "Ulm" });
 const { embeddings } = await embedMany({ model: nexus.embeddingModel(process.env.EMBEDDER), values: ["one"] });
 assert.equal(embeddings[0].length, 384);
 console.log("ai");
+
+// The same by /v1/responses. What it said before it names by its items.
+const openai = createOpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY });
+for (const model of ["agent:a", "new:sandboxed", "scripted"]) {
+  assert.equal((await generateText({ model: openai.responses(model), prompt: "say ai" })).text, "ai");
+  const told = streamText({ model: openai.responses(model), prompt: "say a i" });
+  let all = "";
+  for await (const piece of told.textStream) all += piece;
+  assert.equal(all, "a i");
+  const object = Output.object({ schema: jsonSchema(shape) });
+  const shaped = await generateText({ model: openai.responses(model), prompt: 'say {"n": 5}', output: object });
+  assert.deepEqual(shaped.output, { n: 5 });
+}
+const ran = [];
+const runs = {
+  weather: tool({ description: "w", inputSchema: schema, execute: (input) => { ran.push(input); return "sunny"; } }),
+};
+const twoSteps = await generateText({
+  model: openai.responses("scripted"), prompt: 'once weather {"city": "Ulm"}', tools: runs, stopWhen: isStepCount(2),
+});
+assert.deepEqual([ran, twoSteps.text], [[{ city: "Ulm" }], "done"]);
+const one = await generateText({ model: openai.responses("new:sandboxed"), prompt: "say one" });
+const two = await generateText({
+  model: openai.responses("new:sandboxed"), prompt: "say two",
+  providerOptions: { openai: { previousResponseId: one.providerMetadata.openai.responseId } },
+});
+assert.equal(two.text, "two");
+console.log("ai, responses");

@@ -6,6 +6,7 @@ What is asked for is in the environment: OPENAI_BASE_URL, OPENAI_API_KEY, EMBEDD
 import os
 
 import openai
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
@@ -106,12 +107,75 @@ with client.chat.completions.create(
     assert next(iter(stream)).choices[0].delta.role == "assistant"
 print("cancellation")
 
+for model in ["agent:a", "new:sandboxed", "scripted"]:
+    answer = client.responses.create(model=model, input="say plain")
+    assert answer.output_text == "plain" and answer.status == "completed", answer
+    assert answer.usage.total_tokens > 0 and answer.usage.input_tokens_details.cached_tokens == 0
+    assert client.responses.retrieve(answer.id) == answer
+    kinds = [event.type for event in client.responses.create(model=model, input="say a b", stream=True)]
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
+    assert kinds.count("response.output_text.delta") == 2, kinds
+    with client.responses.stream(model=model, input="say a b") as stream:
+        assert "".join(event.delta for event in stream if event.type == "response.output_text.delta") == "a b"
+        assert stream.get_final_response().output_text == "a b"
+    parsed = client.responses.parse(model=model, input='say {"n": 3}', text_format=Number)
+    assert parsed.output_parsed == Number(n=3), parsed
+    client.responses.delete(answer.id)
+    try:
+        client.responses.create(model=model, input="say on", previous_response_id=answer.id)
+        raise SystemExit("an answer that was forgotten was gone on from")
+    except openai.BadRequestError as error:
+        assert error.code == "previous_response_not_found", error
+print("responses")
+
+first = client.responses.with_raw_response.create(model="new:sandboxed", input="say one")
+second = client.responses.with_raw_response.create(
+    model="new:sandboxed", input="say two", previous_response_id=first.parse().id
+)
+assert second.headers["x-nexus-agent"] == first.headers["x-nexus-agent"]
+assert second.parse().output_text == "two"
+print("responses, conversation")
+
+flat = {"type": "function", "strict": False, **tool["function"]}
+asked = [{"role": "user", "content": 'call weather {"city": "Bonn"}'}]
+called = client.responses.create(model="scripted", input=asked, tools=[flat])
+[call] = called.output
+assert call.type == "function_call" and call.arguments == '{"city":"Bonn"}', call
+result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+on = [result, {"role": "user", "content": "say sunny"}]
+went_on = client.responses.create(model="scripted", input=on, tools=[flat], previous_response_id=called.id)
+assert went_on.output_text == "sunny", went_on
+asked += called.output + on
+assert client.responses.create(model="scripted", input=asked, tools=[flat]).output_text == "sunny"
+with client.responses.stream(model="scripted", input='call weather {"city": "Ulm"}', tools=[flat]) as stream:
+    kinds = [event.type for event in stream]
+    assert "response.function_call_arguments.done" in kinds, kinds
+    assert stream.get_final_response().output[0].name == "weather"
+print("responses, tools")
+
+with client.responses.create(model="agent:a", input="hang", stream=True) as stream:
+    assert next(iter(stream)).type == "response.created"
+print("responses, cancellation")
+
 chat = ChatOpenAI(model="agent:a")
 assert chat.invoke("say chain").content == "chain"
 assert "".join(piece.content for piece in chat.stream("say chain")) == "chain"
 bound = ChatOpenAI(model="scripted").bind_tools([tool])
 assert bound.invoke('call weather {"city": "Ulm"}').tool_calls[0]["args"] == {"city": "Ulm"}
 assert ChatOpenAI(model="agent:a").with_structured_output(Number).invoke('say {"n": 4}') == Number(n=4)
+responses = ChatOpenAI(model="agent:a", use_responses_api=True)
+assert responses.invoke("say chain").text == "chain"
+assert "".join(piece.text for piece in responses.stream("say chain")) == "chain"
+assert responses.with_structured_output(Number).invoke('say {"n": 4}') == Number(n=4)
+bound = ChatOpenAI(model="scripted", use_responses_api=True).bind_tools([tool])
+called = bound.invoke('call weather {"city": "Ulm"}')
+assert called.tool_calls[0]["args"] == {"city": "Ulm"}
+result = ToolMessage("sunny", tool_call_id=called.tool_calls[0]["id"])
+talk = [HumanMessage('call weather {"city": "Ulm"}'), called, result, HumanMessage("say sunny")]
+assert bound.invoke(talk).text == "sunny"
+new = ChatOpenAI(model="new:sandboxed", use_previous_response_id=True)
+first = new.invoke("say one")
+assert new.invoke([HumanMessage("say one"), first, HumanMessage("say two")]).text == "two"
 # Otherwise it sends tokens, and fetches the table of them first.
 vectors = OpenAIEmbeddings(model=embedder, check_embedding_ctx_length=False).embed_documents(["one", "two"])
 assert len(vectors) == 2 and len(vectors[0]) == 384

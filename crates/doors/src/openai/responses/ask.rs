@@ -197,7 +197,8 @@ enum Item {
     },
     /// What a model thought is for its provider alone, and is not believed when somebody else brings it.
     Reasoning {},
-    ItemReference {
+    #[serde(rename = "item_reference")]
+    Reference {
         id: String,
     },
 }
@@ -241,7 +242,7 @@ fn said(
     for (index, written) in items.into_iter().enumerate() {
         let at = format!("input[{index}]");
         let item = match item(&at, written)? {
-            Item::ItemReference { id } => {
+            Item::Reference { id } => {
                 let unknown = || Failure::invalid(&at, format!("{at}: there is no item {id:?}"));
                 item(&at, referred(&id).ok_or_else(unknown)?)?
             }
@@ -266,7 +267,7 @@ fn item(at: &str, mut written: Value) -> Result<Item, Failure> {
 /// Adds an item to what was said. All that the assistant says at once, in texts and calls, is one message.
 fn add(messages: &mut Vec<Message>, at: &str, item: Item) -> Result<(), Failure> {
     let message = match item {
-        Item::Reasoning {} | Item::ItemReference { .. } => return Ok(()),
+        Item::Reasoning {} | Item::Reference { .. } => return Ok(()),
         Item::Message { role: Role::Tool, .. } => {
             let message = format!("{at}: what a tool says is a function_call_output");
             return Err(Failure::invalid(at, message));

@@ -11,11 +11,11 @@ use tokio::process::Command;
 
 use super::super::host::is_busy;
 use super::{get, json_of};
-use crate::harness::{Server, eventually, within};
+use crate::harness::{Server, eventually};
 
 pub fn installed() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openai-clients");
-    match target.join("installed").exists() {
+    match target.join("litellm/installed").exists() {
         true => Some(target.canonicalize().unwrap()),
         false => {
             let required =
@@ -26,6 +26,9 @@ pub fn installed() -> Option<PathBuf> {
         }
     }
 }
+
+/// LiteLLM alone is loaded for many seconds on a busy machine.
+const CLIENT_MAX: Duration = Duration::from_secs(300);
 
 /// What the last message of the user orders, as the scripted model's own program does it.
 fn answer(request: &Value) -> Reply {
@@ -38,12 +41,18 @@ fn answer(request: &Value) -> Reply {
             let pause = Duration::from_millis(20);
             Reply::chunks((1..=count).map(|number| format!("{number} "))).chunk_delay(pause)
         }
-        "call" => {
+        "once" if has_result(request) => Reply::text("done"),
+        "call" | "once" => {
             let (tool, arguments) = rest.split_once(' ').unwrap();
             Reply::tool_call(tool, serde_json::from_str(arguments).unwrap())
         }
         _ => Reply::text("hanging").then_hang(),
     }
+}
+
+/// Whether the last message is a tool's.
+fn has_result(request: &Value) -> bool {
+    request["messages"].as_array().unwrap().last().is_some_and(|last| last["role"] == "tool")
 }
 
 /// Runs a program with a key of its own, and returns what it saw.
@@ -69,7 +78,10 @@ async fn run(program: &str, script: &str) -> Option<Vec<String>> {
     command.env("OPENAI_BASE_URL", format!("{}/v1", server.url));
     command.env("EMBEDDER", embedder.as_str().unwrap());
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = within("the client", command.output()).await.unwrap();
+    let output = tokio::time::timeout(CLIENT_MAX, command.output())
+        .await
+        .expect("the client hangs")
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // It was asked once, however often the client asked; and nothing runs that nobody waits for.
     let messages = wire.ok("get_messages", json!({"agent_id": "b"})).await;
@@ -95,6 +107,10 @@ async fn the_python_client_and_langchain() {
         "retries",
         "errors",
         "cancellation",
+        "responses",
+        "responses, conversation",
+        "responses, tools",
+        "responses, cancellation",
         "langchain",
     ];
     assert_eq!(seen, expected);
@@ -113,7 +129,30 @@ async fn the_node_client_and_the_ai_sdk() {
         "retries",
         "errors",
         "cancellation",
+        "responses",
+        "responses, conversation",
+        "responses, tools",
+        "responses, cancellation",
         "ai",
+        "ai, responses",
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn litellm() {
+    let Some(seen) = run("litellm/bin/python", "litellm_sdk.py").await else { return };
+    let expected = [
+        "chat",
+        "stream",
+        "tools",
+        "structured",
+        "conversation",
+        "embeddings",
+        "retries",
+        "errors",
+        "cancellation",
+        "responses",
     ];
     assert_eq!(seen, expected);
 }
