@@ -59,7 +59,17 @@ impl Http {
     pub async fn stream(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
-        while !self.buffer.ends_with(b"\r\n0\r\n\r\n") {
+        self.read_to_end_of_stream().await
+    }
+
+    /// Reads on to the end of an answer in chunks.
+    pub async fn read_to_end_of_stream(&mut self) -> anyhow::Result<&[u8]> {
+        self.read_until(|answer| answer.ends_with(b"\r\n0\r\n\r\n")).await
+    }
+
+    /// Reads on until this holds of the answer.
+    pub async fn read_until(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> anyhow::Result<&[u8]> {
+        while !is_enough(&self.buffer) {
             self.read().await?;
         }
         Ok(&self.buffer)

@@ -3,6 +3,7 @@
 //! The machine is shared and noisy, so what is compared runs in turns (A B A B …) and the median of the ratios counts.
 //! A reach that is not met is marked and never fails the run: a number that depends on the neighbours is no test.
 
+mod acp;
 mod agents;
 mod bare;
 mod cancel;
@@ -21,6 +22,7 @@ mod memories;
 mod memory;
 mod model;
 mod models;
+mod openai;
 mod plans;
 mod prompt;
 mod requests;
@@ -51,9 +53,9 @@ const USAGE: &str = "usage: nexus-bench [--quick] [--server PATH] [--breakdown] 
 --breakdown  say what the server's memory is made of (group memory)
 compare      runs the groups on two servers in turns, five times each, and prints the medians
 groups: http inprocess signing create turns start memory cancel frames stream prompt tools
-        sessions crowd models model meaning memories code plans watch terminal mcp (all when none is named)";
+        sessions crowd models model meaning memories code plans watch terminal mcp acp openai (all when none is named)";
 
-const GROUPS: [&str; 23] = [
+const GROUPS: [&str; 25] = [
     "http",
     "inprocess",
     "signing",
@@ -77,6 +79,8 @@ const GROUPS: [&str; 23] = [
     "watch",
     "terminal",
     "mcp",
+    "acp",
+    "openai",
 ];
 
 /// How long to measure.
@@ -162,6 +166,8 @@ async fn measure(mut groups: Vec<String>) -> anyhow::Result<()> {
             "watch" => watch::run(bench, table).await?,
             "terminal" => terminal::run(bench, table).await?,
             "mcp" => mcp::run(bench, table).await?,
+            "acp" => acp::run(bench, table).await?,
+            "openai" => openai::run(bench, table).await?,
             _ => meaning::run(bench, table).await?,
         }
     }
