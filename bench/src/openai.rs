@@ -46,8 +46,10 @@ async fn calls(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
         (Http::connect(model_address(&model)?).await?, server.connect().await?);
     let (mut whole, mut in_pieces, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.count(2_000) {
-        whole.push(time(async { connection.call(&plain).await.map(drop) }).await?);
-        in_pieces.push(time(async { connection.stream(&streamed).await.map(drop) }).await?);
+        let calling = time(async { connection.call(&plain).await.map(drop) });
+        whole.push(cpu_during(server.pid(), calling).await?);
+        let calling = time(async { connection.stream(&streamed).await.map(drop) });
+        in_pieces.push(cpu_during(server.pid(), calling).await?);
         alone.push(time(async { direct.call(&direct_request).await.map(drop) }).await?);
     }
     let said = connection.call(&plain).await?;
@@ -59,11 +61,12 @@ async fn calls(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
         ("/v1/chat/completions of a model, p50", whole),
         ("  streamed, to the end of the stream", in_pieces),
     ] {
-        let took = ms(Latencies::new(times).p50());
+        let (took, used): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+        let (took, used) = (ms(Latencies::new(took).p50()), us(Latencies::new(used).p50()));
         let added = took - alone;
         table.add(
             Row::new(what)
-                .measured(format!("{added:.3} ms more ({took:.3} ms)"))
+                .measured(format!("{added:.3} ms more ({took:.3} ms), {used:.0} µs CPU"))
                 .baseline(format!("{alone:.3} ms the model alone"))
                 .ratio(took / alone)
                 .reach("≤ 0.3 ms", added <= 0.3),

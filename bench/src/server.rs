@@ -223,7 +223,7 @@ pub async fn cpu_during<T>(
 
 /// Time the process's threads have run so far. Finer than the ticks of `/proc/PID/stat`; threads that have ended are
 /// missing, so it is for stretches in which none does.
-fn cpu(pid: u32) -> anyhow::Result<Duration> {
+pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let mut nanos = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(thread?.path().join("schedstat"))?;

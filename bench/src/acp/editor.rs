@@ -16,7 +16,7 @@ const TOLD: &[u8] = br#"{"jsonrpc":"2.0","method""#;
 const READ_BYTES: usize = 64 << 10;
 
 pub struct Editor {
-    _process: Process,
+    process: Process,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -29,7 +29,7 @@ impl Editor {
         let input = child.stdin.take().context("no input")?;
         let output = child.stdout.take().context("no output")?;
         let output = BufReader::with_capacity(READ_BYTES, output);
-        Ok(Self { _process: Process(child), input, output })
+        Ok(Self { process: Process(child), input, output })
     }
 
     /// Opens the home itself, or goes through the server that listens in the place.
@@ -40,6 +40,10 @@ impl Editor {
         let mut editor = Self::start(place.command(&[&["acp"], how].concat())?)?;
         editor.result("initialize", &initialize())?;
         Ok(editor)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Asks, and returns the answer and how much was told before it.
@@ -64,7 +68,7 @@ impl Editor {
 
     /// Hangs up, and waits until the program has put its things in order.
     pub fn leave(self) -> anyhow::Result<()> {
-        let Self { _process: mut process, input, mut output } = self;
+        let Self { mut process, input, mut output } = self;
         drop(input);
         output.read_to_end(&mut Vec::new())?;
         let status = process.0.wait()?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::model::Model;
-use crate::server::{Place, Server, config, config_without_model};
+use crate::server::{Place, Server, config, config_without_model, cpu};
 use crate::stats::{Latencies, ms};
 use crate::table::{Row, Table};
 use crate::turns::ASKED;
@@ -82,7 +82,7 @@ async fn prompts(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let cwd = place.cwd();
     let plain_place = Place::new(&config(&model.url()))?;
     let mut plain = Editor::start(plain_place.command(&["--stdio"])?)?;
-    let (mut prompts, mut sends) = (Vec::new(), Vec::new());
+    let (mut prompts, mut sends, mut prompt_used, mut send_used) = (vec![], vec![], vec![], vec![]);
     let agents = bench.count(25);
     for agent in 0..agents {
         let opened = editor.result("session/new", &json!({"cwd": cwd, "mcpServers": []}))?;
@@ -93,27 +93,41 @@ async fn prompts(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
         plain.result("create_agent", &json!({"agent_id": agent, "preset": "trusted"}))?;
         let send = json!({"agent_id": agent, "content": ASKED});
         for _ in 0..TURNS {
-            let (took, answered) = timed(&mut editor, "session/prompt", &prompt)?;
+            let Timed { took, used, answered } = timed(&mut editor, "session/prompt", &prompt)?;
             ensure!(answered["stopReason"] == "end_turn", "{answered}");
             prompts.push(took);
-            sends.push(timed(&mut plain, "send", &send)?.0);
+            prompt_used.push(used);
+            let Timed { took, used, .. } = timed(&mut plain, "send", &send)?;
+            sends.push(took);
+            send_used.push(used);
         }
     }
-    let (prompt, send) = (ms(Latencies::new(prompts).p50()), ms(Latencies::new(sends).p50()));
+    let p50 = |times| ms(Latencies::new(times).p50());
+    let (prompt, send, prompt_used, send_used) =
+        (p50(prompts), p50(sends), p50(prompt_used), p50(send_used));
     let added = prompt - send;
     table.add(
         Row::new(format!("session/prompt against send on stdio, p50 of {} turns", agents * TURNS))
-            .measured(format!("{added:.2} ms more ({prompt:.2} ms)"))
-            .baseline(format!("{send:.2} ms"))
+            .measured(format!("{added:.2} ms more ({prompt:.2} ms), {prompt_used:.2} ms CPU"))
+            .baseline(format!("{send:.2} ms, {send_used:.2} ms CPU"))
             .ratio(prompt / send)
             .reach("≤ 0.2 ms", added <= 0.2),
     );
     Ok(())
 }
 
-fn timed(editor: &mut Editor, method: &str, params: &Value) -> anyhow::Result<(Duration, Value)> {
+struct Timed {
+    took: Duration,
+    /// Of the processor.
+    used: Duration,
+    answered: Value,
+}
+
+fn timed(editor: &mut Editor, method: &str, params: &Value) -> anyhow::Result<Timed> {
+    let used_before = cpu(editor.pid())?;
     let started = Instant::now();
     let (line, _) = editor.ask(method, params)?;
     let took = started.elapsed();
-    Ok((took, result(&line)?))
+    let used = cpu(editor.pid())?.saturating_sub(used_before);
+    Ok(Timed { took, used, answered: result(&line)? })
 }
