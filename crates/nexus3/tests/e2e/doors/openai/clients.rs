@@ -84,6 +84,8 @@ async fn run(program: &str, script: &str) -> Option<Vec<String>> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // It was asked once, however often the client asked; and nothing runs that nobody waits for.
+    // The connection of before may have been idle for longer than the server keeps it.
+    let wire = server.wire();
     let messages = wire.ok("get_messages", json!({"agent_id": "b"})).await;
     assert_eq!(messages["total"], 2, "{messages}");
     eventually("the turn to end", async || !is_busy(&server, "a").await).await;
