@@ -94,7 +94,7 @@ for (const model of ["agent:a", "new:sandboxed", "scripted"]) {
   const kinds = [];
   for await (const event of await client.responses.create({ model, input: "say a b", stream: true })) kinds.push(event.type);
   assert.equal(kinds.at(-1), "response.completed");
-  assert.equal(kinds.filter((kind) => kind === "response.output_text.delta").length, 2);
+  assert.ok(kinds.includes("response.output_text.delta"));
   const final = await client.responses.stream({ model, input: "say a b" }).finalResponse();
   assert.equal(final.output_text, "a b");
   const parsed = await client.responses.parse({

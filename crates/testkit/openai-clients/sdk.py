@@ -114,7 +114,7 @@ for model in ["agent:a", "new:sandboxed", "scripted"]:
     assert client.responses.retrieve(answer.id) == answer
     kinds = [event.type for event in client.responses.create(model=model, input="say a b", stream=True)]
     assert kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
-    assert kinds.count("response.output_text.delta") == 2, kinds
+    assert "response.output_text.delta" in kinds, kinds
     with client.responses.stream(model=model, input="say a b") as stream:
         assert "".join(event.delta for event in stream if event.type == "response.output_text.delta") == "a b"
         assert stream.get_final_response().output_text == "a b"

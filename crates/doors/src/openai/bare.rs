@@ -409,6 +409,7 @@ fn added(one: Usage, other: Usage) -> Usage {
     Usage {
         input: one.input + other.input,
         cache_read: one.cache_read + other.cache_read,
+        cache_write: one.cache_write + other.cache_write,
         output: one.output + other.output,
         reasoning: one.reasoning + other.reasoning,
         ..one
