@@ -122,7 +122,9 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
     let begin: Begin = Arc::new(move || {
         let (engine, model, call) = (engine.clone(), model.clone(), call.clone());
         let meter = Meter { engine, agent: agent.clone(), info: call.model.clone(), used: None };
-        let revoked = revoked(dispatcher.clone(), asked.visitor.key.clone());
+        let (dispatcher, key) = (dispatcher.clone(), asked.visitor.key.clone());
+        let revoked =
+            async move { dispatcher.services().key_ended(Door::OpenAi, key.as_deref()).await };
         async move {
             let pieces = begun(&model, call, meter).await?;
             // Whoever waits for more than the end would wait for the key.
@@ -134,14 +136,6 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         .boxed()
     });
     Ok(Ready { begin, ignored })
-}
-
-/// Returns when the key that a caller came with is none any more.
-async fn revoked(dispatcher: Arc<Dispatcher>, key: Option<String>) {
-    match key {
-        Some(key) => dispatcher.services().key_ended(Door::OpenAi, &key).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn begun(model: &Model, call: ModelCall, mut meter: Meter) -> Result<Pieces, Failure> {

@@ -86,9 +86,12 @@ const PAGES_MAX: usize = 8;
 type AgentList = ((u64, u64), Shared<Vec<AgentEntry>>);
 
 impl Services {
-    /// Returns when the key of this name does not open this door any more.
-    pub async fn key_ended(&self, door: nexus_core::store::Door, key: &str) {
-        self.signatures.keys.ended(&self.engine, door, key).await;
+    /// Returns when the key that somebody came with does not open this door any more: never, where there was none.
+    pub async fn key_ended(&self, door: nexus_core::store::Door, key: Option<&str>) {
+        match key {
+            Some(key) => self.signatures.keys.ended(&self.engine, door, key).await,
+            None => std::future::pending().await,
+        }
     }
 
     pub fn new(

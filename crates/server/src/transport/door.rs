@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, SizeHint};
@@ -51,12 +52,14 @@ pub type DoorBody = BoxBody<Bytes, Infallible>;
 /// What a door answers. As long as it lasts, its connection is in use.
 pub(super) struct Visit {
     body: DoorBody,
+    /// Nothing is said any more when this is over: the key that opened the door does not any longer.
+    over: Option<BoxFuture<'static, ()>>,
     _busy: Busy,
 }
 
 impl Visit {
-    pub fn new(body: DoorBody, busy: Busy) -> Self {
-        Self { body, _busy: busy }
+    pub fn new(body: DoorBody, over: Option<BoxFuture<'static, ()>>, busy: Busy) -> Self {
+        Self { body, over, _busy: busy }
     }
 }
 
@@ -68,7 +71,14 @@ impl Body for Visit {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_pending()
+            && self.over.as_mut().is_some_and(|over| over.poll_unpin(cx).is_ready())
+        {
+            self.over = None;
+            return Poll::Ready(None);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -306,9 +307,22 @@ async fn visit(
     let busy = client.place.busy();
     let mut request = Request::from_parts(head.clone(), message);
     request.headers_mut().remove(header::CONTENT_ENCODING);
+    let over = visitor.key.clone().map(|key| over(context.dispatcher.clone(), door.kind(), key));
     let response = door.answer(visitor, request).await;
     drop(load);
-    Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, busy)))))
+    Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, over, busy)))))
+}
+
+/// How long a door may still say that a key, and all that came with it, has ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Returns when there is nothing more to be said to whoever came with a key.
+fn over(dispatcher: Arc<Dispatcher>, door: DoorKind, key: String) -> BoxFuture<'static, ()> {
+    async move {
+        dispatcher.services().key_ended(door, Some(&key)).await;
+        tokio::time::sleep(FAREWELL).await;
+    }
+    .boxed()
 }
 
 /// Reads on behind a refusal. Clients that send everything before they read would see a broken connection instead.

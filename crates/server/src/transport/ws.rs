@@ -126,21 +126,13 @@ pub async fn serve(
     let line = Line::default();
     line.heard.store(true, Ordering::Relaxed);
     let outward = async {
-        let revoked = revoked(&dispatcher, visitor.key.as_deref());
+        let revoked = dispatcher.services().key_ended(Door::WebSocket, visitor.key.as_deref());
         let told = outward(sink, reader, &line, revoked).await;
         line.over.cancel();
         told
     };
     let (_, (), told) = tokio::join!(connection.run(end), inward(stream, writer, &line), outward);
     told
-}
-
-/// Returns when the key that a peer came with is none any more.
-async fn revoked(dispatcher: &Dispatcher, key: Option<&str>) {
-    match key {
-        Some(key) => dispatcher.services().key_ended(Door::WebSocket, key).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// From the peer to its calls. Ends when the peer does, and what it has begun is then over for it.

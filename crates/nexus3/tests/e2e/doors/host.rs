@@ -175,6 +175,11 @@ impl Answers {
         }
     }
 
+    /// Waits until the server ends it, whatever it says before.
+    pub async fn end(mut self) {
+        while self.http.chunk().await.is_some() {}
+    }
+
     /// The answer, and what came before it is passed over.
     pub async fn answer(mut self) -> Value {
         loop {

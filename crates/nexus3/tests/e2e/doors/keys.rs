@@ -3,7 +3,7 @@
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
-use super::host::{Era, Host, is_busy};
+use super::host::{ERAS, Era, Host, is_busy};
 use crate::harness::{HttpRequest, Server, Setup, eventually};
 use crate::support::names;
 
@@ -98,6 +98,30 @@ async fn a_key_that_is_revoked_ends_at_once_with_its_turns() {
     });
     assert_eq!(answer["structuredContent"]["cancelled"], json!(true), "{answer}");
     assert_eq!(status(&server, &secret, "/mcp").await, 403);
+}
+
+/// Whoever only listens is told nothing more.
+#[tokio::test]
+async fn streams_end_with_the_key_that_they_were_opened_with() {
+    let server = Server::start().await;
+    for (era, name) in ERAS.into_iter().zip(["k", "l"]) {
+        let secret = key(&server, json!({"name": name, "doors": ["mcp"]})).await;
+        let host = Host::connect_with(&server, Some(secret), era, json!({})).await;
+        let uri = format!("nexus3://agent/door-{name}/messages");
+        let stream = match era {
+            Era::Legacy => host.listen().await,
+            Era::Modern => {
+                let wanted = json!({"notifications": {"resourceSubscriptions": [uri]}});
+                let mut stream = host.open("subscriptions/listen", wanted).await;
+                stream.next().await;
+                stream
+            }
+        };
+        let other = Host::connect(&server, era, json!({})).await;
+        server.wire().ok("revoke_key", json!({"name": name})).await;
+        stream.end().await;
+        other.ok("tools/list", json!({})).await;
+    }
 }
 
 /// The command opens the store itself where no server runs; where one does, that one ends what came with the key.
