@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use nexus_core::Agent;
 use nexus_core::mcp::{Lookup, Origin, OwnServers};
 use nexus_core::permission::ToolClass;
 use nexus_core::provider::ToolSpec;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::listing::asks;
 use crate::result::Shown;
-use crate::results::{PIECE_BYTES_MAX, Piece, SCHEME};
+use crate::results::{Keeper, PIECE_BYTES_MAX, Piece, SCHEME};
 use crate::server::Server;
 use crate::servers::Servers;
 
@@ -68,10 +68,11 @@ impl Reader {
 
 impl Reader {
     /// A piece of a result that is kept.
-    async fn kept(&self, born: Timestamp, uri: String, offset: u64) -> Result<String, String> {
+    async fn kept(&self, agent: &Agent, uri: String, offset: u64) -> Result<String, String> {
         let servers = self.servers.upgrade().ok_or("the program is stopping")?;
-        let results = servers.results().clone();
-        let read = tokio::task::spawn_blocking(move || results.read(born, &uri, offset)).await;
+        let (results, keeper) = (servers.results().clone(), Keeper::of(agent));
+        results.follow(agent);
+        let read = tokio::task::spawn_blocking(move || results.read(keeper, &uri, offset)).await;
         Ok(shown_piece(&read.map_err(|error| error.to_string())??))
     }
 }
@@ -116,7 +117,7 @@ impl Tool for Reader {
         let Wanted { uri, server, offset } = wanted(&call.arguments)?;
         let offset = offset.unwrap_or(0);
         let Some(server) = server.filter(|_| !uri.starts_with(SCHEME)) else {
-            return self.kept(call.agent.snapshot().created_at, uri, offset).await.map(Into::into);
+            return self.kept(&call.agent, uri, offset).await.map(Into::into);
         };
         let server = self.server(&server)?.serving(ServerUser {
             agent: &call.agent,

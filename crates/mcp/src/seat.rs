@@ -104,13 +104,16 @@ pub fn sweep(home: &Path) {
             let (pid, _) = of.split_once('-')?;
             pid.parse::<u32>().ok()
         });
-        // One that has ended and is still listed has no program any more.
-        let is_left = owner.is_some_and(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_err());
-        if is_left {
+        if owner.is_some_and(is_gone) {
             // What cannot be removed is looked at again with the next start.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether a process is not there any more. One that has ended and is still listed has no program.
+pub fn is_gone(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_err()
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
-use nexus_core::AgentId;
 use nexus_core::mcp::{
     LoginState, Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way,
 };
+use nexus_core::{Agent, AgentId};
 use rmcp::model::ProgressNotificationParam;
 use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
@@ -26,6 +25,7 @@ use crate::lock;
 use crate::place::Place;
 use crate::remote::Unknown;
 use crate::result;
+use crate::results::Keeper;
 use crate::seat::Seat;
 use crate::start;
 use crate::state::{Phase, State};
@@ -261,10 +261,11 @@ impl Server {
     }
 
     /// The beginning and the end of a long text, which is kept for the agent to read on in.
-    pub async fn shortened(self: &Arc<Self>, text: String, born: Timestamp) -> String {
-        let this = self.clone();
+    pub async fn shortened(self: &Arc<Self>, text: String, agent: &Agent) -> String {
+        let (this, keeper) = (self.clone(), Keeper::of(agent));
+        self.ground.results.follow(agent);
         let shorten = move || {
-            let kept = this.ground.results.keep(born, &text);
+            let kept = this.ground.results.keep(keeper, &text);
             if let Err(error) = &kept {
                 tracing::warn!(%error, "a long result of an MCP server was not kept");
             }

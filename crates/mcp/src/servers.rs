@@ -173,7 +173,8 @@ impl Servers {
         server.credentials().forget().await
     }
 
-    pub(crate) fn results(&self) -> &Arc<Results> {
+    /// What is kept of long results of all servers.
+    pub fn results(&self) -> &Arc<Results> {
         &self.results
     }
 

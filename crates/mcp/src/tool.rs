@@ -89,8 +89,7 @@ impl Tool for McpTool {
         }
         let mut output = result::output(&result, &*self.server.ground.intake).await;
         if output.text.len() > SHOWN_BYTES_MAX {
-            output.text =
-                self.server.shortened(output.text, call.agent.snapshot().created_at).await;
+            output.text = self.server.shortened(output.text, &call.agent).await;
         }
         if result.is_error == Some(true) { Err(output.text) } else { Ok(output) }
     }

@@ -1,7 +1,6 @@
 //! Puts the parts together: configuration, store, models, prompts and logs into one engine with its dispatcher.
 
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +13,11 @@ use nexus_config::prompts::PromptFiles;
 use nexus_config::{
     BuiltIn, Config, Embeddings, Fallbacks, Hmac, HmacMode, ModelCatalog, RateLimit, said,
 };
+use nexus_core::Requester;
 use nexus_core::compact::CompactionSettings;
 use nexus_core::embed::Embedder;
 use nexus_core::engine::{Engine, Parts, Settings};
+use nexus_core::lifecycle::ListQuery;
 use nexus_core::logs::AgentLogs;
 use nexus_core::mcp::{ServerEntry, ServerSource};
 use nexus_core::toolbox::Toolbox;
@@ -128,6 +129,8 @@ pub async fn wire_on(
     let embedder = embedder(&catalog, config)?;
     let mut protected = protected(home);
     protected.extend(logs.agents_dir);
+    let servers = mcp_servers(home, config, launcher.clone());
+    let results = servers.results().clone();
     let parts = Parts {
         store: store.clone(),
         models: catalog.clone(),
@@ -136,8 +139,8 @@ pub async fn wire_on(
         counter: Arc::new(Tokenizer),
         intake: nexus_tools::attach::intake(&launcher, config.images.side_max),
         checker: Arc::new(Workers::new(launcher.program().to_owned())),
-        toolbox: toolbox(&protected, config, launcher.clone())
-            .with_source(mcp_servers(home, config, launcher))
+        toolbox: toolbox(&protected, config, launcher)
+            .with_source(servers)
             .deferring(config.mcp_defer_tokens),
         observer: traces.observer(figures.clone()),
     };
@@ -172,6 +175,7 @@ pub async fn wire_on(
     };
     let engine = Engine::new(parts, settings);
     tokio::spawn(sweep(Arc::downgrade(&engine), config.server.clone()));
+    tokio::spawn(clear_results(results, Arc::downgrade(&engine)));
     let meanings = Meanings::new(store, embedder);
     engine.memories.find_by(meanings.clone());
     tokio::spawn(Meanings::keep_up(Arc::downgrade(&meanings)));
@@ -331,6 +335,21 @@ async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
             tracing::warn!(%error, "old answers were not removed");
         }
     }
+}
+
+/// Removes long results of agents that ended while nobody had an eye on what is kept for them.
+async fn clear_results(results: Arc<Results>, engine: Weak<Engine>) {
+    let kept = results.clone();
+    let left = tokio::task::spawn_blocking(move || kept.keepers()).await.unwrap_or_default();
+    let Some(engine) = engine.upgrade().filter(|_| !left.is_empty()) else { return };
+    let all = engine.agents.list(&Requester::Administrator, ListQuery::default()).await;
+    let Ok(all) = all else { return };
+    let there: HashSet<_> = all.cards.iter().map(|card| card.record.created_at).collect();
+    let forget = move || {
+        let gone = left.into_iter().filter(|born| !there.contains(born));
+        gone.for_each(|born| results.forget_stored(born));
+    };
+    let _ = tokio::task::spawn_blocking(forget).await;
 }
 
 /// The program's own files: whoever can read them is the administrator.

@@ -424,6 +424,11 @@ impl Agent {
         self.0.shown.going.clone()
     }
 
+    /// Whether it is gone for good, and not only from this process.
+    pub fn has_ended(&self) -> bool {
+        self.gone() == Some(Gone::Ended)
+    }
+
     /// Resolves when all that the agent did has ended. Only after `end` is it bound to come.
     pub(crate) async fn over(&self) {
         self.0.shown.over.cancelled().await;

@@ -1,10 +1,12 @@
 //! What servers have beside tools: prompts and resources, and images in what they say.
 
+use std::fs;
+
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use super::{entry, status, tool, user, with, with_entry};
-use crate::harness::{Server, Setup, Wire};
+use crate::harness::{Server, Setup, Wire, eventually};
 use crate::support::{as_agent, history, say, waiting};
 
 over_every_wire! {
@@ -216,4 +218,38 @@ async fn a_long_result_is_read_on_by_its_agent() {
     let wire = server.wire();
     let gone = read(&wire, "a", json!({"uri": uri})).await;
     assert!(gone.contains("is not kept any more"), "{gone}");
+}
+
+#[tokio::test]
+async fn long_results_are_read_on_in_until_their_agent_ends() {
+    let server = with("").start().await;
+    let wire = server.wire();
+    let mut uris = Vec::new();
+    for agent in ["a", "b"] {
+        user(&wire, agent).await;
+        let big = tool(&wire, agent, "big", json!({})).await;
+        let begin = big.find("mcp-result:").unwrap();
+        let end = big[begin..].find(|c: char| !(c.is_alphanumeric() || "-:".contains(c))).unwrap();
+        uris.push(big[begin..begin + end].to_owned());
+    }
+    let kept = |server: &Server| {
+        let dir = server.world.home().join("mcp/results");
+        fs::read_dir(dir).unwrap().count()
+    };
+    assert_eq!(kept(&server), 2);
+    let server = server.restart().await;
+    let wire = server.wire();
+    let rest = json!({"uri": uris[0], "offset": 150_000});
+    assert_eq!(read(&wire, "a", rest.clone()).await, "b".repeat(50_000));
+    let others = json!({"uri": uris[1]});
+    let told = read(&wire, "a", others).await;
+    assert!(told.contains("is not kept any more: call the tool again"), "{told}");
+    wire.ok("destroy_agent", json!({"agent_id": "a"})).await;
+    eventually("what was kept to go", async || kept(&server) == 1).await;
+    user(&wire, "a").await;
+    assert!(read(&wire, "a", rest).await.contains("is not kept any more"));
+    // Nobody here had an eye on these.
+    wire.ok("destroy_agent", json!({"agent_id": "b"})).await;
+    let server = server.restart().await;
+    eventually("what was kept to go", async || kept(&server) == 0).await;
 }
