@@ -57,11 +57,9 @@ impl Spending {
         match &query.of {
             Some(id) => {
                 self.kin.authorize(requester, Action::Read, id).await?;
-                let known = match id.is_temp() {
-                    true => self.directory.peek(id).is_some(),
-                    false => !self.store.lineage(id).await?.is_empty(),
-                };
-                if !known {
+                let is_known = self.directory.peek(id).is_some()
+                    || !id.is_temp() && !self.store.lineage(id).await?.is_empty();
+                if !is_known {
                     return Err(SpendingError::Unknown(id.clone()));
                 }
             }

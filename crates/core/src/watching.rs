@@ -87,7 +87,11 @@ impl Watching {
         let mut watch = self.watches.open(owner, interest)?;
         let opened = self.watches.moment();
         let (cards, scope) = self.scope(&requester, agents, descendants).await?;
-        let elsewhere = self.lifecycle.store.elsewhere().await?;
+        // What is live is here, and nobody needs to be asked.
+        let elsewhere = match cards.iter().any(|card| card.status == Status::Stored) {
+            true => self.lifecycle.store.elsewhere().await?,
+            false => HashSet::new(),
+        };
         let mut cuts = HashMap::with_capacity(cards.len());
         let mut agents = Vec::with_capacity(cards.len());
         for mut card in cards {

@@ -415,9 +415,11 @@ async fn give_up<A: WatchApi>(
 
 /// How full the context is, and what the session has cost.
 pub async fn usage<A: WatchApi + Clone + Send + 'static>(door: &Door<A>, session: &Session) {
-    let Ok(tokens) = door.api.for_agent(&session.id).get_tokens().await else { return };
+    let agent = door.api.for_agent(&session.id);
     let params = GetUsageParams { agent_id: Some(session.id.clone()), ..GetUsageParams::default() };
-    let used = door.api.call::<GetUsage>(&Target::Server, params).await;
+    let used = door.api.call::<GetUsage>(&Target::Server, params);
+    let (tokens, used) = tokio::join!(agent.get_tokens(), used);
+    let Ok(tokens) = tokens else { return };
     let cost = used.ok().and_then(|used| used.cost_usd).map(|usd| Cost::new(usd, "USD"));
     let update = UsageUpdate::new(tokens.total, tokens.budget).cost(cost);
     door.tell(&session.id, SessionUpdate::UsageUpdate(update)).await;
