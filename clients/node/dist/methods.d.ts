@@ -1845,6 +1845,13 @@ export interface ShutdownServerResult {
     success: boolean;
     message: string;
 }
+export interface UnloadAgentParams {
+    agent_id: string;
+}
+export interface UnloadAgentResult {
+    /** Those that were in memory and are not any more. */
+    unloaded: Array<string>;
+}
 export interface UnwatchParams {
     watch_id: string;
 }
@@ -2185,6 +2192,10 @@ export interface ServerTable {
         params: ShutdownServerParams;
         result: ShutdownServerResult;
     };
+    "unload_agent": {
+        params: UnloadAgentParams;
+        result: UnloadAgentResult;
+    };
     "unwatch": {
         params: UnwatchParams;
         result: UnwatchResult;
@@ -2434,6 +2445,11 @@ export declare abstract class ServerMethods extends AgentMethods<never> {
     serverInfo(params?: ServerInfoParams, options?: CallOptions): Promise<ServerInfoResult>;
     /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */
     shutdownServer(params?: ShutdownServerParams, options?: CallOptions): Promise<ShutdownServerResult>;
+    /**
+     * Lets an agent and its descendants out of memory and gives them free: another process of this home can take them
+     * up. The next call restores them. Who works or is temporary stays, and so does everybody above.
+     */
+    unloadAgent(params: UnloadAgentParams, options?: CallOptions): Promise<UnloadAgentResult>;
     /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */
     unwatch(params: UnwatchParams, options?: CallOptions): Promise<UnwatchResult>;
     /**

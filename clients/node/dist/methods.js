@@ -349,6 +349,13 @@ export class ServerMethods extends AgentMethods {
     shutdownServer(params, options) {
         return this.invoke("shutdown_server", params, options);
     }
+    /**
+     * Lets an agent and its descendants out of memory and gives them free: another process of this home can take them
+     * up. The next call restores them. Who works or is temporary stays, and so does everybody above.
+     */
+    unloadAgent(params, options) {
+        return this.invoke("unload_agent", params, options);
+    }
     /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */
     unwatch(params, options) {
         return this.invoke("unwatch", params, options);

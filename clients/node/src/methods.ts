@@ -1938,6 +1938,15 @@ export interface ShutdownServerResult {
   message: string;
 }
 
+export interface UnloadAgentParams {
+  agent_id: string;
+}
+
+export interface UnloadAgentResult {
+  /** Those that were in memory and are not any more. */
+  unloaded: Array<string>;
+}
+
 export interface UnwatchParams {
   watch_id: string;
 }
@@ -2104,6 +2113,7 @@ export interface ServerTable {
   "save_session": { params: SaveSessionParams; result: SaveSessionResult };
   "server_info": { params: ServerInfoParams; result: ServerInfoResult };
   "shutdown_server": { params: ShutdownServerParams; result: ShutdownServerResult };
+  "unload_agent": { params: UnloadAgentParams; result: UnloadAgentResult };
   "unwatch": { params: UnwatchParams; result: UnwatchResult };
   "update_context": { params: UpdateContextParams; result: UpdateContextResult };
   "validate_code": { params: ValidateCodeParams; result: ValidateCodeResult };
@@ -2519,6 +2529,14 @@ export abstract class ServerMethods extends AgentMethods<never> {
   /** Stops the server. Running turns get a grace period and are then cancelled; everything is on disk before it exits. */
   shutdownServer(params?: ShutdownServerParams, options?: CallOptions): Promise<ShutdownServerResult> {
     return this.invoke("shutdown_server", params, options);
+  }
+
+  /**
+   * Lets an agent and its descendants out of memory and gives them free: another process of this home can take them
+   * up. The next call restores them. Who works or is temporary stays, and so does everybody above.
+   */
+  unloadAgent(params: UnloadAgentParams, options?: CallOptions): Promise<UnloadAgentResult> {
+    return this.invoke("unload_agent", params, options);
   }
 
   /** Ends a watch of the caller's, or any as the administrator. It answers then, to whoever opened it. */

@@ -87,6 +87,7 @@ from .types import (
     TaskOptions,
     TaskType,
     TurnApprovals,
+    UnloadAgentResult,
     UnwatchResult,
     UpdateContextResult,
     UsageBy,
@@ -699,6 +700,13 @@ class ServerMethods:
         """Stops the server. Running turns get a grace period and are then cancelled; everything is on disk
         before it exits."""
         result: ShutdownServerResult = self._call("shutdown_server", {})
+        return result
+
+    def unload_agent(self, agent_id: str) -> UnloadAgentResult:
+        """Lets an agent and its descendants out of memory and gives them free: another process of this home can
+        take them up. The next call restores them. Who works or is temporary stays, and so does everybody
+        above."""
+        result: UnloadAgentResult = self._call("unload_agent", {"agent_id": agent_id})
         return result
 
     def unwatch(self, watch_id: str) -> UnwatchResult:

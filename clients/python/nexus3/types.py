@@ -1335,6 +1335,11 @@ class TurnFailure(_TurnFailureRequired, total=False):
     data: Any
 
 
+class UnloadAgentResult(TypedDict):
+    # Those that were in memory and are not any more.
+    unloaded: List[str]
+
+
 class UnwatchResult(TypedDict):
     # False when there is no such watch, or not for this caller.
     ended: bool

@@ -28,6 +28,12 @@ method! {
 }
 
 method! {
+    /// Lets an agent and its descendants out of memory and gives them free: another process of this home can take them
+    /// up. The next call restores them. Who works or is temporary stays, and so does everybody above.
+    UnloadAgent = "unload_agent", Server Control, UnloadAgentParams => UnloadAgentResult
+}
+
+method! {
     /// Lists the agents the caller may see, those of earlier runs included: permanent ones in the order in which they
     /// were made, then temporary ones.
     ListAgents = "list_agents", Server Read, ListAgentsParams => ListAgentsResult
@@ -198,6 +204,19 @@ pub struct AgentEntry {
     pub queued: u64,
     /// What its model calls used.
     pub usage: UsageTotals,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnloadAgentParams {
+    #[schemars(with = "Name")]
+    pub agent_id: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct UnloadAgentResult {
+    /// Those that were in memory and are not any more.
+    pub unloaded: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

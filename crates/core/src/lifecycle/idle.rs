@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, future, stream};
 
-use super::Lifecycle;
-use crate::agent::Gone;
+use super::{AccessError, Lifecycle};
+use crate::agent::{Agent, Gone};
+use crate::authority::{Action, Requester};
 use crate::detached;
 use crate::name::AgentId;
 use crate::store::StoreError;
@@ -33,6 +34,29 @@ impl Lifecycle {
             gone += detached(async move { this.end_idle(&id, temp_idle).await }).await;
         }
         gone
+    }
+
+    /// Lets an agent and its descendants out of memory, but for those that work or are temporary and all above them.
+    /// Returns who went.
+    pub async fn release(
+        self: &Arc<Self>,
+        requester: &Requester,
+        id: &AgentId,
+    ) -> Result<Vec<AgentId>, AccessError> {
+        self.kin.authorize(requester, Action::Manage, id).await?;
+        if self.born(id).await?.is_none() {
+            return Err(AccessError::Unknown(id.clone()));
+        }
+        let mut released = Vec::new();
+        // Children first: whoever has some stays.
+        let family = self.directory.family(id);
+        for agent in family.iter().rev().map(Agent::id).filter(|id| !id.is_temp()) {
+            let (this, name) = (self.clone(), agent.clone());
+            if detached(async move { this.unload(&name, Duration::ZERO).await }).await {
+                released.push(agent);
+            }
+        }
+        Ok(released)
     }
 
     async fn unload(&self, id: &AgentId, idle: Duration) -> bool {

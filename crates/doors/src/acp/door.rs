@@ -20,7 +20,7 @@ use agent_client_protocol_schema::v1::{
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use nexus_protocol::agent::CreateAgentParams;
+use nexus_protocol::agent::{CreateAgentParams, UnloadAgent, UnloadAgentParams};
 use nexus_protocol::error::INVALID_PARAMS;
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::permission::GetPermissions;
@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::client::Client;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
@@ -445,7 +445,8 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             return Ok((session.clone(), settings));
         }
         let (session, jobs) = Session::new(agent.clone(), settings.cwd.clone(), has_prompt);
-        spawn(&self.workers, self.clone().work(jobs));
+        let over = session.over.clone().drop_guard();
+        spawn(&self.workers, self.clone().work(jobs, over));
         if let Some(before) = sessions.insert(agent, session.clone()) {
             before.close();
         }
@@ -453,7 +454,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     }
 
     /// Carries out the prompts of a session.
-    async fn work(self: Arc<Self>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    async fn work(self: Arc<Self>, mut jobs: mpsc::UnboundedReceiver<Job>, _over: DropGuard) {
         while let Some(Job { id, session, prompt, cancel }) = jobs.recv().await {
             let outcome = prompt::run(&*self, &session, prompt, &cancel).await;
             lock(&self.calls).remove(id.get());
@@ -565,13 +566,17 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     async fn close(&self, id: &str) {
         let Some(session) = lock(&self.sessions).remove(id) else { return };
         session.close();
+        let _ = tokio::time::timeout(ENDING, session.over.cancelled()).await;
         self.tidy(&session).await;
     }
 
-    /// Lets go of what was brought along for a session, or ends the agent of one in which nothing was ever said.
+    /// Lets go of a session's agent, for others to take up, and of what was brought along for it; or ends it, where nothing
+    /// was ever said.
     async fn tidy(&self, session: &Session) {
         if session.has_prompt() {
             self.let_go(&session.id).await;
+            let params = UnloadAgentParams { agent_id: session.id.clone() };
+            let _ = self.api.call::<UnloadAgent>(&Target::Server, params).await;
         } else if self.api.destroy_agent(&session.id).await.is_ok() {
             self.options.unused.forget(&session.id);
         }

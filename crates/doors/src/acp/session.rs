@@ -19,6 +19,8 @@ pub struct Session {
     now: Mutex<CancellationToken>,
     /// The commands that the editor was told of last.
     offered: Mutex<Vec<AvailableCommand>>,
+    /// Cancelled when it was closed and all that was asked in it is over.
+    pub over: CancellationToken,
     /// Absent when it was closed.
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
 }
@@ -41,7 +43,8 @@ impl Session {
         let (jobs, waiting) = mpsc::unbounded_channel();
         let (has_prompt, now) = (AtomicBool::new(has_prompt), Mutex::default());
         let (jobs, offered) = (Mutex::new(Some(jobs)), Mutex::default());
-        (Arc::new(Self { id, cwd, has_prompt, now, offered, jobs }), waiting)
+        let over = CancellationToken::new();
+        (Arc::new(Self { id, cwd, has_prompt, now, offered, over, jobs }), waiting)
     }
 
     /// Lets a prompt wait for those before it. `None` when the session was closed.

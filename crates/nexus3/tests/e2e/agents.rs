@@ -21,9 +21,37 @@ over_every_wire! {
     an_initial_message_is_waited_for,
     an_agent_is_named_in_the_parameters,
     an_agent_is_marked_while_its_turn_runs,
+    an_agent_leaves_memory_and_comes_back,
 }
 
 over_every_wire_of_messages! { names_are_generated }
+
+async fn an_agent_leaves_memory_and_comes_back(wire: &Wire) {
+    wire.ok("create_agent", json!({"agent_id": "a", "preset": "trusted"})).await;
+    wire.ok("create_agent", json!({"agent_id": "b", "parent_agent_id": "a"})).await;
+    wire.ok("create_agent", json!({"agent_id": "c", "parent_agent_id": "a"})).await;
+    say(wire, "a", "Hi").await;
+    let unload =
+        async || wire.ok("unload_agent", json!({"agent_id": "a"})).await["unloaded"].clone();
+    // Whoever works stays, and those above.
+    wire.model().push(Reply::hang());
+    let working = json!({"agent_id": "b", "content": "x", "request_id": "r"});
+    let (_, ()) = tokio::join!(wire.call("send", working), async {
+        eventually("the turn", async || entry(wire, "b").await["status"] == "running").await;
+        assert_eq!(unload().await, json!(["c"]));
+        assert_eq!(entry(wire, "c").await["status"], "stored");
+        wire.ok("cancel", json!({"agent_id": "b", "request_id": "r"})).await;
+    });
+    assert_eq!(history(wire, "a").await[0], "user: Hi");
+    assert_eq!(unload().await, json!(["b", "a"]));
+    assert_eq!(unload().await, json!([]));
+    assert_eq!(names(wire).await, ["a", "b", "c"]);
+    let child = json!({"agent_id": ".t", "parent_agent_id": "a"});
+    wire.ok("create_agent", child).await;
+    assert_eq!(unload().await, json!([]));
+    let unknown = wire.refused("unload_agent", json!({"agent_id": "nobody"})).await;
+    assert_eq!((unknown.code, &*unknown.message), (-32602, "Unknown agent: nobody"));
+}
 
 async fn an_agent_is_made_as_asked(wire: &Wire) {
     let place = tempfile::tempdir().unwrap();

@@ -199,6 +199,16 @@ async fn two_servers_share_a_home() {
     let fault = other.refused("destroy_agent", json!({"agent_id": "a"})).await;
     assert_eq!(fault.code, -32001);
 
+    // One that is given free is had by whoever asks next.
+    first.ok("unload_agent", json!({"agent_id": "a"})).await;
+    say(&other, "a", "Hi").await;
+    held(&first, "a").await;
+    other.ok("unload_agent", json!({"agent_id": "a"})).await;
+    say(&first, "a", "Hi").await;
+    let others = other.ok("unload_agent", json!({"agent_id": "a"})).await;
+    assert_eq!(others, json!({"unloaded": []}));
+    held(&other, "a").await;
+
     // The agents of a dead owner are taken over, with what was said last.
     one.signal(Signal::KILL);
     one.exit().await;

@@ -14,7 +14,7 @@ use nexus_protocol::agent::{
     AgentEntry, CreateAgent, CreateAgentParams, CreateAgentResult, CreateAgentToken,
     CreateAgentTokenParams, CreateAgentTokenResult, DestroyAgent, DestroyAgentParams,
     DestroyAgentResult, ListAgents, ListAgentsParams, ListAgentsResult, PastMessage, PastRole,
-    Shutdown, ShutdownResult,
+    Shutdown, ShutdownResult, UnloadAgent, UnloadAgentParams, UnloadAgentResult,
 };
 use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::shared::Shared;
@@ -27,6 +27,7 @@ use crate::errors::wire;
 pub fn register(table: &mut Table) {
     table.on::<CreateAgent, _, _>(create);
     table.on::<DestroyAgent, _, _>(destroy);
+    table.on::<UnloadAgent, _, _>(unload);
     table.on::<ListAgents, _, _>(list);
     table.on::<CreateAgentToken, _, _>(create_token);
     table.on::<Shutdown, _, _>(shutdown);
@@ -108,6 +109,13 @@ async fn destroy(cx: Cx, params: DestroyAgentParams) -> Result<DestroyAgentResul
         agent_id: params.agent_id,
         destroyed: destroyed.iter().map(ToString::to_string).collect(),
     })
+}
+
+async fn unload(cx: Cx, params: UnloadAgentParams) -> Result<UnloadAgentResult, RpcError> {
+    let id = agent_id("agent_id", &params.agent_id)?;
+    let agents = &cx.services().engine.agents;
+    let released = agents.release(&cx.caller.requester, &id).await.map_err(wire)?;
+    Ok(UnloadAgentResult { unloaded: released.iter().map(ToString::to_string).collect() })
 }
 
 async fn list(cx: Cx, params: ListAgentsParams) -> Result<ListAgentsResult, RpcError> {

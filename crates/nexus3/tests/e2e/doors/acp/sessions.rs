@@ -200,6 +200,27 @@ async fn what_another_process_has_is_not_taken_from_it() {
     assert_eq!(second.said(), "minestill");
 }
 
+/// One that was closed is everybody's.
+#[tokio::test]
+async fn what_was_closed_can_be_had_in_another_process() {
+    let desk = Desk::embedded().await;
+    let mut first = desk.editor().await;
+    let session = first.session().await;
+    // Also one that worked until then.
+    desk.world.model.push(Reply::text("begun").then_hang());
+    let id = first.begin(&session, "1").await;
+    first.update("agent_message_chunk").await;
+    first.ok("session/close", json!({"sessionId": session})).await;
+    assert_eq!(first.stopped(id).await, "cancelled");
+    let mut second = desk.editor().await;
+    let cwd = second.cwd.clone();
+    second.ok("session/load", of(&session, &cwd)).await;
+    assert_eq!(second.said(), "begun");
+    desk.world.model.push(Reply::text("mine"));
+    assert_eq!(second.prompt(&session, "2").await, "end_turn");
+    assert_eq!(first.refused("session/load", of(&session, &cwd)).await.0, -32603);
+}
+
 /// A session that is taken up in another directory works there.
 #[tokio::test]
 async fn a_session_follows_its_editor_to_another_directory() {

@@ -57,6 +57,7 @@ async fn by_name(
     typed!(
         CreateAgent,
         DestroyAgent,
+        UnloadAgent,
         ListAgents,
         CreateAgentToken,
         Shutdown,
