@@ -211,8 +211,12 @@ async fn a_key_opens_it_as_its_agent_until_it_is_revoked() {
     socket.call(1, "list_agents", json!({})).await;
     let listed = socket.next().await.unwrap();
     assert_eq!(listed["result"]["agents"][0]["agent_id"], "door-k", "{listed}");
-    socket.call(2, "create_key", json!({"name": "x"})).await;
-    assert_eq!(socket.next().await.unwrap()["error"]["code"], -32003);
+    let own = json!({"agent_id": "door-k", "config": {"name": "s", "command": "true"}});
+    for (id, method, params) in [(2, "create_key", json!({"name": "x"})), (3, "mcp_connect", own)] {
+        socket.call(id, method, params).await;
+        let refused = socket.next().await.unwrap();
+        assert_eq!(refused["error"]["code"], -32003, "{refused}");
+    }
     wire.ok("revoke_key", json!({"name": "k"})).await;
     assert_eq!(socket.next().await, Err(Some(1008)));
     let bearer = format!("Bearer {key}");
