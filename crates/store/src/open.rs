@@ -138,7 +138,7 @@ fn make_aside(aside: &Path) -> Result<(), Cause> {
     let mut db = connect(aside, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     db.pragma_update(None, "page_size", PAGE_BYTES)?;
     db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
-    schema::migrate(&mut db, schema::STEPS)?;
+    schema::make(&mut db)?;
     db.execute_batch("PRAGMA journal_mode = WAL;")?;
     db.close().map_err(|(_, error)| error)?;
     // The directory entry needs no flush of its own: SQLite flushes the directory with the first commit.

@@ -25,6 +25,9 @@ pub(super) const STEPS: &[&str] = &[
     QUESTIONS_OF_SERVERS,
 ];
 
+/// What they lead to. Most of the time that a first start takes would go into repeating them.
+const ANEW: &str = include_str!("fresh.sql");
+
 /// An agent is two rows. `agents` holds what is seldom changed and may be long; `heads` what every turn changes. A turn
 /// would otherwise rewrite the prompt and the permissions beside it, and a group of turns would touch a page for each
 /// agent instead of one for some fifty.
@@ -425,14 +428,66 @@ pub(super) fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<(
     for step in steps.iter().skip(version(&transaction)?) {
         transaction.execute_batch(step)?;
     }
+    conclude(transaction, steps.len())
+}
+
+/// Puts the tables into a database that has none.
+pub(super) fn make(db: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new(db, TransactionBehavior::Immediate)?;
+    transaction.execute_batch(ANEW)?;
+    conclude(transaction, STEPS.len())
+}
+
+fn conclude(transaction: Transaction<'_>, version: usize) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", steps.len() as i64)?;
+    transaction.pragma_update(None, "user_version", version as i64)?;
     transaction.commit()
 }
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::types::Value;
+
     use super::*;
+
+    /// All that is in a database, but for how its tables were written.
+    fn contents(db: &Connection) -> Vec<String> {
+        let mut listed = db.prepare("SELECT type, name, sql FROM sqlite_schema").unwrap();
+        let plain = |sql: String| sql.replace([' ', '\n', '"'], "");
+        let row = |row: &rusqlite::Row<'_>| {
+            let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+            let sql: Option<String> = row.get(2)?;
+            Ok((kind, name, sql.map(plain)))
+        };
+        let listed = listed.query_map([], row).unwrap().map(Result::unwrap);
+        let mut all = Vec::new();
+        for (kind, name, sql) in listed {
+            all.push(format!("{kind} {name} {sql:?}"));
+            if kind == "table" {
+                let mut rows = db.prepare(&format!("SELECT * FROM {name}")).unwrap();
+                let columns = rows.column_count();
+                let row = |row: &rusqlite::Row<'_>| {
+                    (0..columns).map(|at| row.get(at)).collect::<rusqlite::Result<Vec<Value>>>()
+                };
+                let rows = rows.query_map([], row).unwrap().map(Result::unwrap);
+                all.extend(rows.map(|row| format!("{name}: {row:?}")));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_new_database_is_like_one_that_has_all_steps_behind_it() {
+        let [mut stepped, mut made] = [(); 2].map(|()| Connection::open_in_memory().unwrap());
+        migrate(&mut stepped, STEPS).unwrap();
+        make(&mut made).unwrap();
+        let (stepped, made) = (contents(&stepped), contents(&made));
+        for (one, other) in stepped.iter().zip(&made) {
+            assert_eq!(one, other);
+        }
+        assert_eq!(stepped.len(), made.len());
+    }
 
     #[test]
     fn only_missing_steps_are_run() {
