@@ -65,14 +65,18 @@ impl Head {
         })
     }
 
-    /// A piece of one.
-    pub fn chunk(&self, index: usize, delta: Value, finish: Option<Finish>) -> Value {
-        let choice =
-            json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": finish});
-        json!({
-            "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model,
-            "choices": [choice],
-        })
+    /// A piece of one, for those who want to know at the end what it took, or for others.
+    pub fn chunk<'a>(&'a self, index: usize, delta: Delta<'a>, include_usage: bool) -> Chunk<'a> {
+        let choice = ChunkChoice { index, delta, logprobs: None, finish_reason: None };
+        Chunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.model,
+            choices: [choice],
+            usage: include_usage.then_some(()),
+            nexus_event: None,
+        }
     }
 
     /// The last piece, for those who want to know what it took.
@@ -84,8 +88,70 @@ impl Head {
     }
 }
 
-pub fn logprobs_entry(entries: &[Value]) -> Value {
-    if entries.is_empty() { Value::Null } else { json!({"content": entries, "refusal": null}) }
+/// A piece of an answer. There are many of them, so it is written as it is.
+#[derive(Serialize)]
+pub struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: [ChunkChoice<'a>; 1],
+    /// `null`, where it comes at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nexus_event: Option<&'a Value>,
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a> {
+    index: usize,
+    delta: Delta<'a>,
+    logprobs: Option<Logprobs<'a>>,
+    finish_reason: Option<Finish>,
+}
+
+/// What is new in it.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Delta<'a> {
+    Begin { role: &'static str, content: &'static str },
+    Text { content: &'a str },
+    Call { tool_calls: [Value; 1] },
+    Nothing {},
+}
+
+impl Delta<'_> {
+    pub const BEGIN: Self = Self::Begin { role: "assistant", content: "" };
+}
+
+impl<'a> Chunk<'a> {
+    pub fn logprobs(mut self, entries: &'a [Value]) -> Self {
+        self.choices[0].logprobs = logprobs_entry(entries);
+        self
+    }
+
+    /// Nothing of the answer comes after it.
+    pub fn finish(mut self, finish: Finish) -> Self {
+        self.choices[0].finish_reason = Some(finish);
+        self
+    }
+
+    pub fn event(mut self, event: &'a Value) -> Self {
+        self.nexus_event = Some(event);
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct Logprobs<'a> {
+    content: &'a [Value],
+    /// `null`: nothing is said of it.
+    refusal: Option<()>,
+}
+
+fn logprobs_entry(entries: &[Value]) -> Option<Logprobs<'_>> {
+    (!entries.is_empty()).then_some(Logprobs { content: entries, refusal: None })
 }
 
 pub fn usage_entry(usage: &Usage) -> Value {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Visitor;
-use super::answer::{Choice, Finish, Head, logprobs_entry};
+use super::answer::{Choice, Delta, Finish, Head};
 use super::ask::{Chat, Fields, Message, Role, Tool};
 use super::chat::{random_id, shown};
 use super::door::{Door, Reply, json_response, stream_response};
@@ -178,12 +178,12 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
                 json_response(&completion(&head, told))
             }
             true => {
-                let tell = move |writer: Writer, begun: Begun| async move {
+                let tell = move |mut writer: Writer, begun: Begun| async move {
                     match writer.wait(begun).await? {
                         Ok(answers) => {
-                            tell(&writer, &head, chat.include_usage, answers, stop).await
+                            tell(&mut writer, &head, chat.include_usage, answers, stop).await
                         }
-                        Err(failure) => writer.data(&failure.to_json()).await,
+                        Err(failure) => writer.last(&failure.to_json()).await,
                     }
                 };
                 streamed(begun, tell).await?
@@ -352,21 +352,14 @@ where
 
 /// Tells answers as they come, one beside the other.
 async fn tell(
-    writer: &Writer,
+    writer: &mut Writer,
     head: &Head,
     include_usage: bool,
     mut answers: Vec<Pieces>,
     stop: Vec<String>,
 ) -> Result<(), Gone> {
-    let chunk = |index, delta, finish| {
-        let mut chunk = head.chunk(index, delta, finish);
-        if include_usage {
-            chunk["usage"] = json!(null);
-        }
-        chunk
-    };
     for index in 0..answers.len() {
-        writer.data(&chunk(index, json!({"role": "assistant", "content": ""}), None)).await?;
+        writer.data(&head.chunk(index, Delta::BEGIN, include_usage)).await?;
     }
     let mut total = Usage::default();
     let numbered = answers.iter_mut().enumerate();
@@ -376,9 +369,8 @@ async fn tell(
     while let Some((index, step)) = writer.wait(all.next()).await? {
         match step {
             Ok(Step::Text(text, logprobs)) => {
-                let mut chunk = chunk(index, json!({"content": text}), None);
-                chunk["choices"][0]["logprobs"] = logprobs_entry(&logprobs);
-                writer.data(&chunk).await?;
+                let chunk = head.chunk(index, Delta::Text { content: &text }, include_usage);
+                writer.data(&chunk.logprobs(&logprobs)).await?;
             }
             // Chats have no word for it.
             Ok(Step::Thought(_)) => {}
@@ -386,12 +378,14 @@ async fn tell(
                 for (number, call) in calls.iter().enumerate() {
                     let mut entry = call_entry(call);
                     entry["index"] = number.into();
-                    writer.data(&chunk(index, json!({"tool_calls": [entry]}), None)).await?;
+                    let delta = Delta::Call { tool_calls: [entry] };
+                    writer.data(&head.chunk(index, delta, include_usage)).await?;
                 }
-                writer.data(&chunk(index, json!({}), Some(finish))).await?;
+                let chunk = head.chunk(index, Delta::Nothing {}, include_usage);
+                writer.data(&chunk.finish(finish)).await?;
                 total = added(total, usage);
             }
-            Err(failure) => return writer.data(&failure.to_json()).await,
+            Err(failure) => return writer.last(&failure.to_json()).await,
         }
     }
     if include_usage {

@@ -11,10 +11,9 @@ use nexus_protocol::StreamApi;
 use nexus_protocol::content::{Content, ContentPart, PartType};
 use nexus_protocol::params::NonBlank;
 use nexus_protocol::turn::{RequestId, SendParams};
-use serde_json::json;
 
 use super::Visitor;
-use super::answer::{Choice, Finish, Head};
+use super::answer::{Choice, Delta, Finish, Head};
 use super::ask::{Chat, Message, Part, Role};
 use super::conversations::Ask;
 use super::door::{Door, Reply, json_response, stream_response};
@@ -181,37 +180,31 @@ where
 }
 
 /// Tells a turn as it is made.
-async fn tell(mut reader: Reader, writer: Writer, manner: Manner) -> Result<(), Gone> {
+async fn tell(mut reader: Reader, mut writer: Writer, manner: Manner) -> Result<(), Gone> {
     let Manner { head, include_usage } = &manner;
-    let chunk = |delta, finish| {
-        let mut chunk = head.chunk(0, delta, finish);
-        if *include_usage {
-            chunk["usage"] = json!(null);
-        }
-        chunk
-    };
-    writer.data(&chunk(json!({"role": "assistant", "content": ""}), None)).await?;
+    writer.data(&head.chunk(0, Delta::BEGIN, *include_usage)).await?;
     loop {
         match writer.wait(reader.next()).await? {
             Next::Item(Item::Text(text)) => {
-                writer.data(&chunk(json!({"content": &*text}), None)).await?;
+                let delta = Delta::Text { content: &text };
+                writer.data(&head.chunk(0, delta, *include_usage)).await?;
             }
             // Chats have no word for it.
             Next::Item(Item::Thought(_)) => {}
             Next::Item(Item::Event(event)) => {
-                let mut chunk = chunk(json!({}), None);
-                chunk["nexus_event"] = (*event).clone();
-                writer.data(&chunk).await?;
+                let chunk = head.chunk(0, Delta::Nothing {}, *include_usage);
+                writer.data(&chunk.event(&event)).await?;
             }
             Next::End(Ok(answer)) => {
                 let finish = Finish::of(&answer.stop_reason);
-                writer.data(&chunk(json!({}), Some(finish))).await?;
+                let chunk = head.chunk(0, Delta::Nothing {}, *include_usage);
+                writer.data(&chunk.finish(finish)).await?;
                 if *include_usage {
                     writer.data(&head.usage_chunk(&answer.usage)).await?;
                 }
                 return writer.done().await;
             }
-            Next::End(Err(failure)) => return writer.data(&failure.to_json()).await,
+            Next::End(Err(failure)) => return writer.last(&failure.to_json()).await,
         }
     }
 }

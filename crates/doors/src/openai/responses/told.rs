@@ -287,7 +287,7 @@ impl Telling {
         Ok(this)
     }
 
-    pub async fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, Gone> {
+    pub async fn wait<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Gone> {
         self.writer.wait(work).await
     }
 
@@ -313,7 +313,8 @@ impl Telling {
             true => "response.incomplete",
             false => "response.completed",
         };
-        self.say(json!({"type": kind, "response": response})).await
+        self.say(json!({"type": kind, "response": response})).await?;
+        self.writer.flush().await
     }
 
     pub async fn fail(mut self, failure: &Failure) -> Result<(), Gone> {
@@ -321,7 +322,8 @@ impl Telling {
         self.all(last).await?;
         self.say(failure.in_stream()).await?;
         let response = self.frame.failed(&self.output, failure);
-        self.say(json!({"type": "response.failed", "response": response})).await
+        self.say(json!({"type": "response.failed", "response": response})).await?;
+        self.writer.flush().await
     }
 
     pub async fn say(&mut self, mut event: Value) -> Result<(), Gone> {
