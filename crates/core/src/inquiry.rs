@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::sampling::{Sample, Sampled};
+use crate::message::Role;
 
 /// A question to a person, as it is stored and shown. The words are a stranger's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +60,24 @@ pub type Complete =
 pub struct Asking {
     pub inquiry: Inquiry,
     pub complete: Complete,
+}
+
+/// What is to be said to the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub system: String,
+    /// By turns; the user begins and has the last word.
+    pub said: Vec<(Role, String)>,
+    pub max_tokens: u32,
+}
+
+/// What the model said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    pub text: String,
+    pub model: String,
+    /// It would have gone on, had it been let.
+    pub is_cut: bool,
 }
 
 /// What a server is told that may not ask the model.

@@ -5,31 +5,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
+use crate::inquiry::{Sample, Sampled};
 use crate::ledger::{Ledger, Tally};
-use crate::message::{Message, Meta, Part, Role, StopReason};
+use crate::message::{Message, Meta, Part, StopReason};
 use crate::observe::Observer;
 use crate::provider::{Asker, Model, ModelCall, Models, Urgency};
 
 /// Of one answer, whatever the server asks for.
 pub const SAMPLE_TOKENS_MAX: u32 = 4_096;
-
-/// What is to be said to the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
-    pub system: String,
-    /// By turns; the user begins and has the last word.
-    pub said: Vec<(Role, String)>,
-    pub max_tokens: u32,
-}
-
-/// What the model said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sampled {
-    pub text: String,
-    pub model: String,
-    /// It would have gone on, had it been let.
-    pub is_cut: bool,
-}
 
 pub(crate) struct Sampler {
     pub models: Arc<dyn Models>,

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use nexus_core::inquiry::{Asking, Inquiry, Wants};
+use nexus_core::inquiry::{Asking, Inquiry, Sample, Sampled, Wants};
 use nexus_core::message::Role;
-use nexus_core::sampling::{SAMPLE_TOKENS_MAX, Sample, Sampled};
+use nexus_core::sampling::SAMPLE_TOKENS_MAX;
 use rmcp::model::{
     self, CreateMessageRequestParams, CreateMessageResult, SamplingMessage,
     SamplingMessageContentBlock,

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
 use crate::approval::{Announce, Approvals, Matter, Question};
-use crate::inquiry::{Asking, NO_LEAVE, People, Reply, Wants};
+use crate::inquiry::{Asking, NO_LEAVE, People, Reply, Sample, Sampled, Wants};
 use crate::name::TurnId;
-use crate::sampling::{Sample, Sampled, Sampler};
+use crate::sampling::Sampler;
 
 /// Whoever answers what the call's agent asks.
 pub(super) struct Approvers {
