@@ -337,14 +337,22 @@ async fn sweep(engine: Weak<Engine>, server: nexus_config::Server) {
     }
 }
 
+/// Agents that are looked at together: there may be very many.
+const AGENTS_AT_ONCE: u32 = 1_000;
+
 /// Removes long results of agents that ended while nobody had an eye on what is kept for them.
 async fn clear_results(results: Arc<Results>, engine: Weak<Engine>) {
     let kept = results.clone();
     let left = tokio::task::spawn_blocking(move || kept.keepers()).await.unwrap_or_default();
     let Some(engine) = engine.upgrade().filter(|_| !left.is_empty()) else { return };
-    let all = engine.agents.list(&Requester::Administrator, ListQuery::default()).await;
-    let Ok(all) = all else { return };
-    let there: HashSet<_> = all.cards.iter().map(|card| card.record.created_at).collect();
+    let (mut there, mut after, mut more) = (HashSet::new(), None, true);
+    while more {
+        let query = ListQuery { after, limit: Some(AGENTS_AT_ONCE) };
+        let Ok(page) = engine.agents.list(&Requester::Administrator, query).await else { return };
+        there.extend(page.cards.iter().map(|card| card.record.created_at));
+        after = page.cards.last().map(|card| card.record.id.clone());
+        more = page.more && after.is_some();
+    }
     let forget = move || {
         let gone = left.into_iter().filter(|born| !there.contains(born));
         gone.for_each(|born| results.forget_stored(born));
