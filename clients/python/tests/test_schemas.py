@@ -278,10 +278,15 @@ class Maker:
                     yield {**plain, name: value}
 
 
+# Where parameters stand for each other none of them is required, and what is made of the schema says too little or too much.
+WHOLE: Dict[str, Any] = {"mcp_connect": {"server": "a1", "agent_id": "a1"}}
+
+
 def requests(maker: Maker, method: str) -> Iterator[Any]:
     """Requests that differ in their parameters."""
     params = DEFS[f"{method}.request"]["properties"]["params"]
-    for value in [*maker.good(params), *maker.bad(params)]:
+    whole = [WHOLE[method]] if method in WHOLE else []
+    for value in [*whole, *maker.good(params), *maker.bad(params)]:
         yield {"jsonrpc": "2.0", "method": method, "params": value, "id": 1}
 
 
