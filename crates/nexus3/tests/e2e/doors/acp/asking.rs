@@ -127,11 +127,9 @@ async fn what_is_answered_elsewhere_is_withdrawn() {
     assert!(is_written(&desk.world));
 }
 
-/// What a child asks is asked in the session of its root. Below `yolo` that is what MCP servers want to know.
-#[tokio::test]
-async fn children_ask_through_the_session_of_their_root() {
-    let servers = json!({"s": mcp::server::server("asks")});
-    let config = json!({"permissions": {"approvals": "ask"}, "mcp_servers": servers});
+/// A child has a question, which is asked in the session of its root. Below `yolo` that is what MCP servers want to know.
+async fn a_child_asks(mut config: Value) {
+    config["mcp_servers"] = json!({"s": mcp::server::server("asks")});
     let server = Setup::new().config(config).start().await;
     let desk = Desk { world: server.world.clone(), server: Some(server) };
     let wire = desk.server.as_ref().unwrap().wire();
@@ -155,6 +153,11 @@ async fn children_ask_through_the_session_of_their_root() {
     assert_eq!(editor.stopped(id).await, "end_turn");
     let lines = history(&wire, "kid").await;
     assert!(lines[2].contains("Ada"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn children_ask_through_the_session_of_their_root() {
+    a_child_asks(json!({"permissions": {"approvals": "ask"}})).await;
 }
 
 #[tokio::test]
@@ -270,26 +273,7 @@ async fn what_is_done_for_others_is_denied_beside_an_editor_that_is_asked() {
 /// The turns of others that the editor's turn waits for are for the same person.
 #[tokio::test]
 async fn what_children_ask_is_asked_at_a_server_that_denies() {
-    let servers = json!({"s": mcp::server::server("asks")});
-    let server = Setup::new().config(json!({"mcp_servers": servers})).start().await;
-    let desk = Desk { world: server.world.clone(), server: Some(server) };
-    let wire = desk.server.as_ref().unwrap().wire();
-    let mut editor = desk.editor_with(json!({"elicitation": {"form": {}}})).await;
-    let session = editor.session().await;
-    let child = json!({"agent_id": "kid", "parent_agent_id": session, "mcp": {"s": ["*"]}});
-    wire.ok("create_agent", child).await;
-    let form = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-    let form = json!({"params": {"message": "Who?", "requestedSchema": form}});
-    let model = &desk.world.model;
-    model.push(Reply::tool_call("nexus_send", json!({"agent_id": "kid", "content": "go"})));
-    model.push(Reply::tool_call("mcp_s_elicit", form));
-    model.push(Reply::text("the child is done"));
-    model.push(Reply::text("done"));
-    let id = editor.begin(&session, "begin").await;
-    let asked = editor.asked("elicitation/create").await;
-    editor.reply(&asked, json!({"action": "accept", "content": {"name": "Ada"}})).await;
-    assert_eq!(editor.stopped(id).await, "end_turn");
-    assert!(history(&wire, "kid").await[2].contains("Ada"));
+    a_child_asks(json!({})).await;
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn file(name: &str) -> PathBuf {
 fn lasting(mut said: String, desk: &Desk, sessions: &[&str]) -> String {
     let work = desk.world.work();
     for path in [work.canonicalize().unwrap(), work] {
-        said = said.replace(path.to_str().unwrap(), "/work");
+        said = said.replace(path.to_str().unwrap(), "/project");
     }
     for path in [desk.world.path("").canonicalize().unwrap(), desk.world.path("")] {
         said = said.replace(path.to_str().unwrap().trim_end_matches('/'), "/world");

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::responses::{RESPONSES, asking};
 use super::{CHAT, get, json_of, post, refused, saying};
 use crate::harness::{Server, Setup};
 use crate::support::create;
@@ -60,15 +61,17 @@ async fn a_request_of_sixteen_mebibytes_is_taken_and_a_larger_one_is_not() {
 
 #[tokio::test]
 async fn a_body_that_is_cut_off_runs_nothing() {
-    let server = Server::start().await;
-    create(&server.wire(), "a").await;
-    let request = post(&server, CHAT, &saying("agent:a", "x"));
-    let bytes = request.bytes();
-    let mut http = server.http().await;
-    http.write(&bytes[..bytes.len() - 5]).await;
-    drop(http);
-    assert_eq!(server.ask(request).await.status, 200);
-    assert_eq!(server.model().request_count(), 1);
+    for (path, body) in [(CHAT, saying("agent:a", "x")), (RESPONSES, asking("agent:a", "x"))] {
+        let server = Server::start().await;
+        create(&server.wire(), "a").await;
+        let request = post(&server, path, &body);
+        let bytes = request.bytes();
+        let mut http = server.http().await;
+        http.write(&bytes[..bytes.len() - 5]).await;
+        drop(http);
+        assert_eq!(server.ask(request).await.status, 200);
+        assert_eq!(server.model().request_count(), 1);
+    }
 }
 
 #[tokio::test]

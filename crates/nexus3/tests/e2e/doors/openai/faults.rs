@@ -212,16 +212,3 @@ async fn too_much_is_refused_before_it_is_read() {
     }
     assert_eq!(server.model().request_count(), 0);
 }
-
-#[tokio::test]
-async fn a_body_that_is_cut_off_runs_nothing() {
-    let server = Server::start().await;
-    create(&server.wire(), "a").await;
-    let request: HttpRequest = post(&server, RESPONSES, &asking("agent:a", "x"));
-    let bytes = request.bytes();
-    let mut http = server.http().await;
-    http.write(&bytes[..bytes.len() - 5]).await;
-    drop(http);
-    assert_eq!(server.ask(request).await.status, 200);
-    assert_eq!(server.model().request_count(), 1);
-}

@@ -1,15 +1,30 @@
 //! Requests that clients make again by themselves: each is one turn.
 
 use nexus_testkit::{Gate, Reply};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::host::is_busy;
 use super::{CHAT, Streamed, data, json_of, post, refused, said, saying};
 use crate::harness::{HttpRequest, Server, Setup, eventually};
 use crate::support::create;
 
-fn again(request: &HttpRequest, count: usize) -> HttpRequest {
+pub fn again(request: &HttpRequest, count: usize) -> HttpRequest {
     request.clone().header("X-Stainless-Retry-Count", count.to_string())
+}
+
+/// What a request is answered that is made again while its turn runs: whoever made it first gave up waiting.
+pub async fn joined(server: &Server, request: &HttpRequest) -> Value {
+    let before = server.model().request_count();
+    let gate = Gate::new();
+    server.model().push(Reply::text("Once.").held_by(&gate));
+    let mut http = server.http().await;
+    http.write(&again(request, 0).bytes()).await;
+    let asked = async || server.model().request_count() == before + 1;
+    eventually("the turn to run", asked).await;
+    drop(http);
+    let (joined, ()) = tokio::join!(server.ask(again(request, 1)), async { gate.release() });
+    assert_eq!(joined.status, 200);
+    json_of(&joined)
 }
 
 #[tokio::test]
@@ -18,21 +33,10 @@ async fn a_repeat_joins_the_turn_that_runs_or_gets_its_answer() {
     create(&server.wire(), "a").await;
     for model in ["agent:a", "new:sandboxed"] {
         let before = server.model().request_count();
-        let gate = Gate::new();
-        server.model().push(Reply::text("Once.").held_by(&gate));
         let request = post(&server, CHAT, &saying(model, "x"));
-        // The first gave up waiting.
-        let mut http = server.http().await;
-        http.write(&again(&request, 0).bytes()).await;
-        let asked = async || server.model().request_count() == before + 1;
-        eventually("the turn to run", asked).await;
-        drop(http);
-        let (joined, ()) = tokio::join!(server.ask(again(&request, 1)), async {
-            gate.release();
-        });
-        assert_eq!((joined.status, said(&json_of(&joined))), (200, "Once."), "{model}");
-        let later = server.ask(again(&request, 2)).await;
-        assert_eq!(json_of(&later), json_of(&joined));
+        let joined = joined(&server, &request).await;
+        assert_eq!(said(&joined), "Once.", "{model}");
+        assert_eq!(json_of(&server.ask(again(&request, 2)).await), joined);
         assert_eq!(server.model().request_count(), before + 1, "{model}");
         // The same on purpose is another.
         server.model().push(Reply::text("Twice."));

@@ -4,6 +4,7 @@ use nexus_testkit::{Gate, Reply, StopSaid};
 use serde_json::{Value, json};
 
 use super::super::host::is_busy;
+use super::repeats::{again, joined};
 use super::{CHAT, Streamed, get, json_of, post, refused, saying};
 use crate::harness::{HttpRequest, Server, Setup, eventually};
 use crate::support::create;
@@ -489,23 +490,10 @@ async fn images_come_with_the_text() {
 async fn a_repeat_joins_the_turn_that_runs_or_gets_its_answer() {
     let server = Server::start().await;
     create(&server.wire(), "a").await;
-    let again = |request: &HttpRequest, count: usize| {
-        request.clone().header("X-Stainless-Retry-Count", count.to_string())
-    };
     for model in &MODELS[..2] {
         let before = server.model().request_count();
-        let gate = Gate::new();
-        server.model().push(Reply::text("Once.").held_by(&gate));
         let request = post(&server, RESPONSES, &asking(model, "x"));
-        let mut http = server.http().await;
-        http.write(&again(&request, 0).bytes()).await;
-        let asked = async || server.model().request_count() == before + 1;
-        eventually("the turn to run", asked).await;
-        drop(http);
-        let (joined, ()) = tokio::join!(server.ask(again(&request, 1)), async {
-            gate.release();
-        });
-        let joined = json_of(&joined);
+        let joined = joined(&server, &request).await;
         assert_eq!(text(&joined), "Once.", "{model}");
         assert_eq!(json_of(&server.ask(again(&request, 2)).await), joined);
         // What was answered while nobody listened is known as well.
