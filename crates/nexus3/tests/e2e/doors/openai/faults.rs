@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use super::super::host::is_busy;
 use super::responses::{RESPONSES, asking};
 use super::{CHAT, Streamed, chat, get, json_of, post, refused, said, saying};
-use crate::harness::{HttpRequest, Server, Setup, eventually, within};
+use crate::harness::{Server, Setup, eventually, within};
 use crate::support::create;
 
 /// The same at both paths.

@@ -1,12 +1,12 @@
 //! `/v1/responses`: agents and models in the shape of OpenAI's newer interface.
 
-use nexus_testkit::{Gate, Reply, StopSaid};
+use nexus_testkit::{Reply, StopSaid};
 use serde_json::{Value, json};
 
 use super::super::host::is_busy;
 use super::repeats::{again, joined};
 use super::{CHAT, Streamed, get, json_of, post, refused, saying};
-use crate::harness::{HttpRequest, Server, Setup, eventually};
+use crate::harness::{Server, Setup, eventually};
 use crate::support::create;
 
 pub const RESPONSES: &str = "/v1/responses";
