@@ -41,21 +41,37 @@ impl Default for Bounds {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Exceeded {
     #[error(
-        "agent {parent} has {max} children already, as many as an agent may make (server.max_children)"
+        "agent {parent} has {max} children already, as many as an agent may make ({})",
+        self.setting()
     )]
     Children { parent: AgentId, max: usize },
     #[error(
-        "the tree of agent {root} has {max} agents and saved sessions already, as many as agents may make (server.max_tree_agents)"
+        "the tree of agent {root} has {max} agents and saved sessions already, as many as agents may make ({})",
+        self.setting()
     )]
     Agents { root: AgentId, max: usize },
     #[error(
-        "{max} turns run or wait that agents of this tree asked for, as many as they may (server.max_tree_turns)"
+        "{max} turns run or wait that agents of this tree asked for, as many as they may ({})",
+        self.setting()
     )]
     Turns { max: usize },
     #[error(
-        "the conversations and settings of this agent's tree take {max} bytes of memory, as many as they may (server.tree_memory_bytes_max)"
+        "the conversations and settings of this agent's tree take {max} bytes of memory, as many as they may ({})",
+        self.setting()
     )]
     Memory { max: usize },
+}
+
+impl Exceeded {
+    /// The name of the setting.
+    pub fn setting(&self) -> &'static str {
+        match self {
+            Self::Children { .. } => "server.max_children",
+            Self::Agents { .. } => "server.max_tree_agents",
+            Self::Turns { .. } => "server.max_tree_turns",
+            Self::Memory { .. } => "server.tree_memory_bytes_max",
+        }
+    }
 }
 
 /// The account of one tree.

@@ -117,7 +117,8 @@ impl WireError for Exceeded {
         let (message, advice) = match self {
             // Others end, and then there is room.
             Self::Turns { .. } => {
-                return RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS);
+                let overloaded = RpcError::overloaded(sentence(self), OVERLOAD_RETRY_MS);
+                return overloaded.with("limit", self.setting().into());
             }
             Self::Children { .. } | Self::Agents { .. } => (
                 "There are too many agents",
@@ -128,7 +129,8 @@ impl WireError for Exceeded {
                 "Compact conversations, end agents that are not needed, or raise the setting.",
             ),
         };
-        RpcError::unavailable(message, sentence(self), &[advice])
+        let error = RpcError::unavailable(message, sentence(self), &[advice]);
+        error.with("limit", self.setting().into())
     }
 }
 

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -51,6 +51,9 @@ const PAGE: usize = 50;
 
 /// Those that are looked at for it at once.
 const LOOKED_AT: u32 = 200;
+
+/// Watches that are kept while nothing is asked in their sessions. A server has places for so many editors then.
+const KEPT_WATCHES_MAX: usize = 16;
 
 /// What prompts may take to end when the editor is gone, and then what else is to be put in order.
 const ENDING: Duration = Duration::from_millis(1_000);
@@ -80,6 +83,7 @@ where
         calls: Mutex::default(),
         requests: Mutex::default(),
         workers: Mutex::default(),
+        kept_watches: Semaphore::new(KEPT_WATCHES_MAX),
     });
     let mut lines = Lines::new(input);
     let read = loop {
@@ -119,6 +123,8 @@ pub struct Door<A> {
     requests: Mutex<JoinSet<()>>,
     /// One for each session: its prompts, in their order.
     workers: Mutex<JoinSet<()>>,
+    /// Places for watches of sessions in which nothing is asked.
+    kept_watches: Semaphore,
 }
 
 /// A message as it comes.
@@ -366,7 +372,9 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd, further).await?;
         let told = replay::replay(&self.api, &self.client, &session.id, &session.cwd).await;
         told.map_err(refused)?;
-        prompt::usage(self, &session).await;
+        if let Some(used) = prompt::usage(self, &session).await {
+            self.tell(&session.id, used).await;
+        }
         let result =
             LoadSessionResponse::new().modes(settings.modes()).config_options(settings.options());
         self.opened(&result, session, &asked.mcp_servers).await
@@ -455,11 +463,26 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
 
     /// Carries out the prompts of a session.
     async fn work(self: Arc<Self>, mut jobs: mpsc::UnboundedReceiver<Job>, _over: DropGuard) {
-        while let Some(Job { id, session, prompt, cancel }) = jobs.recv().await {
-            let outcome = prompt::run(&*self, &session, prompt, &cancel).await;
+        // To open a watch costs more than all else in a short prompt, so it stays for the next.
+        let (mut watch, mut place) = (None, None);
+        loop {
+            let job = tokio::select! {
+                biased;
+                job = jobs.recv() => job,
+                () = prompt::pass_over(&mut watch) => {
+                    place = None;
+                    continue;
+                }
+            };
+            let Some(Job { id, session, prompt, cancel }) = job else { return };
+            let outcome = prompt::run(&*self, &session, prompt, &cancel, &mut watch).await;
             lock(&self.calls).remove(id.get());
             let answer = outcome.and_then(|response| value(&response));
             self.client.answer(Some(&id), answer).await;
+            place = place.or_else(|| self.kept_watches.try_acquire().ok());
+            if place.is_none() {
+                watch = None;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use agent_client_protocol_schema::v1::{
 };
 use jiff::Timestamp;
 use nexus_protocol::answer::WatchItem;
-use nexus_protocol::api::Happenings as _;
+use nexus_protocol::api::Happenings;
 use nexus_protocol::content::Content;
 use nexus_protocol::conversation::GetMessagesParams;
 use nexus_protocol::params::Bounded;
@@ -19,7 +19,6 @@ use nexus_protocol::usage::{GetUsage, GetUsageParams};
 use nexus_protocol::watch::{Event, Happened, TurnFailure, WatchParams};
 use nexus_protocol::{CallError, RpcError, Target, WatchApi};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::commands::Command;
 use super::door::Door;
@@ -43,12 +42,13 @@ const MCP_TOOLS: &str = "mcp_";
 /// Longest title of a session, in characters.
 const TITLE_CHARS_MAX: usize = 80;
 
-/// Carries a prompt to its end.
+/// Carries a prompt to its end. `watch` is that of the session, or takes it.
 pub async fn run<A: WatchApi + Clone + Send + 'static>(
     door: &Door<A>,
     session: &Session,
     prompt: Vec<ContentBlock>,
     cancel: &CancellationToken,
+    watch: &mut Option<A::Watch>,
 ) -> Result<PromptResponse, Error> {
     if cancel.is_cancelled() {
         return Ok(PromptResponse::new(StopReason::Cancelled));
@@ -80,9 +80,9 @@ pub async fn run<A: WatchApi + Clone + Send + 'static>(
         has_changed: false,
         is_first: false,
     };
-    let outcome = prompted.run(content, cancel).await;
+    let (outcome, used) = prompted.run(content, cancel, watch).await;
     let ended = prompted.ended.take();
-    prompted.finish(title).await;
+    prompted.finish(title, used).await;
     let reason = match outcome {
         Ok(answer) => Ok(stop_reason(&answer)),
         Err(_) if cancel.is_cancelled() => Ok(StopReason::Cancelled),
@@ -104,7 +104,9 @@ async fn command_run<A: WatchApi + Clone + Send + 'static>(
     for chunk in chunks(door.random_name()?, &said) {
         door.tell(&session.id, SessionUpdate::AgentMessageChunk(chunk)).await;
     }
-    usage(door, session).await;
+    if let Some(used) = usage(door, session).await {
+        door.tell(&session.id, used).await;
+    }
     Ok(PromptResponse::new(StopReason::EndTurn))
 }
 
@@ -140,7 +142,8 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         &mut self,
         content: Content,
         cancel: &CancellationToken,
-    ) -> Result<SendResult, CallError> {
+        watch: &mut Option<A::Watch>,
+    ) -> (Result<SendResult, CallError>, Option<SessionUpdate>) {
         let (door, agent) = (self.door, self.session.id.as_str());
         let params = SendParams {
             request_id: Some(self.request.clone()),
@@ -151,9 +154,11 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         };
         // It is watched before it is begun, so that nothing of it is missed. Where no more may be watched, it runs all the
         // same, and is looked at as soon as there is room.
-        let watch = self.watch().await.ok();
+        if watch.is_none() {
+            *watch = self.watch().await.ok();
+        }
         let (answered, failed) = (CancellationToken::new(), CancellationToken::new());
-        let request = self.request.clone();
+        let (session, request) = (self.session, self.request.clone());
         let sending = async {
             let outcome = tokio::select! {
                 outcome = held(&door.api, agent, params, &request) => outcome,
@@ -163,17 +168,16 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 failed.cancel();
             }
             answered.cancel();
-            outcome
+            (outcome, usage(door, session).await)
         };
         // Side by side: an editor that reads slowly holds up neither the turn nor its cancel.
-        let (outcome, ()) = tokio::join!(sending, self.tell_all(watch, &answered, &failed));
-        outcome
+        tokio::join!(sending, self.tell_all(watch, &answered, &failed)).0
     }
 
     /// Tells the turn to its end. What comes behind the answer may take a moment; what was missed was written down.
     async fn tell_all(
         &mut self,
-        mut watch: Option<A::Watch>,
+        watch: &mut Option<A::Watch>,
         answered: &CancellationToken,
         failed: &CancellationToken,
     ) {
@@ -184,7 +188,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
             };
             let seen = tokio::select! {
                 biased;
-                seen = self.next(&mut watch) => seen,
+                seen = self.next(watch) => seen,
                 // A turn that did not begin has no last words.
                 () = failed.cancelled(), if !self.has_begun => return,
                 () = late => return self.catch_up().await,
@@ -200,7 +204,6 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         let params = WatchParams {
             agents: Some(vec![self.session.id.clone()]),
             descendants: Some(true),
-            approver: Some(true),
             name: Some(SOURCE.into()),
             ..WatchParams::default()
         };
@@ -352,7 +355,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
     }
 
     /// What is to be said at the end of a turn, however it ended.
-    async fn finish(mut self, title: Option<String>) {
+    async fn finish(mut self, title: Option<String>, used: Option<SessionUpdate>) {
         self.subagents.left(self.door).await;
         for update in self.told.left() {
             self.tell(update).await;
@@ -364,7 +367,9 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         let title = title.filter(|_| self.is_first);
         let info = title.into_iter().fold(info, |info, title| info.title(title));
         self.tell(SessionUpdate::SessionInfoUpdate(info)).await;
-        usage(self.door, self.session).await;
+        if let Some(used) = used {
+            self.tell(used).await;
+        }
         if self.has_changed {
             self.door.tell_settings(&self.session.id).await;
         }
@@ -375,18 +380,14 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
     }
 }
 
-/// Sends what was said, and waits until the turn is over. It is read in a task of its own: a server ends the answer of whoever
-/// reads slowly, and lets the turn go on.
-async fn held<A: WatchApi + Clone + Send + 'static>(
+/// Sends what was said, and waits until the turn is over.
+async fn held<A: WatchApi>(
     api: &A,
     agent: &str,
     params: SendParams,
     request: &RequestId,
 ) -> Result<SendResult, CallError> {
-    let (own, name) = (api.clone(), agent.to_owned());
-    let sent = tokio::spawn(async move { own.send_held(&name, params).await });
-    let sent = AbortOnDropHandle::new(sent).await;
-    let outcome = sent.unwrap_or_else(|why| Err(CallError::Call(why.to_string())));
+    let outcome = api.send_held(agent, params).await;
     let runs = async || match api.for_agent(agent).get_context().await {
         Ok(context) => context.turns.iter().any(|turn| turn.request_id == *request),
         Err(_) => false,
@@ -414,15 +415,25 @@ async fn give_up<A: WatchApi>(
 }
 
 /// How full the context is, and what the session has cost.
-pub async fn usage<A: WatchApi + Clone + Send + 'static>(door: &Door<A>, session: &Session) {
+pub async fn usage<A: WatchApi + Clone + Send + 'static>(
+    door: &Door<A>,
+    session: &Session,
+) -> Option<SessionUpdate> {
     let agent = door.api.for_agent(&session.id);
     let params = GetUsageParams { agent_id: Some(session.id.clone()), ..GetUsageParams::default() };
     let used = door.api.call::<GetUsage>(&Target::Server, params);
     let (tokens, used) = tokio::join!(agent.get_tokens(), used);
-    let Ok(tokens) = tokens else { return };
+    let tokens = tokens.ok()?;
     let cost = used.ok().and_then(|used| used.cost_usd).map(|usd| Cost::new(usd, "USD"));
     let update = UsageUpdate::new(tokens.total, tokens.budget).cost(cost);
-    door.tell(&session.id, SessionUpdate::UsageUpdate(update)).await;
+    Some(SessionUpdate::UsageUpdate(update))
+}
+
+/// Passes over what happens while nothing is asked, for as long as there is a watch.
+pub async fn pass_over<W: Happenings>(watch: &mut Option<W>) {
+    let Some(open) = watch else { return std::future::pending().await };
+    while let Some(Ok(WatchItem::Event { .. } | WatchItem::Unknown(_))) = open.next().await {}
+    *watch = None;
 }
 
 fn stop_reason(answer: &SendResult) -> StopReason {

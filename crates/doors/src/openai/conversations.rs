@@ -10,11 +10,16 @@ use nexus_protocol::session::{CloneSession, CloneSessionParams};
 use nexus_protocol::{Api, CallError, Target};
 
 use super::ask::{Message, Part, Role};
+use super::chat::random_id;
 use super::failure::Failure;
 use super::repeats::digest;
 
 /// Answers that are found again; the oldest is forgotten first, and is then taken over as a past that nobody knows.
 const POINTS_MAX: usize = 20_000;
+
+/// Limits that fewer agents keep within.
+const MADE_ROOM_FOR: [&str; 3] =
+    ["server.max_children", "server.max_tree_agents", "server.tree_memory_bytes_max"];
 
 /// Stands for what was left empty in a past that is taken over.
 const NOTHING: &str = "(nothing)";
@@ -33,6 +38,19 @@ struct Known {
     order: VecDeque<Chain>,
     /// The last answer of each agent, while nobody asks it anything.
     heads: HashMap<String, Chain>,
+    /// Agents that were made here.
+    made: HashMap<String, Made>,
+    /// Counts uses of agents.
+    uses: u64,
+}
+
+/// An agent that was made for a conversation.
+struct Made {
+    visitor: String,
+    /// Requests that it is held for.
+    holders: usize,
+    /// The number of its last use.
+    used: u64,
 }
 
 /// All that was said up to a message.
@@ -62,9 +80,57 @@ pub struct Ask {
 
 /// Where an answer stands in its conversation.
 pub struct Place {
-    conversations: Arc<Conversations>,
+    held: Held,
     /// Up to what is answered.
     chain: Chain,
+}
+
+/// An agent that a request goes on with: until this is dropped, it is not ended to make room for others.
+struct Held {
+    conversations: Arc<Conversations>,
+    agent: String,
+}
+
+/// How an agent comes to be.
+enum Making {
+    /// With a past that was said elsewhere.
+    New { history: Vec<PastMessage> },
+    /// As another was at this point.
+    Fork(Point),
+}
+
+impl Making {
+    async fn make<A: Api>(&self, api: &A, ask: &Ask, name: String) -> Result<(), CallError> {
+        match self {
+            Self::New { history } => {
+                let params = CreateAgentParams {
+                    agent_id: Some(name),
+                    preset: Some(ask.preset.clone()),
+                    system_prompt: ask.instructions.clone(),
+                    history: Some(history.clone()).filter(|history| !history.is_empty()),
+                    ..CreateAgentParams::default()
+                };
+                api.create_agent(params).await.map(drop)
+            }
+            Self::Fork(point) => {
+                let params = CloneSessionParams {
+                    src_session: point.agent.clone(),
+                    dest_session: name,
+                    upto: Some(point.length.saturating_sub(1)),
+                };
+                api.call::<CloneSession>(&Target::Server, params).await.map(drop)
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut known = self.conversations.lock();
+        if let Some(made) = known.made.get_mut(&self.agent) {
+            made.holders -= 1;
+        }
+    }
 }
 
 impl Conversations {
@@ -75,50 +141,134 @@ impl Conversations {
         ask: &Ask,
     ) -> Result<(String, Place), Failure> {
         let known = linked(ask.seed(), &ask.past);
-        let place = || Place { conversations: self.clone(), chain: linked(known, &ask.fresh) };
-        let agent = match &ask.session {
+        let held = match &ask.session {
             Some(name) => self.named(api, ask, name).await?,
             None => self.found(api, ask, known).await?,
         };
-        Ok((agent, place()))
+        let agent = held.agent.clone();
+        Ok((agent, Place { held, chain: linked(known, &ask.fresh) }))
     }
 
-    async fn found<A: Api>(&self, api: &A, ask: &Ask, chain: Chain) -> Result<String, Failure> {
+    async fn found<A: Api>(
+        self: &Arc<Self>,
+        api: &A,
+        ask: &Ask,
+        chain: Chain,
+    ) -> Result<Held, Failure> {
         let point = self.lock().points.get(&chain).cloned().filter(|_| !ask.past.is_empty());
-        let Some(point) = point else { return created(api, ask).await };
-        if !is_there(api, &point.agent).await? {
-            return created(api, ask).await;
-        }
-        if self.take_head(&point.agent, chain) {
-            return Ok(point.agent);
-        }
-        let copy = temporary_name()?;
-        let params = CloneSessionParams {
-            src_session: point.agent,
-            dest_session: copy.clone(),
-            upto: Some(point.length.saturating_sub(1)),
+        let Some(point) = point else { return self.created(api, ask).await };
+        let Some(held) = self.hold(api, &point.agent).await? else {
+            return self.created(api, ask).await;
         };
-        match api.call::<CloneSession>(&Target::Server, params).await {
-            Ok(_) => Ok(copy),
+        if self.take_head(&point.agent, chain) {
+            return Ok(held);
+        }
+        match self.made(api, ask, Making::Fork(point), random_name()?).await {
+            Ok(copy) => Ok(copy),
             // It ended a moment ago.
-            Err(error) if is_unknown(&error) => created(api, ask).await,
+            Err(error) if is_unknown(&error) => self.created(api, ask).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn named<A: Api>(&self, api: &A, ask: &Ask, name: &str) -> Result<String, Failure> {
+    async fn named<A: Api>(
+        self: &Arc<Self>,
+        api: &A,
+        ask: &Ask,
+        name: &str,
+    ) -> Result<Held, Failure> {
         let key =
             digest(&[b"session", ask.visitor.as_bytes(), ask.preset.as_bytes(), name.as_bytes()]);
         let _one = self.naming.lock().await;
         let known = self.lock().points.get(&key).map(|point| point.agent.clone());
         if let Some(agent) = known
-            && is_there(api, &agent).await?
+            && let Some(held) = self.hold(api, &agent).await?
         {
-            return Ok(agent);
+            return Ok(held);
         }
-        let agent = created(api, ask).await?;
-        self.lock().note(key, Point { agent: agent.clone(), length: 0 });
-        Ok(agent)
+        let held = self.created(api, ask).await?;
+        self.lock().note(key, Point { agent: held.agent.clone(), length: 0 });
+        Ok(held)
+    }
+
+    /// A new agent, with the past that the request says it had.
+    async fn created<A: Api>(self: &Arc<Self>, api: &A, ask: &Ask) -> Result<Held, Failure> {
+        let making = Making::New { history: history(&ask.past)? };
+        Ok(self.made(api, ask, making, random_name()?).await?)
+    }
+
+    /// Makes an agent. Where the visitor has as many as it may, what was quiet for longest makes room.
+    async fn made<A: Api>(
+        self: &Arc<Self>,
+        api: &A,
+        ask: &Ask,
+        making: Making,
+        agent: String,
+    ) -> Result<Held, CallError> {
+        // Before it is made: whoever asked may be gone when it is.
+        let held = self.begin(agent.clone(), &ask.visitor);
+        loop {
+            match making.make(api, ask, agent.clone()).await {
+                Ok(()) => return Ok(held),
+                Err(error) if is_full(&error) && self.make_room(api, &ask.visitor).await => {}
+                Err(error) => {
+                    self.lock().forget(&agent);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Ends the conversation of a visitor in which nothing was asked for longest. False when there is none.
+    async fn make_room<A: Api>(&self, api: &A, visitor: &str) -> bool {
+        let quiet = self.lock().quiet(visitor);
+        for agent in quiet {
+            match api.for_agent(&agent).get_context().await {
+                Ok(context) if context.turns.is_empty() => {}
+                // Somebody works with it who did not come through here.
+                Ok(_) => continue,
+                Err(error) => {
+                    if is_unknown(&error) {
+                        self.lock().forget(&agent);
+                    }
+                    continue;
+                }
+            }
+            let is_quiet_still = self.lock().forget_quiet(&agent);
+            if is_quiet_still && api.destroy_agent(agent).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn begin(self: &Arc<Self>, agent: String, visitor: &str) -> Held {
+        let mut known = self.lock();
+        let used = known.use_next();
+        let made = Made { visitor: visitor.into(), holders: 1, used };
+        known.made.insert(agent.clone(), made);
+        known.forget_surplus();
+        Held { conversations: self.clone(), agent }
+    }
+
+    /// The agent of this name, if it is still there.
+    async fn hold<A: Api>(self: &Arc<Self>, api: &A, agent: &str) -> Result<Option<Held>, Failure> {
+        let held = {
+            let mut known = self.lock();
+            let used = known.use_next();
+            let Some(made) = known.made.get_mut(agent) else { return Ok(None) };
+            made.holders += 1;
+            made.used = used;
+            Held { conversations: self.clone(), agent: agent.into() }
+        };
+        match api.for_agent(agent).get_context().await {
+            Ok(_) => Ok(Some(held)),
+            Err(error) if is_unknown(&error) => {
+                self.lock().forget(agent);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether this is the last that the agent said, and nobody went on from there. Nobody else does then.
@@ -146,16 +296,61 @@ impl Known {
             self.heads.remove(&point.agent);
         }
     }
+
+    fn use_next(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Agents of a visitor that nothing is asked of, the one first that was used longest ago.
+    fn quiet(&self, visitor: &str) -> Vec<String> {
+        let own = self.made.iter().filter(|(_, made)| made.visitor == visitor && made.is_quiet());
+        let mut own: Vec<_> = own.map(|(agent, made)| (made.used, agent.clone())).collect();
+        own.sort_unstable();
+        own.into_iter().map(|(_, agent)| agent).collect()
+    }
+
+    fn forget(&mut self, agent: &str) {
+        self.made.remove(agent);
+        self.heads.remove(agent);
+    }
+
+    /// True if nothing is asked of it.
+    fn forget_quiet(&mut self, agent: &str) -> bool {
+        let is_quiet = self.made.get(agent).is_some_and(Made::is_quiet);
+        if is_quiet {
+            self.forget(agent);
+        }
+        is_quiet
+    }
+
+    /// Agents end by themselves, too, and nobody says so here.
+    fn forget_surplus(&mut self) {
+        if self.made.len() > POINTS_MAX
+            && let quiet = self.made.iter().filter(|(_, made)| made.is_quiet())
+            && let Some((oldest, _)) = quiet.min_by_key(|(_, made)| made.used)
+        {
+            let oldest = oldest.clone();
+            self.forget(&oldest);
+        }
+    }
+}
+
+impl Made {
+    fn is_quiet(&self) -> bool {
+        self.holders == 0
+    }
 }
 
 impl Place {
     /// Notes what was answered. An agent that is gone is not found again.
-    pub async fn note<A: Api>(self, api: &A, agent: &str, answer: &str) {
+    pub async fn note<A: Api>(self, api: &A, answer: &str) {
+        let Held { conversations, agent } = &self.held;
         let Ok(context) = api.for_agent(agent).get_context().await else { return };
         let chain = answered(self.chain, answer);
-        let mut known = self.conversations.lock();
-        known.note(chain, Point { agent: agent.into(), length: context.message_count });
-        known.heads.insert(agent.into(), chain);
+        let mut known = conversations.lock();
+        known.note(chain, Point { agent: agent.clone(), length: context.message_count });
+        known.heads.insert(agent.clone(), chain);
     }
 }
 
@@ -186,20 +381,6 @@ fn linked(chain: Chain, messages: &[Message]) -> Chain {
 /// Clients trim what they keep.
 fn answered(chain: Chain, answer: &str) -> Chain {
     digest(&[b"answered", &chain, answer.trim().as_bytes()])
-}
-
-/// A new agent, with the past that the request says it had.
-async fn created<A: Api>(api: &A, ask: &Ask) -> Result<String, Failure> {
-    let history = history(&ask.past)?;
-    let params = CreateAgentParams {
-        // Names that are generated are given again, and would be found in place of this one.
-        agent_id: Some(temporary_name()?),
-        preset: Some(ask.preset.clone()),
-        system_prompt: ask.instructions.clone(),
-        history: Some(history).filter(|history| !history.is_empty()),
-        ..CreateAgentParams::default()
-    };
-    Ok(api.create_agent(params).await?.agent_id)
 }
 
 /// What was said elsewhere, in turns: whoever says two things in a row says one.
@@ -239,23 +420,22 @@ fn past_text(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-async fn is_there<A: Api>(api: &A, agent: &str) -> Result<bool, Failure> {
-    match api.for_agent(agent).get_context().await {
-        Ok(_) => Ok(true),
-        Err(error) if is_unknown(&error) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
 fn is_unknown(error: &CallError) -> bool {
     let CallError::Rpc(refused) = error else { return false };
     let path = refused.data.as_ref().and_then(|data| data.get("path")?.as_str());
     matches!(path, Some("/agent_id" | "/src_session"))
 }
 
-/// Nobody guesses it.
-fn temporary_name() -> Result<String, Failure> {
-    Ok(format!(".{}", super::chat::random_id("v1-")?))
+/// Nobody guesses it. Names that are generated elsewhere are given again, and would be found in place of this one.
+fn random_name() -> Result<String, Failure> {
+    Ok(format!(".{}", random_id("v1-")?))
+}
+
+/// Whether there would be room if there were fewer agents.
+fn is_full(error: &CallError) -> bool {
+    let CallError::Rpc(refused) = error else { return false };
+    let limit = refused.data.as_ref().and_then(|data| data.get("limit")?.as_str());
+    limit.is_some_and(|limit| MADE_ROOM_FOR.contains(&limit))
 }
 
 #[cfg(test)]

@@ -75,7 +75,14 @@ impl Writer {
         if let Poll::Ready(done) = futures_util::poll!(&mut work) {
             return Ok(done);
         }
-        self.flush().await?;
+        if !self.held.is_empty() {
+            // What is on its way already goes along.
+            tokio::task::yield_now().await;
+            if let Poll::Ready(done) = futures_util::poll!(&mut work) {
+                return Ok(done);
+            }
+            self.flush().await?;
+        }
         loop {
             tokio::select! {
                 biased;

@@ -122,7 +122,7 @@ impl Turn {
                 StreamItem::Done(answer) if answer.cancelled => return Err(Failure::cancelled()),
                 StreamItem::Done(answer) => {
                     if let Some(place) = place {
-                        place.note(api, &agent, &answer.content).await;
+                        place.note(api, &answer.content).await;
                     }
                     if let Some((frame, keeping)) = keeping {
                         let (response, said) = of_turn(&frame, &self.items(), &answer);

@@ -8,6 +8,9 @@ use super::editor::{Desk, text};
 use crate::harness::eventually;
 use crate::support::{history, shown};
 
+/// Sessions of an editor whose watch stays open while nothing is asked in them.
+const KEPT_WATCHES_MAX: u64 = 16;
+
 #[tokio::test]
 async fn a_prompt_is_answered_in_pieces() {
     for desk in Desk::both().await {
@@ -94,6 +97,44 @@ async fn a_tool_call_is_told_from_its_beginning_to_its_end() {
         assert!(read.contains("two"), "{read}");
         assert_eq!(end[3]["status"], "failed", "{}", end[3]);
     }
+}
+
+/// One is kept in so many sessions, and none of them misses anything.
+#[tokio::test]
+async fn a_session_keeps_its_watch_from_prompt_to_prompt() {
+    let desk = Desk::bridged().await;
+    let server = desk.server.as_ref().unwrap();
+    let wire = server.wire();
+    let watches = async || wire.ok("server_info", json!({})).await["watches"].as_u64().unwrap();
+    let mut editor = desk.editor().await;
+    let mut sessions = Vec::new();
+    for number in 1..=KEPT_WATCHES_MAX + 1 {
+        let session = editor.session().await;
+        for answer in ["One.", "Two."] {
+            desk.world.model.push(Reply::text(answer));
+            assert_eq!(editor.prompt(&session, "Go on").await, "end_turn");
+            assert_eq!(editor.said(), answer);
+        }
+        sessions.push(session);
+        let kept = number.min(KEPT_WATCHES_MAX);
+        eventually("the watches that are kept", async || watches().await == kept).await;
+    }
+    // What others have the agent do meanwhile is not told, and a watch that somebody ended is opened again.
+    let session = &sessions[0];
+    desk.world.model.push(Reply::text("Of somebody else."));
+    wire.ok("send", json!({"agent_id": session, "content": "Psst"})).await;
+    for number in 1..100 {
+        wire.ok("unwatch", json!({"watch_id": format!("watch_{number}")})).await;
+    }
+    eventually("the watches to end", async || watches().await == 0).await;
+    desk.world.model.push(Reply::text("Three."));
+    assert_eq!(editor.prompt(session, "Go on").await, "end_turn");
+    assert_eq!(editor.said(), "Three.");
+    assert_eq!(watches().await, 1);
+    // The place of a session that is closed is another's.
+    editor.ok("session/close", json!({"sessionId": session})).await;
+    eventually("it to be closed", async || watches().await == 0).await;
+    assert_eq!(editor.finish().await, Some(0));
 }
 
 #[tokio::test]

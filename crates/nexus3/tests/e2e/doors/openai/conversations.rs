@@ -1,11 +1,11 @@
 //! Conversations of clients that say all of it each time: found again, forked, taken over.
 
-use nexus_testkit::Reply;
+use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
 use super::{CHAT, chat, json_of, post, refused, said, talking};
-use crate::harness::{Response, Server};
-use crate::support::{create, history, names};
+use crate::harness::{Response, Server, Setup, eventually};
+use crate::support::{create, history, names, shown};
 
 const NEW: &str = "new:sandboxed";
 
@@ -187,6 +187,89 @@ async fn conversations_are_their_callers() {
     // With the key's agent all of it ends.
     wire.ok("destroy_agent", json!({"agent_id": "door-one"})).await;
     assert!(!names(&wire).await.contains(&first));
+}
+
+/// Where a key has as many conversations as it may, the one makes room that was quiet for longest; one that is asked
+/// something never does.
+#[tokio::test]
+async fn a_conversation_that_was_quiet_for_longest_makes_room() {
+    let server = Setup::new().config(json!({"server": {"max_children": 2}})).start().await;
+    let wire = server.wire();
+    let params = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
+    let key = wire.ok("create_key", params).await["key"].as_str().unwrap().to_owned();
+    let request = |said: &[&str]| post(&server, CHAT, &talking(NEW, said)).bearer(Some(&key));
+    let talk = async |said: &[&str], answer: &str| {
+        server.model().push(Reply::text(answer));
+        let response = server.ask(request(said)).await;
+        assert_eq!(response.status, 200, "{:?}", json_of(&response));
+        agent(&response)
+    };
+    let [first, second] = [talk(&["u1"], "a1").await, talk(&["v1"], "b1").await];
+    assert_eq!(talk(&["u1", "a1", "u2"], "a2").await, first);
+    // The second was used longer ago than the first.
+    let third = talk(&["w1"], "c1").await;
+    let left = names(&wire).await;
+    assert!(left.contains(&first) && left.contains(&third) && !left.contains(&second), "{left:?}");
+    // A fork needs room, too, and what it comes from stays.
+    let fork = talk(&["u1", "a1", "u2 otherwise"], "a2").await;
+    let left = names(&wire).await;
+    assert!(left.contains(&first) && left.contains(&fork) && !left.contains(&third), "{left:?}");
+    // What made room goes on from what its client says.
+    let again = talk(&["v1", "b1", "v2"], "b2").await;
+    assert_eq!(
+        shown(&server.model().last_request()),
+        ["user: v1", "assistant: b1", "user: v2"],
+        "{again} after {second}"
+    );
+    // With both at work there is no room, and the rule is named.
+    let gate = Gate::new();
+    let gated = || Reply::text("").then_gate(&gate).then_text("late");
+    server.model().push(gated());
+    server.model().push(gated());
+    let asked = server.model().requests().len();
+    let [said, fresh] = [["v1", "b1", "v2", "b2", "v3"].as_slice(), &["x1"]].map(request);
+    let late = async {
+        eventually("both", async || server.model().requests().len() == asked + 2).await;
+        let (status, error) = refused(&server, request(&["y1"])).await;
+        assert_eq!(status, 503, "{error}");
+        assert!(error["message"].as_str().unwrap().contains("server.max_children"), "{error}");
+        gate.release();
+    };
+    let (one, two, ()) = tokio::join!(server.ask(said), server.ask(fresh), late);
+    assert_eq!([one, two].map(|it| said_late(&it)), [true, true]);
+    talk(&["y1"], "d1").await;
+}
+
+fn said_late(response: &Response) -> bool {
+    said(&json_of(response)) == "late"
+}
+
+/// Nor does one that somebody else has at work.
+#[tokio::test]
+async fn a_conversation_at_work_elsewhere_stays() {
+    let server = Setup::new().config(json!({"server": {"max_children": 2}})).start().await;
+    let wire = server.wire();
+    let params = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
+    let key = wire.ok("create_key", params).await["key"].as_str().unwrap().to_owned();
+    let talk = async |said: &[&str], answer: &str| {
+        server.model().push(Reply::text(answer));
+        agent(&server.ask(post(&server, CHAT, &talking(NEW, said)).bearer(Some(&key))).await)
+    };
+    let [first, second] = [talk(&["u1"], "a1").await, talk(&["v1"], "b1").await];
+    let gate = Gate::new();
+    server.model().push(Reply::text("late").then_gate(&gate));
+    let asked = server.model().requests().len();
+    let working = wire.ok("send", json!({"agent_id": first, "content": "Psst"}));
+    let beside = async {
+        eventually("its turn", async || server.model().requests().len() == asked + 1).await;
+        let third = talk(&["w1"], "c1").await;
+        let left = names(&wire).await;
+        assert!(left.contains(&first) && left.contains(&third), "{left:?}");
+        assert!(!left.contains(&second), "{left:?}");
+        gate.release();
+    };
+    let (answer, ()) = tokio::join!(working, beside);
+    assert_eq!(answer["content"], "late");
 }
 
 /// A key whose agent makes no agents cannot begin conversations.
