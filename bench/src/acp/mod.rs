@@ -82,7 +82,9 @@ async fn prompts(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
     let cwd = place.cwd();
     let plain_place = Place::new(&config(&model.url()))?;
     let mut plain = Editor::start(plain_place.command(&["--stdio"])?)?;
-    let (mut prompts, mut sends, mut prompt_used, mut send_used) = (vec![], vec![], vec![], vec![]);
+    let streaming_place = Place::new(&config(&model.url()))?;
+    let mut streaming = Editor::start(streaming_place.command(&["--stdio"])?)?;
+    let (mut prompts, mut sends, mut streams) = <(Times, Times, Times)>::default();
     let agents = bench.count(25);
     for agent in 0..agents {
         let opened = editor.result("session/new", &json!({"cwd": cwd, "mcpServers": []}))?;
@@ -90,44 +92,56 @@ async fn prompts(bench: &Bench, table: &mut Table) -> anyhow::Result<()> {
         let prompt = json!({"sessionId": opened["sessionId"], "prompt": prompt});
         let agent = format!("a{agent}");
         // What an editor's agents may do.
-        plain.result("create_agent", &json!({"agent_id": agent, "preset": "trusted"}))?;
+        let made = json!({"agent_id": agent, "preset": "trusted"});
+        plain.result("create_agent", &made)?;
+        streaming.result("create_agent", &made)?;
         let send = json!({"agent_id": agent, "content": ASKED});
+        let stream = json!({"agent_id": agent, "content": ASKED, "stream": true});
         for _ in 0..TURNS {
-            let Timed { took, used, answered } = timed(&mut editor, "session/prompt", &prompt)?;
+            let answered = prompts.time(&mut editor, "session/prompt", &prompt)?;
             ensure!(answered["stopReason"] == "end_turn", "{answered}");
-            prompts.push(took);
-            prompt_used.push(used);
-            let Timed { took, used, .. } = timed(&mut plain, "send", &send)?;
-            sends.push(took);
-            send_used.push(used);
+            streams.time(&mut streaming, "send", &stream)?;
+            sends.time(&mut plain, "send", &send)?;
         }
     }
-    let p50 = |times| ms(Latencies::new(times).p50());
-    let (prompt, send, prompt_used, send_used) =
-        (p50(prompts), p50(sends), p50(prompt_used), p50(send_used));
-    let added = prompt - send;
-    table.add(
-        Row::new(format!("session/prompt against send on stdio, p50 of {} turns", agents * TURNS))
-            .measured(format!("{added:.2} ms more ({prompt:.2} ms), {prompt_used:.2} ms CPU"))
-            .baseline(format!("{send:.2} ms, {send_used:.2} ms CPU"))
-            .ratio(prompt / send)
-            .reach("≤ 0.2 ms", added <= 0.2),
-    );
+    let (prompt, prompt_used) = prompts.p50();
+    for (what, times) in [
+        (format!("session/prompt against send on stdio, p50 of {} turns", agents * TURNS), sends),
+        ("  against send with stream".into(), streams),
+    ] {
+        let (send, send_used) = times.p50();
+        let added = prompt - send;
+        table.add(
+            Row::new(what)
+                .measured(format!("{added:.2} ms more ({prompt:.2} ms), {prompt_used:.2} ms CPU"))
+                .baseline(format!("{send:.2} ms, {send_used:.2} ms CPU"))
+                .ratio(prompt / send)
+                .reach("≤ 0.2 ms", added <= 0.2),
+        );
+    }
     Ok(())
 }
 
-struct Timed {
-    took: Duration,
+#[derive(Default)]
+struct Times {
+    took: Vec<Duration>,
     /// Of the processor.
-    used: Duration,
-    answered: Value,
+    used: Vec<Duration>,
 }
 
-fn timed(editor: &mut Editor, method: &str, params: &Value) -> anyhow::Result<Timed> {
-    let used_before = cpu(editor.pid())?;
-    let started = Instant::now();
-    let (line, _) = editor.ask(method, params)?;
-    let took = started.elapsed();
-    let used = cpu(editor.pid())?.saturating_sub(used_before);
-    Ok(Timed { took, used, answered: result(&line)? })
+impl Times {
+    fn time(&mut self, at: &mut Editor, method: &str, params: &Value) -> anyhow::Result<Value> {
+        let used_before = cpu(at.pid())?;
+        let started = Instant::now();
+        let (line, _) = at.ask(method, params)?;
+        self.took.push(started.elapsed());
+        self.used.push(cpu(at.pid())?.saturating_sub(used_before));
+        result(&line)
+    }
+
+    /// In milliseconds.
+    fn p50(self) -> (f64, f64) {
+        let [took, used] = [self.took, self.used].map(|times| ms(Latencies::new(times).p50()));
+        (took, used)
+    }
 }

@@ -94,9 +94,14 @@ pub async fn start(bench: &Bench) -> anyhow::Result<Row> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let configured = with_servers(config_without_model(), &names, 10, &mark)?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..bench.count(25) {
-        with.push(first_answer(&Place::new(&configured)?, LIST)?);
-        without.push(first_answer(&Place::new(&config_without_model())?, LIST)?);
+    let plain = config_without_model();
+    // By turns: what one leaves behind is in the way of the next.
+    for round in 0..bench.count(100) {
+        let mut both = [(&configured, &mut with), (&plain, &mut without)];
+        both.rotate_left(round % 2);
+        for (config, times) in both {
+            times.push(first_answer(&Place::new(config)?, LIST)?);
+        }
     }
     let server = Server::start(&configured).await?;
     server.create_agents("a", 1).await?;
