@@ -431,6 +431,7 @@ fn toolbox(protected: &BTreeSet<PathBuf>, config: &Config, launcher: Launcher) -
         files
             .chain(nexus_tools::command_tools(commands))
             .chain(nexus_tools::agent_tools())
-            .chain(nexus_tools::memory_tools()),
+            .chain(nexus_tools::memory_tools())
+            .chain([nexus_tools::plan_tool()]),
     )
 }

@@ -182,6 +182,9 @@ pub fn telling(tool: &str, arguments: &Value) -> String {
     if let Some(diff) = text("diff") {
         return patched(diff).unwrap_or_default().to_owned();
     }
+    if let Some(step) = current_step(arguments) {
+        return step.to_owned();
+    }
     let looks = ["search", "glob", "grep", "find"].iter().any(|word| tool.contains(word));
     if let (true, Some(pattern)) = (looks, text("pattern")) {
         return match text("path") {
@@ -203,6 +206,13 @@ pub fn telling(tool: &str, arguments: &Value) -> String {
         _ => None,
     };
     values.into_iter().find_map(said).unwrap_or_default()
+}
+
+/// Of a plan, what is done now, or comes next.
+fn current_step(arguments: &Value) -> Option<&str> {
+    let steps = arguments.get("steps")?.as_array()?;
+    let with = |status: &str| steps.iter().find(|step| step["status"] == status);
+    with("in_progress").or_else(|| with("pending")).or(steps.last())?.get("step")?.as_str()
 }
 
 /// Words as a shell would be given them. Only what has room is read.

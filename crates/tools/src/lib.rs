@@ -14,6 +14,7 @@ mod git;
 mod memory;
 mod outline;
 mod patch;
+mod plan;
 mod read;
 pub mod sandbox;
 mod search;
@@ -33,6 +34,7 @@ pub use agents::agent_tools;
 pub use command::{CommandSettings, command_tools};
 use file_tool::file_tool;
 pub use memory::memory_tools;
+pub use plan::plan_tool;
 use sandbox::Launcher;
 
 /// Tools on files and directories. What may cost any time and memory they have done in a process of `launcher`. Images

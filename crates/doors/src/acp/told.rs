@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agent_client_protocol_schema::v1::{
-    CompactionStatus, CompactionUpdate, ContentChunk, MessageId, Notice, NoticeSeverity,
+    CompactionStatus, CompactionUpdate, ContentChunk, MessageId, Notice, NoticeSeverity, Plan,
     SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
 };
 use nexus_protocol::conversation::{MessageEntry, ToolCallEntry};
@@ -45,6 +45,8 @@ struct Call {
     shown: ToolCallId,
     name: String,
     arguments: Value,
+    /// The plan that it shows. Of such a call nothing else is told.
+    plan: Option<Plan>,
     is_over: bool,
     printed: String,
     printed_at: Option<Instant>,
@@ -146,7 +148,7 @@ impl Told {
 
     /// Calls that nothing was heard of any more, since the turn ended before they did.
     pub fn left(&mut self) -> Vec<SessionUpdate> {
-        let open = self.calls.values_mut().filter(|call| !call.is_over);
+        let open = self.calls.values_mut().filter(|call| !call.is_over && call.plan.is_none());
         let left = |call: &mut Call| {
             call.is_over = true;
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
@@ -163,18 +165,20 @@ impl Told {
         // Some models begin to count anew with each step.
         let again = if before.is_some() { format!(".{}", self.said.step) } else { String::new() };
         let shown = ToolCallId::new(format!("{}/{}{again}", self.turn, entry.id));
+        let plan = tools::plan(entry);
         let mut call = tools::call(entry, &self.cwd);
         call.tool_call_id = shown.clone();
         let held = Call {
             shown,
             name: entry.name.clone(),
             arguments: entry.arguments.clone(),
+            plan: plan.clone(),
             is_over: false,
             printed: String::new(),
             printed_at: None,
         };
         self.calls.insert(entry.id.clone(), held);
-        vec![SessionUpdate::ToolCall(call)]
+        if plan.is_some() { Vec::new() } else { vec![SessionUpdate::ToolCall(call)] }
     }
 
     fn printed(&mut self, id: &str, text: &str) -> Vec<SessionUpdate> {
@@ -201,8 +205,11 @@ impl Told {
         }
         let status = if failed { ToolCallStatus::Failed } else { ToolCallStatus::Completed };
         let fields = ToolCallUpdateFields::new().status(status).content(content);
-        let updates = self.changed(id, fields);
+        let mut updates = self.changed(id, fields);
         if let Some(call) = self.calls.get_mut(id) {
+            // What the tool did not take is the model's to mend.
+            let shown = call.plan.clone().filter(|_| !call.is_over && !failed);
+            updates.extend(shown.map(SessionUpdate::Plan));
             call.is_over = true;
             call.printed = String::new();
         }
@@ -211,7 +218,7 @@ impl Told {
 
     /// Nothing is said of a call that is over.
     fn changed(&self, id: &str, fields: ToolCallUpdateFields) -> Vec<SessionUpdate> {
-        let open = self.calls.get(id).filter(|call| !call.is_over);
+        let open = self.calls.get(id).filter(|call| !call.is_over && call.plan.is_none());
         let update = |call: &Call| ToolCallUpdate::new(call.shown.clone(), fields);
         open.map(update).map(SessionUpdate::ToolCallUpdate).into_iter().collect()
     }

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol_schema::v1::{
-    Content, Diff, ToolCall, ToolCallContent, ToolCallLocation, ToolKind,
+    Content, Diff, Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus, ToolCall, ToolCallContent,
+    ToolCallLocation, ToolKind,
 };
 use nexus_protocol::conversation::ToolCallEntry;
 use nexus_protocol::hidden::is_hidden;
 use nexus_protocol::permission::{FileChange, Preview};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::sentence::spelled;
@@ -25,6 +27,33 @@ pub fn call(entry: &ToolCallEntry, cwd: &Path) -> ToolCall {
         .kind(kind(&entry.name))
         .locations(locations(&entry.arguments, cwd))
         .raw_input(entry.arguments.clone())
+}
+
+/// The tool by which an agent shows its plan.
+const PLAN_TOOL: &str = "update_plan";
+
+/// What the agent is asked to say of its plan, as the tool takes it.
+#[derive(Deserialize)]
+struct Planned {
+    steps: Vec<PlannedStep>,
+}
+
+#[derive(Deserialize)]
+struct PlannedStep {
+    step: String,
+    status: PlanEntryStatus,
+}
+
+/// The plan that a call shows, if it is one that does.
+pub fn plan(entry: &ToolCallEntry) -> Option<Plan> {
+    if entry.name != PLAN_TOOL {
+        return None;
+    }
+    let Planned { steps } = Planned::deserialize(&entry.arguments).ok()?;
+    let entry = |PlannedStep { step, status }| {
+        PlanEntry::new(plain(&step).collect::<String>(), PlanEntryPriority::Medium, status)
+    };
+    Some(Plan::new(steps.into_iter().map(entry).collect()))
 }
 
 pub fn kind(tool: &str) -> ToolKind {
@@ -58,10 +87,15 @@ pub fn title(tool: &str, arguments: &Value) -> String {
     }
 }
 
-/// What would make a person read something else than it says is left out, and so is the end of what is long.
+/// What would make a person read something else than it says is left out.
+fn plain(text: &str) -> impl Iterator<Item = char> {
+    let spaced = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().filter(|c| !is_hidden(*c)).map(spaced)
+}
+
+/// So is the end of what is long.
 fn short(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let mut chars = text.chars().filter(|c| !is_hidden(*c)).map(plain);
+    let mut chars = plain(text);
     let mut title: String = chars.by_ref().take(TITLE_CHARS_MAX).collect();
     if chars.next().is_some() {
         title.push('…');

@@ -14,6 +14,11 @@ fn called(name: &str, arguments: Value) -> String {
     call(&entry, "57d0").text()
 }
 
+fn plan([a, b, c]: [&str; 3]) -> Value {
+    let step = |step: &str, status: &str| json!({"step": step, "status": status});
+    json!({"steps": [step("a", a), step("b", b), step("c", c)]})
+}
+
 #[test]
 fn a_call_shows_the_argument_that_says_most() {
     for (name, arguments, expected) in [
@@ -38,6 +43,9 @@ fn a_call_shows_the_argument_that_says_most() {
         ("nexus_destroy", json!({"agent_id": "worker-1"}), "worker-1"),
         ("fetch", json!({"method": "GET", "url": "http://x"}), "http://x"),
         ("sleep", json!({"seconds": 2.5}), "2.5"),
+        ("update_plan", plan(["completed", "in_progress", "pending"]), "b"),
+        ("update_plan", plan(["completed", "completed", "pending"]), "c"),
+        ("update_plan", plan(["completed"; 3]), "c"),
         ("odd", json!({"deep": {"a": 1}, "said": "this"}), "this"),
     ] {
         assert_eq!(called(name, arguments), format!("● {name}  {expected}   [57d0]"));

@@ -138,6 +138,49 @@ async fn a_session_keeps_its_watch_from_prompt_to_prompt() {
 }
 
 #[tokio::test]
+async fn a_plan_is_shown_as_it_goes_on() {
+    for desk in Desk::both().await {
+        let mut editor = desk.editor().await;
+        let session = editor.session().await;
+        let plan = |look: &str, mend: &str| {
+            let steps = [("Look", look), ("Mend it\u{202e}", mend)];
+            let step = |(step, status)| json!({"step": step, "status": status});
+            Reply::tool_call("update_plan", json!({"steps": steps.map(step)}))
+        };
+        desk.world.model.push(plan("in_progress", "pending"));
+        desk.world.model.push(plan("completed", "begun"));
+        desk.world.model.push(plan("completed", "in_progress"));
+        desk.world.model.push(Reply::text("Later."));
+        assert_eq!(editor.prompt(&session, "Mend it").await, "end_turn");
+        let entry = |content: &str, status: &str| json!({"content": content, "priority": "medium", "status": status});
+        let shown = [
+            json!([entry("Look", "in_progress"), entry("Mend it", "pending")]),
+            json!([entry("Look", "completed"), entry("Mend it", "in_progress")]),
+        ];
+        let plans = |updates: &[Value]| -> Vec<Value> {
+            let plans = updates.iter().filter(|it| it["sessionUpdate"] == "plan");
+            plans.map(|it| it["entries"].clone()).collect()
+        };
+        let calls = |updates: &[Value]| -> Vec<Value> {
+            let calls = updates.iter().filter(|it| it["toolCallId"].is_string());
+            calls.map(|it| it["status"].clone()).collect()
+        };
+        let updates = editor.updates();
+        assert_eq!(plans(&updates), shown);
+        // One that is none is a call that failed, as any other.
+        assert_eq!(calls(&updates).last().unwrap(), "failed");
+        assert!(updates.iter().filter(|it| it["sessionUpdate"] == "tool_call").count() == 1);
+        // So it is when the conversation is loaded.
+        editor.finish().await;
+        let mut editor = desk.editor().await;
+        let load = json!({"sessionId": session, "cwd": editor.cwd, "mcpServers": []});
+        editor.ok("session/load", load).await;
+        let updates = editor.updates();
+        assert_eq!((plans(&updates), calls(&updates).len()), (shown.to_vec(), 2));
+    }
+}
+
+#[tokio::test]
 async fn turns_stop_for_reasons_that_editors_know() {
     let desk = Desk::embedded().await;
     let mut editor = desk.editor().await;
