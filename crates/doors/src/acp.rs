@@ -6,6 +6,7 @@ mod commands;
 mod content;
 mod door;
 mod fault;
+mod kept;
 mod lines;
 mod prompt;
 mod prompts;

@@ -35,11 +35,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::client::Client;
+use super::kept::Kept;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::servers::{Begun, Brought};
 use super::session::{Job, Session};
@@ -51,9 +52,6 @@ const PAGE: usize = 50;
 
 /// Those that are looked at for it at once.
 const LOOKED_AT: u32 = 200;
-
-/// Watches that are kept while nothing is asked in their sessions. A server has places for so many editors then.
-const KEPT_WATCHES_MAX: usize = 16;
 
 /// What prompts may take to end when the editor is gone, and then what else is to be put in order.
 const ENDING: Duration = Duration::from_millis(1_000);
@@ -83,7 +81,7 @@ where
         calls: Mutex::default(),
         requests: Mutex::default(),
         workers: Mutex::default(),
-        kept_watches: Semaphore::new(KEPT_WATCHES_MAX),
+        kept_watches: Kept::default(),
     });
     let mut lines = Lines::new(input);
     let read = loop {
@@ -124,7 +122,7 @@ pub struct Door<A> {
     /// One for each session: its prompts, in their order.
     workers: Mutex<JoinSet<()>>,
     /// Places for watches of sessions in which nothing is asked.
-    kept_watches: Semaphore,
+    kept_watches: Kept,
 }
 
 /// A message as it comes.
@@ -469,8 +467,8 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             let job = tokio::select! {
                 biased;
                 job = jobs.recv() => job,
-                () = prompt::pass_over(&mut watch) => {
-                    place = None;
+                () = prompt::pass_over(&mut watch, place.take()) => {
+                    watch = None;
                     continue;
                 }
             };
@@ -479,10 +477,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             lock(&self.calls).remove(id.get());
             let answer = outcome.and_then(|response| value(&response));
             self.client.answer(Some(&id), answer).await;
-            place = place.or_else(|| self.kept_watches.try_acquire().ok());
-            if place.is_none() {
-                watch = None;
-            }
+            place = watch.is_some().then(|| self.kept_watches.take());
         }
     }
 

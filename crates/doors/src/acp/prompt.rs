@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::commands::Command;
 use super::door::Door;
+use super::kept::Place;
 use super::questions::{Question, Questions, shown_of};
 use super::replay::turn_of;
 use super::session::Session;
@@ -429,11 +430,16 @@ pub async fn usage<A: WatchApi + Clone + Send + 'static>(
     Some(SessionUpdate::UsageUpdate(update))
 }
 
-/// Passes over what happens while nothing is asked, for as long as there is a watch.
-pub async fn pass_over<W: Happenings>(watch: &mut Option<W>) {
-    let Some(open) = watch else { return std::future::pending().await };
-    while let Some(Ok(WatchItem::Event { .. } | WatchItem::Unknown(_))) = open.next().await {}
-    *watch = None;
+/// Passes over what happens while nothing is asked, until the watch ends or its place is another's.
+pub async fn pass_over<W: Happenings>(watch: &mut Option<W>, place: Option<Place<'_>>) {
+    let (Some(watch), Some(place)) = (watch, place) else { return std::future::pending().await };
+    let passed_over = async {
+        while let Some(Ok(WatchItem::Event { .. } | WatchItem::Unknown(_))) = watch.next().await {}
+    };
+    tokio::select! {
+        () = passed_over => {}
+        () = place.given_up() => {}
+    }
 }
 
 fn stop_reason(answer: &SendResult) -> StopReason {
