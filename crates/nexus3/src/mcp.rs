@@ -7,14 +7,15 @@ mod serve;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
-use nexus_core::mcp::{ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
+use nexus_config::Config;
+use nexus_core::mcp::{Program, ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_mcp::Servers;
 use nexus_protocol::Api as _;
@@ -296,8 +297,11 @@ fn login_words(server: &str, auth: &McpAuth) -> String {
 /// The servers as an agent of this home would have them.
 fn servers() -> anyhow::Result<Arc<Servers>> {
     let home = wiring::home()?;
-    let config = wiring::load_config(&home, None)?;
-    Ok(wiring::mcp_servers(&home, &config, Launcher::own()))
+    Ok(servers_of(&home, &wiring::load_config(&home, None)?))
+}
+
+fn servers_of(home: &Path, config: &Config) -> Arc<Servers> {
+    wiring::mcp_servers(home, config, Launcher::own())
 }
 
 async fn login(name: &str, paste: bool) -> anyhow::Result<ExitCode> {
@@ -329,17 +333,36 @@ async fn test(
         Ok(Some(_)) => bail!("the arguments of a tool are a JSON object"),
         Err(error) => return Err(error).context("the arguments are no JSON"),
     };
-    let servers = servers()?;
+    let home = wiring::home()?;
+    let config = wiring::load_config(&home, None)?;
+    let servers = servers_of(&home, &config);
     let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
     let ended = servers.let_go(name).await;
     tracing::debug!(ended, "a server was tried");
     let tried = tried?;
     say(tested(&tried.status))?;
+    let entry = config.mcp_servers.iter().find(|entry| entry.name == name);
+    for directory in entry.map(|entry| out_of_reach(&entry.way)).unwrap_or_default() {
+        let place = directory.display();
+        say(format!(
+            "note: {place} stands in its arguments, and its sandbox keeps it from there; --read {place} or --write {place} \
+             of 'nexus3 mcp add' (sandbox.read, sandbox.write) lets it in\n"
+        ))?;
+    }
     match tried.answer {
         None => Ok(ExitCode::SUCCESS),
         Some(Ok(answer)) => say(format!("answer:\n{answer}\n")).map(|()| ExitCode::SUCCESS),
         Some(Err(why)) => bail!("the call failed: {why}"),
     }
+}
+
+/// Directories among its arguments that its sandbox keeps it from.
+fn out_of_reach(way: &Way) -> Vec<&Path> {
+    let Way::Program(Program { argv, cwd, sandbox, .. }) = way else { return Vec::new() };
+    let within: Vec<&PathBuf> = sandbox.read.iter().chain(&sandbox.write).chain(cwd).collect();
+    let is_out = |place: &&Path| within.iter().all(|allowed| !place.starts_with(allowed));
+    let places = argv.iter().skip(1).map(Path::new);
+    places.filter(|place| place.is_absolute() && place.is_dir()).filter(is_out).collect()
 }
 
 fn tested(status: &ServerStatus) -> String {
@@ -403,4 +426,33 @@ pub fn shown_for_trust(servers: &[ServerEntry]) -> String {
 fn paths(paths: &BTreeSet<PathBuf>) -> String {
     let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
     if paths.is_empty() { "nothing else".to_owned() } else { paths.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use nexus_core::mcp::Sandbox;
+
+    use super::*;
+
+    #[test]
+    fn directories_in_arguments_are_let_in_or_named() {
+        let check = |argv: &[&str], read: &[&str], expected: &[&str]| {
+            let read = read.iter().map(PathBuf::from).collect();
+            let sandbox = Sandbox { read, write: BTreeSet::new(), network: true, required: false };
+            let way = Way::Program(Program {
+                argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+                cwd: Some("/usr/lib".into()),
+                env: BTreeMap::new(),
+                env_passthrough: Vec::new(),
+                sandbox,
+            });
+            assert_eq!(out_of_reach(&way), expected.iter().map(Path::new).collect::<Vec<_>>());
+        };
+        check(&["/usr", "/usr", "/usr/bin", "/usr/lib"], &[], &["/usr", "/usr/bin"]);
+        check(&["x", "/usr", "/usr/bin"], &["/usr/bin"], &["/usr"]);
+        check(&["x", "/usr", "/usr/bin"], &["/"], &[]);
+        check(&["x", "usr", "--dir", "/no/such/place", "/etc/passwd"], &[], &[]);
+    }
 }
