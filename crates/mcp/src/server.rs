@@ -215,7 +215,7 @@ impl Server {
                     // Whoever logs in is known to the next connection.
                     None => connection.end.cancel(),
                 }
-                let why = format!("{why}: nexus3 mcp login {}", self.entry.name);
+                let why = format!("{why}: {}", self.entry.login_line());
                 Err(CallError::Refused(why))
             }
             called => called,
@@ -231,20 +231,24 @@ impl Server {
         let begun = self.place(user).await.map_err(|why| self.unavailable(why))?;
         let (_place, _counted, connection) = begun;
         connection.look_up(lookup, self.entry.timeout).await.map_err(|error| {
-            let (server, why) = (self.entry.name.clone(), error.to_string());
+            let why = error.to_string();
             match error {
-                CallError::Unknown { .. } => ServerError::Unknown { server, why },
-                _ => ServerError::Failed { server, why },
+                CallError::Unknown { .. } => self.wants_login(why),
+                _ => ServerError::Failed { server: self.entry.name.clone(), why },
             }
         })
     }
 
     fn unavailable(&self, why: String) -> ServerError {
-        let server = self.entry.name.clone();
         match self.unknown.load(Ordering::Relaxed) {
-            true => ServerError::Unknown { server, why },
-            false => ServerError::Unavailable { server, why },
+            true => self.wants_login(why),
+            false => ServerError::Unavailable { server: self.entry.name.clone(), why },
         }
+    }
+
+    fn wants_login(&self, why: String) -> ServerError {
+        let (server, login) = (self.entry.name.clone(), self.entry.login_line());
+        ServerError::Unknown { server, why, login }
     }
 
     /// A place among the calls under way, and a connection, which is in use from the moment in which it is had: nobody

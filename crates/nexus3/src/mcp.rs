@@ -14,8 +14,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
-use nexus_config::Config;
-use nexus_core::mcp::{Program, ServerEntry, ServerState, ServerStatus, Standing, ToolState, Way};
+use nexus_core::mcp::{
+    Program, ServerEntry, ServerSource, ServerState, ServerStatus, Standing, ToolState, Way,
+};
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_mcp::Servers;
 use nexus_protocol::Api as _;
@@ -37,6 +38,18 @@ use crate::wiring;
 pub struct McpArgs {
     #[command(subcommand)]
     command: McpCommand,
+}
+
+/// A server elsewhere: of the configuration, or by its address one that an agent or an editor has for itself.
+#[derive(Args)]
+struct NamedServer {
+    /// Name of the server
+    name: String,
+    /// Its address, if it is in no configuration: one that an agent or an editor brought along
+    url: Option<String>,
+    /// The address may be of a network that is not the world's
+    #[arg(long, requires = "url")]
+    private: bool,
 }
 
 #[derive(Subcommand)]
@@ -86,16 +99,16 @@ enum McpCommand {
     /// Prints an address to open in a browser of this machine, and waits for the answer. What the server gives is kept in the
     /// home, closed to others, and renewed when it ends.
     Login {
-        /// Name of the server
-        name: String,
+        #[command(flatten)]
+        server: NamedServer,
         /// Wait for the address that the browser was brought to, on standard input: for machines without a browser
         #[arg(long)]
         paste: bool,
     },
     /// Forget the login at a server elsewhere
     Logout {
-        /// Name of the server
-        name: String,
+        #[command(flatten)]
+        server: NamedServer,
     },
     /// Show which tools of a server are new or say something else of themselves than they did, and accept them
     ///
@@ -152,9 +165,10 @@ pub async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
             let done = review(name, accept, all, &server).await.map(|()| ExitCode::SUCCESS);
             Ok(rpc::concluded(done, &server))
         }
-        McpCommand::Login { name, paste } => login(&name, paste).await,
-        McpCommand::Logout { name } => {
-            let was = servers()?.logout(&name).await.map_err(anyhow::Error::msg)?;
+        McpCommand::Login { server, paste } => login(&server, paste).await,
+        McpCommand::Logout { server } => {
+            let name = server.name()?;
+            let was = server.servers()?.logout(&name).await.map_err(anyhow::Error::msg)?;
             let done = if was { "logged out" } else { "there was no login" };
             say(format!("{done}: {name}\n")).map(|()| ExitCode::SUCCESS)
         }
@@ -294,18 +308,36 @@ fn login_words(server: &str, auth: &McpAuth) -> String {
     words
 }
 
-/// The servers as an agent of this home would have them.
-fn servers() -> anyhow::Result<Arc<Servers>> {
-    let home = wiring::home()?;
-    Ok(servers_of(&home, &wiring::load_config(&home, None)?))
+impl NamedServer {
+    fn entry(&self) -> anyhow::Result<Option<ServerEntry>> {
+        let Some(url) = &self.url else { return Ok(None) };
+        let config = Map::from_iter([
+            ("url".to_owned(), Value::from(url.as_str())),
+            ("private".to_owned(), self.private.into()),
+        ]);
+        let entry = nexus_config::own_server(&self.name, ServerSource::Agent, &config, None);
+        entry.map(Some).map_err(anyhow::Error::msg)
+    }
+
+    /// As it is known here.
+    fn name(&self) -> anyhow::Result<String> {
+        Ok(self.entry()?.map_or_else(|| self.name.clone(), |entry| entry.name))
+    }
+
+    /// It, or all that an agent of this home would have.
+    fn servers(&self) -> anyhow::Result<Arc<Servers>> {
+        let home = wiring::home()?;
+        let mut config = wiring::load_config(&home, None)?;
+        if let Some(entry) = self.entry()? {
+            config.mcp_servers = vec![entry];
+        }
+        Ok(wiring::mcp_servers(&home, &config, Launcher::own()))
+    }
 }
 
-fn servers_of(home: &Path, config: &Config) -> Arc<Servers> {
-    wiring::mcp_servers(home, config, Launcher::own())
-}
-
-async fn login(name: &str, paste: bool) -> anyhow::Result<ExitCode> {
-    let login = servers()?.login(name).await.map_err(anyhow::Error::msg)?;
+async fn login(server: &NamedServer, paste: bool) -> anyhow::Result<ExitCode> {
+    let name = server.name()?;
+    let login = server.servers()?.login(&name).await.map_err(anyhow::Error::msg)?;
     let done = if paste {
         say(format!(
             "Open this address in a browser, and paste here the one that it ends at:\n{}\n",
@@ -335,7 +367,7 @@ async fn test(
     };
     let home = wiring::home()?;
     let config = wiring::load_config(&home, None)?;
-    let servers = servers_of(&home, &config);
+    let servers = wiring::mcp_servers(&home, &config, Launcher::own());
     let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
     let ended = servers.let_go(name).await;
     tracing::debug!(ended, "a server was tried");

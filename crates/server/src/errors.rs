@@ -96,10 +96,9 @@ impl WireError for ServerError {
         match self {
             Self::NotThere(_) => RpcError::invalid_param("/server", sentence(self)),
             Self::NotShared(_) => RpcError::invalid_param("/shared", sentence(self)),
-            Self::Unknown { server, .. } => {
-                let login = format!(
-                    "Log in (nexus3 mcp login {server}), or mend headers.Authorization of its entry."
-                );
+            Self::Unknown { login, .. } => {
+                let login =
+                    format!("Log in ({login}), or mend headers.Authorization of its entry.");
                 RpcError::unavailable("The MCP server wants a login", sentence(self), &[&login])
             }
             Self::Unavailable { .. } => RpcError::failed(

@@ -194,6 +194,16 @@ impl ServerEntry {
         matches!(self.source, ServerSource::Agent | ServerSource::Client)
     }
 
+    /// What a person types to log in there.
+    pub fn login_line(&self) -> String {
+        match &self.way {
+            Way::Remote(remote) if self.is_own() => {
+                format!("nexus3 mcp login {} {}", self.name, remote.url)
+            }
+            _ => format!("nexus3 mcp login {}", self.name),
+        }
+    }
+
     /// Tells it from others of its name: what is known of its tools holds only for what was started then.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();

@@ -196,7 +196,12 @@ pub enum ServerError {
     #[error("the MCP server {0} is not shared: each agent that uses it has a process of its own")]
     NotShared(String),
     #[error("the MCP server {server} does not let us in: {why}")]
-    Unknown { server: String, why: String },
+    Unknown {
+        server: String,
+        why: String,
+        /// What a person types to log in there.
+        login: String,
+    },
     #[error("the MCP server {server} cannot be had: {why}")]
     Unavailable { server: String, why: String },
     #[error("the MCP server {server} does not give it: {why}")]

@@ -106,6 +106,33 @@ async fn the_call_after_a_login_goes_through() {
     assert_eq!(echo(&server).await, "echo: hi", "it outlives the process");
 }
 
+/// One that is in no configuration is named by its address, and the login is for it alone.
+#[tokio::test]
+async fn a_person_logs_in_at_a_server_of_one_agent() {
+    let elsewhere = Elsewhere::start("modern login").await;
+    let server = Setup::new().start().await;
+    let wire = server.wire();
+    user(&wire, "a").await;
+    let connect = json!({"agent_id": "a", "config": {"name": "s", "url": elsewhere.url}});
+    let refused = wire.refused("mcp_connect", connect.clone()).await;
+    assert_eq!(refused.code, -32001, "{refused:?}");
+    let line = format!("nexus3 mcp login s {}", elsewhere.url);
+    let advice = refused.data["recovery_suggestions"].to_string();
+    assert!(advice.contains(&line), "{advice}");
+    let unknown = server.cli(["mcp", "login", "s"]).await;
+    assert_eq!((unknown.code, unknown.stderr.contains("no MCP server s")), (Some(1), true));
+    let private = server.cli(["mcp", "logout", "s", "--private"]).await;
+    assert_eq!(private.code, Some(2), "{}", private.stderr);
+    let login = Login::start(&server.world, &[&elsewhere.url]).await;
+    assert_eq!(visit(&agreed(&login).await).await.0, 200);
+    let (done, said) = login.end().await;
+    assert!(done && said.contains("logged in: s"), "{said}");
+    wire.ok("mcp_connect", connect).await;
+    assert_eq!(echo(&server).await, "echo: hi");
+    let out = server.cli(["mcp", "logout", "s", &elsewhere.url]).await;
+    assert_eq!((out.code, out.stdout.as_str()), (Some(0), "logged out: s\n"), "{}", out.stderr);
+}
+
 /// What is known of a login is told, and never what one is let in by.
 #[tokio::test]
 async fn how_a_login_stands_is_told() {
