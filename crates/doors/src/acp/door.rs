@@ -370,7 +370,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd, further).await?;
         let told = replay::replay(&self.api, &self.client, &session.id, &session.cwd).await;
         told.map_err(refused)?;
-        if let Some(used) = prompt::usage(self, &session).await {
+        if let Some(used) = prompt::usage(self, &session, true).await {
             self.tell(&session.id, used).await;
         }
         let result =

@@ -105,7 +105,7 @@ async fn command_run<A: WatchApi + Clone + Send + 'static>(
     for chunk in chunks(door.random_name()?, &said) {
         door.tell(&session.id, SessionUpdate::AgentMessageChunk(chunk)).await;
     }
-    if let Some(used) = usage(door, session).await {
+    if let Some(used) = usage(door, session, true).await {
         door.tell(&session.id, used).await;
     }
     Ok(PromptResponse::new(StopReason::EndTurn))
@@ -169,7 +169,9 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 failed.cancel();
             }
             answered.cancel();
-            (outcome, usage(door, session).await)
+            // What one turn cost and nobody knows, the session's turns together cost nobody knows.
+            let is_priced = outcome.as_ref().map_or(true, |answer| answer.cost_usd.is_some());
+            (outcome, usage(door, session, is_priced).await)
         };
         // Side by side: an editor that reads slowly holds up neither the turn nor its cancel.
         tokio::join!(sending, self.tell_all(watch, &answered, &failed)).0
@@ -415,17 +417,21 @@ async fn give_up<A: WatchApi>(
     }
 }
 
-/// How full the context is, and what the session has cost.
+/// How full the context is, and what the session has cost, where that can be known.
 pub async fn usage<A: WatchApi + Clone + Send + 'static>(
     door: &Door<A>,
     session: &Session,
+    is_priced: bool,
 ) -> Option<SessionUpdate> {
     let agent = door.api.for_agent(&session.id);
-    let params = GetUsageParams { agent_id: Some(session.id.clone()), ..GetUsageParams::default() };
-    let used = door.api.call::<GetUsage>(&Target::Server, params);
-    let (tokens, used) = tokio::join!(agent.get_tokens(), used);
+    let cost = async {
+        let of = is_priced.then(|| session.id.clone())?;
+        let params = GetUsageParams { agent_id: Some(of), ..GetUsageParams::default() };
+        let used = door.api.call::<GetUsage>(&Target::Server, params).await.ok()?;
+        used.cost_usd.map(|usd| Cost::new(usd, "USD"))
+    };
+    let (tokens, cost) = tokio::join!(agent.get_tokens(), cost);
     let tokens = tokens.ok()?;
-    let cost = used.ok().and_then(|used| used.cost_usd).map(|usd| Cost::new(usd, "USD"));
     let update = UsageUpdate::new(tokens.total, tokens.budget).cost(cost);
     Some(SessionUpdate::UsageUpdate(update))
 }

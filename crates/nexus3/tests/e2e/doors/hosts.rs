@@ -100,3 +100,42 @@ async fn the_sdks_of_python_and_node_talk_to_agents() {
         assert_eq!(learnt(&server, command).await, expected(None), "{way:?}");
     }
 }
+
+/// Hosts that people have, each of which says without a key whether it reaches its servers. They are made for one kind of
+/// machine.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[tokio::test]
+async fn hosts_that_people_use_are_connected() {
+    let Some(installed) = installed() else { return };
+    let server = Server::start().await;
+    let key = server.wire().ok("create_key", json!({"name": "k", "doors": ["mcp"]})).await;
+    let program = env!("CARGO_BIN_EXE_nexus3");
+    let url = format!("{}/mcp", server.url);
+    let headers = json!({"Authorization": format!("Bearer {}", key["key"].as_str().unwrap())});
+    let home = server.world.path("host");
+    std::fs::create_dir(&home).unwrap();
+    let piped = json!({"type": "stdio", "command": program, "args": ["mcp", "serve"]});
+    let posted = json!({"type": "http", "url": url, "headers": headers});
+    let servers = json!({"mcpServers": {"piped": piped, "posted": posted}});
+    std::fs::write(home.join(".claude.json"), servers.to_string()).unwrap();
+    let piped = json!({"type": "local", "command": [program, "mcp", "serve"]});
+    let posted = json!({"type": "remote", "url": url, "headers": headers, "oauth": false});
+    let servers = json!({"autoupdate": false, "mcp": {"piped": piped, "posted": posted}});
+    std::fs::write(home.join("opencode.json"), servers.to_string()).unwrap();
+    for (host, connected) in [
+        ("@anthropic-ai/claude-agent-sdk-linux-x64/claude", "Connected"),
+        ("opencode-linux-x64/bin/opencode", "connected"),
+    ] {
+        let mut command = Command::new(installed.join("node_modules").join(host));
+        command.args(["mcp", "list"]).stdin(Stdio::null()).kill_on_drop(true).current_dir(&home);
+        command.env("NEXUS3_HOME", server.world.home()).env("HOME", &home).env("NO_COLOR", "1");
+        // Nothing else is reached.
+        command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
+        command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+        command.env("OPENCODE_DISABLE_MODELS_FETCH", "1");
+        let output = within(host, command.output()).await.unwrap();
+        let [said, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+        let of = |name: &str| said.lines().any(|it| it.contains(name) && it.contains(connected));
+        assert!(of("piped") && of("posted"), "{host}: {said}{errors}");
+    }
+}
