@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
 use crate::agent::AgentEntry;
@@ -84,7 +84,7 @@ pub struct UnwatchResult {
 }
 
 /// What `watch_event` tells.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct WatchEvent {
     pub watch_id: String,
     /// From 1, without gaps.
@@ -94,6 +94,29 @@ pub struct WatchEvent {
     pub task_id: Option<Value>,
     #[serde(flatten)]
     pub happened: Happened,
+}
+
+/// Read as it is written: of what is flattened, serde makes a copy first, and there are many of these.
+impl<'de> Deserialize<'de> for WatchEvent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Written {
+            watch_id: String,
+            sequence: u64,
+            #[serde(default)]
+            task_id: Option<Value>,
+            #[serde(default)]
+            agent_id: Option<String>,
+            #[serde(default)]
+            request_id: Option<RequestId>,
+            at: String,
+            event: Event,
+        }
+        let Written { watch_id, sequence, task_id, agent_id, request_id, at, event } =
+            Written::deserialize(deserializer)?;
+        let happened = Happened { agent_id, request_id, at, event };
+        Ok(Self { watch_id, sequence, task_id, happened })
+    }
 }
 
 /// The part of it that is the same for all who watch.

@@ -127,6 +127,24 @@ impl<T: Item> DirectStream<T> {
     }
 }
 
+impl DirectStream<StreamItem> {
+    /// The answer. What is told before it is taken, so that it goes on, and not read.
+    async fn answered(mut self) -> Result<SendResult, CallError> {
+        let lost = || CallError::Transport("there was no answer".into());
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(_) = self.told.recv() => {}
+                answer = &mut self.answer => break answer.ok_or_else(lost)?,
+            }
+        };
+        match StreamItem::read(&answer, CALL)? {
+            StreamItem::Done(answer) => Ok(answer),
+            _ => Err(lost()),
+        }
+    }
+}
+
 impl Api for DirectAgentApi {
     async fn call<M: Method>(
         &self,
@@ -159,13 +177,7 @@ impl WatchApi for DirectAgentApi {
     type Watch = DirectStream<WatchItem>;
 
     async fn send_held(&self, agent_id: &str, params: SendParams) -> Result<SendResult, CallError> {
-        let mut told = self.send_stream(agent_id, params)?;
-        while let Some(item) = told.next().await {
-            if let StreamItem::Done(answer) = item? {
-                return Ok(answer);
-            }
-        }
-        Err(CallError::Transport("there was no answer".into()))
+        self.send_stream(agent_id, params)?.answered().await
     }
 
     async fn watch(&self, params: WatchParams) -> Result<Self::Watch, CallError> {
