@@ -194,14 +194,11 @@ impl ServerEntry {
         matches!(self.source, ServerSource::Agent | ServerSource::Client)
     }
 
-    /// What a person types to log in there.
+    /// What a person types to log in there. Models read it too, and an address may have a secret in it, so it stands for
+    /// itself.
     pub fn login_line(&self) -> String {
-        match &self.way {
-            Way::Remote(remote) if self.is_own() => {
-                format!("nexus3 mcp login {} {}", self.name, remote.url)
-            }
-            _ => format!("nexus3 mcp login {}", self.name),
-        }
+        let address = if self.is_own() { " URL" } else { "" };
+        format!("nexus3 mcp login {}{address}", self.name)
     }
 
     /// Tells it from others of its name: what is known of its tools holds only for what was started then.

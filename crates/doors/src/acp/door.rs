@@ -370,9 +370,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
         let (session, settings) = self.restore(&asked.session_id.0, &asked.cwd, further).await?;
         let told = replay::replay(&self.api, &self.client, &session.id, &session.cwd).await;
         told.map_err(refused)?;
-        if let Some(used) = prompt::usage(self, &session, true).await {
-            self.tell(&session.id, used).await;
-        }
+        prompt::tell_usage(self, &session).await;
         let result =
             LoadSessionResponse::new().modes(settings.modes()).config_options(settings.options());
         self.opened(&result, session, &asked.mcp_servers).await

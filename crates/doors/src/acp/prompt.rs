@@ -105,9 +105,7 @@ async fn command_run<A: WatchApi + Clone + Send + 'static>(
     for chunk in chunks(door.random_name()?, &said) {
         door.tell(&session.id, SessionUpdate::AgentMessageChunk(chunk)).await;
     }
-    if let Some(used) = usage(door, session, true).await {
-        door.tell(&session.id, used).await;
-    }
+    tell_usage(door, session).await;
     Ok(PromptResponse::new(StopReason::EndTurn))
 }
 
@@ -169,7 +167,6 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 failed.cancel();
             }
             answered.cancel();
-            // What one turn cost and nobody knows, the session's turns together cost nobody knows.
             let is_priced = outcome.as_ref().map_or(true, |answer| answer.cost_usd.is_some());
             (outcome, usage(door, session, is_priced).await)
         };
@@ -417,8 +414,15 @@ async fn give_up<A: WatchApi>(
     }
 }
 
-/// How full the context is, and what the session has cost, where that can be known.
-pub async fn usage<A: WatchApi + Clone + Send + 'static>(
+/// Tells how full the context is, and what the session has cost.
+pub async fn tell_usage<A: WatchApi + Clone + Send + 'static>(door: &Door<A>, session: &Session) {
+    if let Some(used) = usage(door, session, true).await {
+        door.tell(&session.id, used).await;
+    }
+}
+
+/// What there is to tell of it. Where the price of a turn is not known, that of the session is not either.
+async fn usage<A: WatchApi + Clone + Send + 'static>(
     door: &Door<A>,
     session: &Session,
     is_priced: bool,

@@ -113,23 +113,27 @@ async fn a_person_logs_in_at_a_server_of_one_agent() {
     let server = Setup::new().start().await;
     let wire = server.wire();
     user(&wire, "a").await;
-    let connect = json!({"agent_id": "a", "config": {"name": "s", "url": elsewhere.url}});
+    // What stands in an address is nothing for models and logs.
+    let url = format!("{}?key=hush", elsewhere.url);
+    let connect = json!({"agent_id": "a", "config": {"name": "s", "url": url}});
     let refused = wire.refused("mcp_connect", connect.clone()).await;
     assert_eq!(refused.code, -32001, "{refused:?}");
-    let line = format!("nexus3 mcp login s {}", elsewhere.url);
     let advice = refused.data["recovery_suggestions"].to_string();
-    assert!(advice.contains(&line), "{advice}");
+    assert!(advice.contains("(nexus3 mcp login s URL)"), "{advice}");
+    assert!(!format!("{refused:?}").contains("hush"), "{refused:?}");
     let unknown = server.cli(["mcp", "login", "s"]).await;
     assert_eq!((unknown.code, unknown.stderr.contains("no MCP server s")), (Some(1), true));
     let private = server.cli(["mcp", "logout", "s", "--private"]).await;
     assert_eq!(private.code, Some(2), "{}", private.stderr);
-    let login = Login::start(&server.world, &[&elsewhere.url]).await;
+    let login = Login::start(&server.world, &[&url]).await;
     assert_eq!(visit(&agreed(&login).await).await.0, 200);
     let (done, said) = login.end().await;
     assert!(done && said.contains("logged in: s"), "{said}");
     wire.ok("mcp_connect", connect).await;
     assert_eq!(echo(&server).await, "echo: hi");
-    let out = server.cli(["mcp", "logout", "s", &elsewhere.url]).await;
+    let other = server.cli(["mcp", "logout", "s", &elsewhere.url]).await;
+    assert_eq!(other.stdout, "there was no login: s\n", "{}", other.stderr);
+    let out = server.cli(["mcp", "logout", "s", &url]).await;
     assert_eq!((out.code, out.stdout.as_str()), (Some(0), "logged out: s\n"), "{}", out.stderr);
 }
 

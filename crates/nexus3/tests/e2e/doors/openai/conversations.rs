@@ -189,14 +189,21 @@ async fn conversations_are_their_callers() {
     assert!(!names(&wire).await.contains(&first));
 }
 
+/// A server, and a key that may have two conversations there.
+async fn with_room_for_two() -> (Server, String) {
+    let server = Setup::new().config(json!({"server": {"max_children": 2}})).start().await;
+    let params = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
+    let made = server.wire().ok("create_key", params).await;
+    let key = made["key"].as_str().unwrap().to_owned();
+    (server, key)
+}
+
 /// Where a key has as many conversations as it may, the one makes room that was quiet for longest; one that is asked
 /// something never does.
 #[tokio::test]
 async fn a_conversation_that_was_quiet_for_longest_makes_room() {
-    let server = Setup::new().config(json!({"server": {"max_children": 2}})).start().await;
+    let (server, key) = with_room_for_two().await;
     let wire = server.wire();
-    let params = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
-    let key = wire.ok("create_key", params).await["key"].as_str().unwrap().to_owned();
     let request = |said: &[&str]| post(&server, CHAT, &talking(NEW, said)).bearer(Some(&key));
     let talk = async |said: &[&str], answer: &str| {
         server.model().push(Reply::text(answer));
@@ -247,10 +254,8 @@ fn said_late(response: &Response) -> bool {
 /// Nor does one that somebody else has at work.
 #[tokio::test]
 async fn a_conversation_at_work_elsewhere_stays() {
-    let server = Setup::new().config(json!({"server": {"max_children": 2}})).start().await;
+    let (server, key) = with_room_for_two().await;
     let wire = server.wire();
-    let params = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
-    let key = wire.ok("create_key", params).await["key"].as_str().unwrap().to_owned();
     let talk = async |said: &[&str], answer: &str| {
         server.model().push(Reply::text(answer));
         agent(&server.ask(post(&server, CHAT, &talking(NEW, said)).bearer(Some(&key))).await)
