@@ -490,4 +490,62 @@ mod tests {
             drop(running);
         }
     }
+
+    /// With whom one speaks who answers to the first of each method so, and so much later, once it was asked for the
+    /// handshake of the older era.
+    async fn greeted(answers: &[(&str, Value, u64)]) -> Result<String, String> {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let answers: Vec<_> =
+            answers.iter().map(|(method, it, at)| (method.to_string(), it.clone(), *at)).collect();
+        tokio::spawn(async move {
+            let (read, mut write) = tokio::io::split(theirs);
+            let mut lines = BufReader::new(read).lines();
+            let mut asked = std::collections::HashMap::new();
+            while !asked.contains_key("initialize") {
+                let line = lines.next_line().await.unwrap().unwrap();
+                let message: Value = serde_json::from_str(&line).unwrap();
+                asked.insert(message["method"].as_str().unwrap().to_owned(), message["id"].clone());
+            }
+            for (method, mut answer, after) in answers {
+                tokio::time::sleep(Duration::from_secs(after)).await;
+                answer["jsonrpc"] = json!("2.0");
+                answer["id"] = asked[&method].clone();
+                write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+            while let Ok(Some(_)) = lines.next_line().await {}
+        });
+        let (read, write) = tokio::io::split(ours);
+        let pipes = Pipes::new(read, write, Breach::default());
+        let opened = Connection::open(pipes, None, false, Offer::default()).await;
+        opened.map(|(connection, _running, _)| connection.protocol_version)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_starts_slowly_is_of_its_era() {
+        const ASKED: &str = "server/discover";
+        const SHAKEN: &str = "initialize";
+        let newer = || {
+            json!({"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {}, "ttlMs": 0, "cacheScope": "private"}})
+        };
+        let older = || {
+            json!({"result": {"protocolVersion": "2025-11-25", "capabilities": {},
+                "serverInfo": {"name": "test", "version": "1"}}})
+        };
+        let refused = || json!({"error": {"code": -32600, "message": "no"}});
+        let unknown = || json!({"error": {"code": -32601, "message": "unknown"}});
+        let no = Err("it refused the handshake: no".to_owned());
+        for (answers, expected) in [
+            (vec![(ASKED, newer(), 9), (SHAKEN, refused(), 0)], Ok("2026-07-28".to_owned())),
+            (vec![(SHAKEN, refused(), 9), (ASKED, newer(), 2)], Ok("2026-07-28".to_owned())),
+            (vec![(SHAKEN, refused(), 9), (ASKED, newer(), 4)], no.clone()),
+            (vec![(ASKED, unknown(), 9), (SHAKEN, older(), 0)], Ok("2025-11-25".to_owned())),
+            (vec![(SHAKEN, older(), 9), (ASKED, newer(), 0)], Ok("2025-11-25".to_owned())),
+            (vec![(ASKED, unknown(), 9), (SHAKEN, refused(), 0)], no.clone()),
+            (vec![(SHAKEN, refused(), 9), (ASKED, unknown(), 1)], no.clone()),
+            (vec![(SHAKEN, refused(), 9)], no.clone()),
+        ] {
+            assert_eq!(greeted(&answers).await, expected, "{answers:?}");
+        }
+    }
 }

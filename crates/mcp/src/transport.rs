@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
-    ServerResult,
+    ClientRequest, ErrorCode, ErrorData, Implementation, InitializeResult, JsonRpcMessage,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -54,8 +54,18 @@ pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'st
     inner: AsyncRwTransport<RoleClient, Bounded<R>, W>,
     /// The question for the era that was not answered yet, and until when it is waited for.
     asked: Option<(RequestId, Instant)>,
-    /// One that was answered in the server's place: what it says later is not heard.
-    answered: Option<RequestId>,
+    given_up: Option<GivenUp>,
+}
+
+/// A question for the era that was answered in the server's place.
+struct GivenUp {
+    question: RequestId,
+    /// The handshake of the older era that followed.
+    initialize: Option<RequestId>,
+    /// The server said no to that; until then it may still turn out to be of the newer era.
+    refused: Option<(ServerJsonRpcMessage, Instant)>,
+    /// Which era it is of is known, and nothing more is heard of the two.
+    is_settled: bool,
 }
 
 impl<R, W> Pipes<R, W>
@@ -66,7 +76,85 @@ where
     pub fn new(read: R, write: W, breach: Breach) -> Self {
         let read = Bounded { inner: read, line: 0, breach };
         let inner = AsyncRwTransport::new(read, write).with_max_line_length(usize::MAX);
-        Self { inner, asked: None, answered: None }
+        Self { inner, asked: None, given_up: None }
+    }
+
+    /// What is to be said when nothing came in time.
+    fn silence(&mut self) -> Option<ServerJsonRpcMessage> {
+        if let Some((question, _)) = self.asked.take() {
+            let given_up = GivenUp {
+                question: question.clone(),
+                initialize: None,
+                refused: None,
+                is_settled: false,
+            };
+            self.given_up = Some(given_up);
+            return Some(unknown_method(question));
+        }
+        let given_up = self.given_up.as_mut()?;
+        given_up.is_settled = true;
+        given_up.refused.take().map(|(refused, _)| refused)
+    }
+}
+
+impl GivenUp {
+    /// What rmcp is told of a message that may concern the handshake; nothing of what it must not hear.
+    fn heard(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+        let id = id_of(&message);
+        let is_question = id == Some(&self.question);
+        let is_handshake = id.is_some() && id == self.initialize.as_ref();
+        if !is_question && !is_handshake {
+            return Some(message);
+        }
+        if self.is_settled {
+            return None;
+        }
+        match message {
+            _ if is_question => {
+                let initialize = self.initialize.take();
+                let refused = self.refused.take().map(|(refused, _)| refused);
+                // It was slow to start, and is of the newer era after all: its answer is the handshake.
+                match newer(message).zip(initialize) {
+                    Some((known, id)) => {
+                        self.initialize = Some(id.clone());
+                        self.is_settled = true;
+                        Some(JsonRpcMessage::response(known, id))
+                    }
+                    None => refused,
+                }
+            }
+            JsonRpcMessage::Error(_) => {
+                self.refused = Some((message, Instant::now() + DISCOVER_MAX));
+                None
+            }
+            _ => {
+                self.is_settled = true;
+                Some(message)
+            }
+        }
+    }
+}
+
+/// What a server of the newer era said of itself, as the handshake of the older would have it.
+fn newer(answer: ServerJsonRpcMessage) -> Option<ServerResult> {
+    let JsonRpcMessage::Response(answer) = answer else { return None };
+    let ServerResult::DiscoverResult(known) = answer.result else { return None };
+    let version = ProtocolVersion::V_2026_07_28;
+    if !known.supported_versions.contains(&version) {
+        return None;
+    }
+    let named = known.server_info().unwrap_or_else(|| Implementation::new("", ""));
+    let mut result = InitializeResult::new(known.capabilities).with_server_info(named);
+    result.protocol_version = version;
+    result.instructions = known.instructions;
+    Some(ServerResult::InitializeResult(result))
+}
+
+fn id_of(message: &ServerJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(response) => Some(&response.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
     }
 }
 
@@ -81,46 +169,49 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = &item
-            && matches!(request.request, ClientRequest::DiscoverRequest(_))
-        {
-            self.asked = Some((request.id.clone(), Instant::now() + DISCOVER_MAX));
+        if let JsonRpcMessage::Request(request) = &item {
+            match (&request.request, &mut self.given_up) {
+                (ClientRequest::DiscoverRequest(_), _) => {
+                    self.asked = Some((request.id.clone(), Instant::now() + DISCOVER_MAX));
+                }
+                (ClientRequest::InitializeRequest(_), Some(given_up)) => {
+                    given_up.initialize = Some(request.id.clone());
+                }
+                _ => {}
+            }
         }
         self.inner.send(item)
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let message = match &self.asked {
+            let refused = self.given_up.as_ref().and_then(|it| it.refused.as_ref());
+            let until = self.asked.as_ref().map(|(_, until)| *until);
+            let message = match until.or(refused.map(|(_, until)| *until)) {
                 None => self.inner.receive().await?,
-                Some((id, until)) => {
-                    match tokio::time::timeout_at(*until, self.inner.receive()).await {
-                        Ok(message) => message?,
-                        Err(_) => {
-                            let id = id.clone();
-                            self.asked = None;
-                            self.answered = Some(id.clone());
-                            return Some(unknown_method(id));
-                        }
-                    }
-                }
+                Some(until) => match tokio::time::timeout_at(until, self.inner.receive()).await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return self.given_up.as_mut()?.refused.take().map(|it| it.0),
+                    Err(_) => match self.silence() {
+                        Some(message) => return Some(message),
+                        None => continue,
+                    },
+                },
             };
-            let id = match &message {
-                JsonRpcMessage::Response(response) => Some(&response.id),
-                JsonRpcMessage::Error(error) => error.id.as_ref(),
-                JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
-            };
-            if id.is_some() && id == self.answered.as_ref() {
-                continue;
-            }
-            if let Some((asked, _)) = &self.asked
-                && id == Some(asked)
+            if let Some((question, _)) = &self.asked
+                && id_of(&message) == Some(question)
             {
-                let asked = asked.clone();
+                let question = question.clone();
                 self.asked = None;
-                return Some(of_era(message, &asked));
+                return Some(of_era(message, &question));
             }
-            return Some(message);
+            let heard = match &mut self.given_up {
+                Some(given_up) => given_up.heard(message),
+                None => Some(message),
+            };
+            if heard.is_some() {
+                return heard;
+            }
         }
     }
 

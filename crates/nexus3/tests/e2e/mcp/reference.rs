@@ -1,6 +1,7 @@
 //! The reference servers as an agent has them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
@@ -108,6 +109,28 @@ async fn an_agent_asks_the_time_server() {
     let at = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
     let told = tool(&server.wire(), "a", "convert_time", at).await;
     assert!(told.contains("T21:00:00+09:00"), "{told}");
+}
+
+/// One that has to be fetched first says nothing for a while. It is waited for in vain which era it is of, and turns out to
+/// be of the newer all the same.
+#[tokio::test]
+async fn a_server_that_starts_slowly_is_understood() {
+    let sandbox = json!({"read": []});
+    let Some(mut entry) = reference("mcp-server-time", json!([]), sandbox) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("slow");
+    let text = fs::read_to_string(entry["command"].as_str().unwrap()).unwrap();
+    let (interpreter, rest) = text.split_once('\n').unwrap();
+    fs::write(&program, format!("{interpreter}\nimport time; time.sleep(4)\n{rest}")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    entry["command"] = json!(program);
+    let server = with_entry(entry).start().await;
+    let wire = server.wire();
+    super::user(&wire, "a").await;
+    let connected = wire.ok("mcp_connect", json!({"agent_id": "a", "server": "s"})).await;
+    assert_eq!(connected["protocol_version"], "2026-07-28");
+    let told = tool(&wire, "a", "get_current_time", json!({"timezone": "UTC"})).await;
+    assert!(told.contains("UTC"), "{told}");
 }
 
 /// It may look into the repository and, told to, does not write there.
