@@ -11,7 +11,7 @@ pub async fn watch<A: WatchApi>(api: &A, params: WatchParams) -> Result<A::Watch
     loop {
         let ended = || CallError::Transport("the watch ended before it began".into());
         match watch.next().await.ok_or_else(ended)?? {
-            WatchItem::Event { event, .. } => {
+            WatchItem::Event(event) => {
                 if let Event::Snapshot(snapshot) = &event.happened.event
                     && !snapshot.more
                 {

@@ -13,6 +13,7 @@ use nexus_protocol::server::ServerInfo;
 use nexus_protocol::{Api, Target, WatchApi};
 use tokio_util::sync::CancellationToken;
 
+use crate::standard;
 use crate::stdio_door::{self, Place, Talk};
 use crate::unused::Marks;
 use crate::wiring;
@@ -49,7 +50,7 @@ impl Talk for Editor {
     where
         A: WatchApi + Clone + Send + Sync + 'static,
     {
-        let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+        let (input, output) = (standard::input(), standard::output());
         let options =
             Options { preset: self.preset, model: self.model, unused: unused(&api).await };
         let talked = acp::serve(api, options, stop, input, output).await;

@@ -35,6 +35,7 @@ mod session;
 pub mod session_file;
 mod signals;
 mod sockets;
+mod standard;
 mod stdio_door;
 mod streamed;
 mod terminal;

@@ -28,6 +28,7 @@ use crate::home;
 use crate::logging::{self, Log};
 use crate::port::{InUse, Port};
 use crate::signals::Signals;
+use crate::standard;
 use crate::terminal::{self, AnotherRuns, Started};
 use crate::wiring::{self, Logs, OpenStore, Wired};
 
@@ -196,8 +197,8 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
     others.extend(serve_metrics(metrics, &wired, &stop)?);
     let parent = stdio::serve(
         wired.dispatcher.clone(),
-        tokio::io::stdin(),
-        tokio::io::stdout(),
+        standard::input(),
+        standard::output(),
         config.server.answer_bytes_max,
         stop.clone(),
     );

@@ -62,9 +62,9 @@ async fn follow(
     let mut watch = client.watch(params).await?;
     while let Some(item) = watch.next().await {
         match item? {
-            WatchItem::Event { event, raw } => {
+            WatchItem::Event(event) => {
                 let is_whole = matches!(&event.happened.event, Event::Snapshot(it) if !it.more);
-                printer.put(&event, &raw)?;
+                printer.put(&event, watch.raw()?)?;
                 note(after, *event);
                 if args.once && is_whole {
                     return Ok(false);

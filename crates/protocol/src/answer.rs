@@ -57,11 +57,7 @@ pub enum StreamItem {
 /// What a watch tells.
 #[derive(Debug)]
 pub enum WatchItem {
-    Event {
-        event: Box<WatchEvent>,
-        /// As the server wrote it.
-        raw: Box<RawValue>,
-    },
+    Event(Box<WatchEvent>),
     /// A kind of event that this client does not know yet.
     Unknown(Box<RawValue>),
     /// The watch ended; nothing comes after it.
@@ -72,6 +68,11 @@ pub enum WatchItem {
 pub trait Item: Sized {
     /// What a message says, which belongs to call `id`.
     fn read(message: &[u8], id: u64) -> Result<Self, CallError>;
+
+    /// What happened in this process, which needs no reading.
+    fn happened(event: Box<WatchEvent>) -> Result<Self, CallError> {
+        Err(CallError::Answer(format!("nobody watches here: {:?}", event.happened)))
+    }
 
     /// Nothing comes after it.
     fn is_last(&self) -> bool;
@@ -116,14 +117,18 @@ impl Item for WatchItem {
         match message.method.as_deref() {
             None => result(message, id).map(Self::Done),
             Some(WATCH_EVENT) => {
-                let raw: Box<RawValue> = params(&message)?;
+                let raw: &RawValue = params(&message)?;
                 Ok(match serde_json::from_str(raw.get()) {
-                    Ok(event) => Self::Event { event, raw },
-                    Err(_) => Self::Unknown(raw),
+                    Ok(event) => Self::Event(event),
+                    Err(_) => Self::Unknown(raw.to_owned()),
                 })
             }
             Some(_) => params(&message).map(Self::Unknown),
         }
+    }
+
+    fn happened(event: Box<WatchEvent>) -> Result<Self, CallError> {
+        Ok(Self::Event(event))
     }
 
     fn is_last(&self) -> bool {

@@ -17,6 +17,7 @@ use nexus_protocol::{Method, RpcError};
 use serde_json::Value;
 
 use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Signer, Target};
+use crate::outbox::{Peer, Taken, Takes};
 use crate::transport::memory::{MemoryConnection, Notifications};
 
 /// Calls the dispatcher as `requester`. `for_agent` gives the `AgentScopedApi` of one agent. A call goes on when its
@@ -45,18 +46,19 @@ impl DirectAgentApi {
         params: SendParams,
     ) -> Result<DirectStream<StreamItem>, CallError> {
         let params = SendParams { stream: Some(true), ..params };
-        self.open::<SendMessage, _>(Some(agent_id), &params)
+        self.open::<SendMessage, _>(Some(agent_id), &params, Takes::Bytes)
     }
 
     /// Watches agents: everything that happens to them.
     pub fn watch(&self, params: &WatchParams) -> Result<DirectStream<WatchItem>, CallError> {
-        self.open::<Watch, _>(None, params)
+        self.open::<Watch, _>(None, params, Takes::Values)
     }
 
     fn open<M: Method, T: Item>(
         &self,
         agent_id: Option<&str>,
         params: &M::Params,
+        takes: Takes,
     ) -> Result<DirectStream<T>, CallError> {
         let unwritable = |error: serde_json::Error| CallError::Call(error.to_string());
         let mut params = serde_json::to_value(params).map_err(unwritable)?;
@@ -65,7 +67,7 @@ impl DirectAgentApi {
         }
         let call = serde_json::to_vec(&Call::new(CALL, M::NAME, &params)).map_err(unwritable)?;
         let (connection, told) =
-            MemoryConnection::open(self.dispatcher.clone(), self.requester.clone());
+            MemoryConnection::taking(takes, self.dispatcher.clone(), self.requester.clone());
         let connection = connection.through(self.door);
         let answer = Box::pin(async move { connection.request(call).await });
         Ok(DirectStream {
@@ -77,6 +79,25 @@ impl DirectAgentApi {
             is_over: false,
         })
     }
+
+    fn caller(&self, target: Target, peer: Option<Arc<Peer>>) -> Caller {
+        Caller {
+            requester: self.requester.clone(),
+            hand: Hand::Program,
+            signer: Signer::Process,
+            target,
+            peer,
+            behalf: None,
+            door: self.door,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+        }
+    }
+}
+
+fn to_agent(name: &str) -> Result<Target, CallError> {
+    let id = AgentId::parse(name)
+        .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?;
+    Ok(Target::Agent(id))
 }
 
 /// The one call of its connection.
@@ -100,48 +121,34 @@ impl<T: Item> DirectStream<T> {
         if self.is_over {
             return None;
         }
-        let Some(message) = self.message().await else {
-            self.is_over = true;
-            return Some(Err(CallError::Transport("there was no answer".into())));
+        let item = match self.taken().await {
+            Some(Taken::Event(event)) => T::happened(event),
+            Some(Taken::Message(message)) => {
+                self.raw = message;
+                T::read(&self.raw, CALL)
+            }
+            None => Err(CallError::Transport("there was no answer".into())),
         };
-        self.raw = message;
-        let item = T::read(&self.raw, CALL);
         self.is_over = item.as_ref().map_or(true, T::is_last);
         Some(item)
     }
 
-    /// The message of the last item, as others would get it over a wire.
-    pub fn raw(&self) -> &[u8] {
-        &self.raw
-    }
-
-    async fn message(&mut self) -> Option<Vec<u8>> {
+    async fn taken(&mut self) -> Option<Taken> {
         if self.last.is_none() {
             tokio::select! {
                 biased;
-                Some(message) = self.told.recv() => return Some(message),
+                Some(taken) = self.told.next() => return Some(taken),
                 answer = &mut self.answer => self.last = Some(answer?),
             }
         }
-        self.told.try_recv().ok().or_else(|| self.last.take())
+        self.told.waiting().or_else(|| self.last.take().map(Taken::Message))
     }
 }
 
 impl DirectStream<StreamItem> {
-    /// The answer. What is told before it is taken, so that it goes on, and not read.
-    async fn answered(mut self) -> Result<SendResult, CallError> {
-        let lost = || CallError::Transport("there was no answer".into());
-        let answer = loop {
-            tokio::select! {
-                biased;
-                Some(_) = self.told.recv() => {}
-                answer = &mut self.answer => break answer.ok_or_else(lost)?,
-            }
-        };
-        match StreamItem::read(&answer, CALL)? {
-            StreamItem::Done(answer) => Ok(answer),
-            _ => Err(lost()),
-        }
+    /// The message of the last item, as others would get it over a wire.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
     }
 }
 
@@ -153,23 +160,9 @@ impl Api for DirectAgentApi {
     ) -> Result<M::Result, CallError> {
         let target = match target {
             Endpoint::Server => Target::Server,
-            Endpoint::Agent(name) => Target::Agent(
-                AgentId::parse(name)
-                    .map_err(|error| RpcError::invalid_param("/agent_id", error.to_string()))?,
-            ),
+            Endpoint::Agent(name) => to_agent(name)?,
         };
-        let requester = self.requester.clone();
-        let caller = Caller {
-            requester,
-            hand: Hand::Program,
-            signer: Signer::Process,
-            target,
-            peer: None,
-            behalf: None,
-            door: self.door,
-            answer_bytes_max: ANSWER_BYTES_MAX,
-        };
-        Ok(self.dispatcher.call::<M>(caller, params).await?)
+        Ok(self.dispatcher.call::<M>(self.caller(target, None), params).await?)
     }
 }
 
@@ -177,7 +170,12 @@ impl WatchApi for DirectAgentApi {
     type Watch = DirectStream<WatchItem>;
 
     async fn send_held(&self, agent_id: &str, params: SendParams) -> Result<SendResult, CallError> {
-        self.send_stream(agent_id, params)?.answered().await
+        let params = SendParams { stream: Some(true), ..params };
+        let load = self.dispatcher.freight().load(&self.requester);
+        let peer = Arc::new(Peer::taking(Takes::Nothing, load));
+        let _closed = peer.closed.clone().drop_guard();
+        let caller = self.caller(to_agent(agent_id)?, Some(peer));
+        Ok(self.dispatcher.call::<SendMessage>(caller, params).await?)
     }
 
     async fn watch(&self, params: WatchParams) -> Result<Self::Watch, CallError> {

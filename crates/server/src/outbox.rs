@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use nexus_protocol::envelope;
+use nexus_protocol::watch::{WATCH_EVENT, WatchEvent};
+use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -42,17 +45,32 @@ pub struct Peer {
     pub outbox: Outbox,
     /// Cancelled when the peer is gone.
     pub closed: CancellationToken,
+    pub takes: Takes,
+}
+
+/// What a peer takes of what it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    Bytes,
+    /// It is in this process: what happens needs no encoding.
+    Values,
+    /// It waits for its answer alone.
+    Nothing,
 }
 
 impl Peer {
     /// What waits for the peer is a part of `load`.
     pub(crate) fn new(load: Load) -> Self {
+        Self::taking(Takes::Bytes, load)
+    }
+
+    pub(crate) fn taking(takes: Takes, load: Load) -> Self {
         let outbox = Outbox {
             queue: Mutex::new(Queue::new(load)),
             filled: AtomicBool::new(false),
             taken: Notify::new(),
         };
-        Self { outbox, closed: CancellationToken::new() }
+        Self { outbox, closed: CancellationToken::new(), takes }
     }
 }
 
@@ -105,6 +123,25 @@ enum Content {
         sequence: u64,
         encode: EncodeText,
     },
+    Event {
+        event: Box<WatchEvent>,
+        bytes: usize,
+    },
+}
+
+/// What was taken out.
+pub enum Taken {
+    Message(Vec<u8>),
+    Event(Box<WatchEvent>),
+}
+
+impl Taken {
+    pub fn into_message(self) -> Vec<u8> {
+        match self {
+            Self::Message(message) => message,
+            Self::Event(event) => notification(WATCH_EVENT, &event),
+        }
+    }
 }
 
 /// Makes a message of text and its number among the texts of its lane, from 1.
@@ -196,8 +233,22 @@ impl Lane {
         })
     }
 
+    /// The same of what happened, which weighs about so many bytes.
+    pub fn put_event(&self, event: Box<WatchEvent>, bytes: usize) -> bool {
+        self.with_room(bytes, |queue| {
+            queue.push(self.number, Content::Event { event, bytes });
+        })
+    }
+
+    pub fn takes(&self) -> Takes {
+        self.peer.takes
+    }
+
     /// Puts the last message, which is told how many messages the text made. There is always room for it.
     pub fn put_last(&self, message: impl FnOnce(u64) -> Vec<u8>) {
+        if self.takes() == Takes::Nothing {
+            return;
+        }
         self.peer.outbox.change(|queue| {
             let Some(lane) = queue.lanes.get_mut(&self.number) else { return };
             lane.ended = true;
@@ -226,6 +277,9 @@ impl Lane {
     /// Runs `put`, of so many bytes, unless too much waits already. What is put now says nothing of the reader: a
     /// single large message passes.
     fn with_room(&self, bytes: usize, put: impl FnOnce(&mut Queue)) -> bool {
+        if self.takes() == Takes::Nothing {
+            return true;
+        }
         self.peer.outbox.change(|queue| {
             let Some(lane) = queue.lanes.get_mut(&self.number) else { return false };
             if lane.held_bytes > HELD_BYTES_MAX {
@@ -261,20 +315,25 @@ impl Outbox {
     }
 
     /// Tells `each` message of the next portion. False when nothing waited.
-    pub fn take(&self, each: impl FnMut(&[u8])) -> bool {
+    pub fn take(&self, mut each: impl FnMut(&[u8])) -> bool {
+        self.take_values(|taken| each(&taken.into_message()))
+    }
+
+    /// The same, for a peer that takes values.
+    pub fn take_values(&self, each: impl FnMut(Taken)) -> bool {
         let items = self.take_items(None);
         let any = !items.is_empty();
-        encode(items, each);
+        items.into_iter().map(Item::taken).for_each(each);
         any
     }
 
     /// The same, but waits until there is something. For the one reader.
-    pub fn poll_take(&self, cx: &mut Context<'_>, each: impl FnMut(&[u8])) -> Poll<()> {
+    pub fn poll_take(&self, cx: &mut Context<'_>, mut each: impl FnMut(&[u8])) -> Poll<()> {
         let items = self.take_items(Some(cx.waker()));
         if items.is_empty() {
             return Poll::Pending;
         }
-        encode(items, each);
+        items.into_iter().for_each(|item| each(&item.taken().into_message()));
         Poll::Ready(())
     }
 
@@ -428,18 +487,27 @@ impl Item {
         match &self.content {
             Content::Message(message) => message.len(),
             Content::Text { text, .. } => text.len(),
+            Content::Event { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Outside of the lock: those who put in do not wait for what is encoded.
+    fn taken(self) -> Taken {
+        match self.content {
+            Content::Message(message) => Taken::Message(message),
+            Content::Text { text, sequence, encode } => Taken::Message(encode(&text, sequence)),
+            Content::Event { event, .. } => Taken::Event(event),
         }
     }
 }
 
-/// Outside of the lock: those who put in do not wait for it.
-fn encode(items: Vec<Item>, mut each: impl FnMut(&[u8])) {
-    for item in items {
-        match item.content {
-            Content::Message(message) => each(&message),
-            Content::Text { text, sequence, encode } => each(&encode(&text, sequence)),
-        }
+/// A message that wants no answer.
+pub fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(160);
+    if let Err(error) = envelope::write_notification(&mut out, method, params) {
+        tracing::error!(%error, "a notification could not be encoded");
     }
+    out
 }
 
 #[cfg(test)]

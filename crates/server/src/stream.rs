@@ -12,8 +12,7 @@ use nexus_protocol::stream::{
     Event, STREAM_DATA, STREAM_END, STREAM_EVENT, STREAM_START, StreamData, StreamEnd, StreamEvent,
     StreamStart,
 };
-use nexus_protocol::{Id, RpcError, envelope};
-use serde::Serialize;
+use nexus_protocol::{Id, RpcError};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +23,7 @@ use crate::cx::Cx;
 use crate::dispatcher::Caller;
 use crate::handlers::approval_entry;
 use crate::handlers::usage::usage_entry;
-use crate::outbox::Lane;
+use crate::outbox::{Lane, Takes, notification};
 
 /// One stream: `stream_start` when it is announced, then what the sink is told, then `stream_end`.
 pub struct Stream {
@@ -46,7 +45,7 @@ impl State {
     fn announce(&self) -> &Lane {
         self.announced.call_once(|| {
             let start = StreamStart { stream_id: (&*self.id).into(), task_id: &self.task_id };
-            self.lane.put(encode(STREAM_START, &start));
+            self.lane.put(notification(STREAM_START, &start));
         });
         &self.lane
     }
@@ -61,7 +60,7 @@ impl Stream {
         let stream_id = id.clone();
         let lane = Lane::open(peer, move |text, sequence| {
             let stream_id = (&*stream_id).into();
-            encode(STREAM_DATA, &StreamData { stream_id, chunk: text.into(), sequence })
+            notification(STREAM_DATA, &StreamData { stream_id, chunk: text.into(), sequence })
         });
         let task_id = request_id.and_then(|id| serde_json::from_str(id.as_json()).ok());
         let task_id = task_id.unwrap_or(RawValue::NULL).to_owned();
@@ -84,8 +83,9 @@ impl Stream {
         Sink(self.state.clone())
     }
 
-    pub fn boxed_sink(&self) -> Box<dyn EventSink> {
-        Box::new(self.sink())
+    /// The same for a turn; none where nobody takes what it would be told.
+    pub fn boxed_sink(&self) -> Option<Box<dyn EventSink>> {
+        (self.state.lane.takes() != Takes::Nothing).then(|| Box::new(self.sink()) as _)
     }
 
     /// Sinks for work that takes several turns.
@@ -115,7 +115,10 @@ impl Stream {
 
     pub fn end(self) {
         self.state.announce().put_last(|total_chunks| {
-            encode(STREAM_END, &StreamEnd { stream_id: (&*self.state.id).into(), total_chunks })
+            notification(
+                STREAM_END,
+                &StreamEnd { stream_id: (&*self.state.id).into(), total_chunks },
+            )
         });
     }
 }
@@ -152,7 +155,7 @@ pub struct Sink(Arc<State>);
 impl Sink {
     pub fn put(&self, event: Event) -> bool {
         let event = StreamEvent { stream_id: (&*self.0.id).into(), event };
-        self.0.announce().put(encode(STREAM_EVENT, &event))
+        self.0.announce().put(notification(STREAM_EVENT, &event))
     }
 }
 
@@ -196,12 +199,4 @@ impl EventSink for Sink {
     fn crowded(&self) -> Option<BoxFuture<'static, ()>> {
         self.0.lane.crowded().map(FutureExt::boxed)
     }
-}
-
-fn encode(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(160);
-    if let Err(error) = envelope::write_notification(&mut out, method, params) {
-        tracing::error!(%error, "a notification could not be encoded");
-    }
-    out
 }

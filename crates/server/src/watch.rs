@@ -13,6 +13,7 @@ use nexus_core::{AgentId, Engine, Message};
 use nexus_protocol::Id;
 use nexus_protocol::watch::{
     self as protocol, Event, Happened, RunningTurn, Snapshot, TurnEntry, TurnFailure, WATCH_EVENT,
+    WatchEvent,
 };
 
 use crate::errors::wire;
@@ -20,7 +21,7 @@ use crate::handlers::usage::{cost_usd, usage_entry};
 use crate::handlers::{
     agent_entry, approval_entry, change_entry, message_entry, request_id, tool_call_entry,
 };
-use crate::outbox::{Lane, Peer};
+use crate::outbox::{Lane, Peer, Takes};
 
 /// Agents in one `snapshot`.
 const SNAPSHOT_AGENTS_MAX: usize = 500;
@@ -62,15 +63,40 @@ impl Feed {
     }
 
     /// Sends what happened, when the reader has taken most of what came before.
-    pub async fn put(&mut self, happened: &[u8]) {
+    pub async fn put(&mut self, happened: Happened) {
+        let encoded = encode(&happened);
+        match self.lane.takes() {
+            Takes::Values => self.put_event(happened, encoded.len()).await,
+            _ => self.put_encoded(&encoded).await,
+        }
+    }
+
+    /// The same of what others are told too: it is encoded once for all of them, and not at all in this process.
+    pub async fn put_shared(&mut self, engine: &Engine, happening: &Happening) {
+        let told = || happened(engine, happening);
+        match self.lane.takes() {
+            Takes::Values => self.put_event(told(), happening.event.bytes()).await,
+            _ => self.put_encoded(happening.encoded.get_or_init(|| encode(&told()))).await,
+        }
+    }
+
+    pub fn put_last(&mut self, happened: &Happened) {
+        let message = self.message(&encode(happened));
+        self.lane.put_last(|_| message);
+    }
+
+    async fn put_encoded(&mut self, happened: &[u8]) {
         self.lane.room().await;
         let message = self.message(happened);
         self.lane.put(message);
     }
 
-    pub fn put_last(&mut self, happened: &[u8]) {
-        let message = self.message(happened);
-        self.lane.put_last(|_| message);
+    async fn put_event(&mut self, happened: Happened, bytes: usize) {
+        self.lane.room().await;
+        self.count += 1;
+        let (watch_id, sequence) = (self.id.clone(), self.count);
+        let event = WatchEvent { watch_id, sequence, task_id: None, happened };
+        self.lane.put_event(Box::new(event), bytes);
     }
 
     /// `happened` is a JSON object; what tells one watch from another is put before its members.
@@ -92,7 +118,7 @@ impl Feed {
 }
 
 /// As it travels.
-pub fn encode(happened: &Happened) -> Box<[u8]> {
+fn encode(happened: &Happened) -> Box<[u8]> {
     let encoded = serde_json::to_vec(happened).unwrap_or_else(|error| {
         tracing::error!(%error, "what happened could not be encoded");
         b"{}".into()
@@ -164,7 +190,7 @@ fn default_model(engine: &Engine) -> Option<String> {
 }
 
 /// What is told of something that happened.
-pub fn happened(engine: &Engine, happening: &Happening) -> Happened {
+fn happened(engine: &Engine, happening: &Happening) -> Happened {
     let Happening { agent, turn, at, event, encoded: _ } = happening;
     Happened {
         agent_id: agent.as_ref().map(ToString::to_string),

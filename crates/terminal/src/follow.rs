@@ -123,7 +123,7 @@ async fn watch(
     let mut stream = soon(|| link.watch(again(params))).await?;
     while let Some(item) = stream.next().await {
         let event = match item? {
-            WatchItem::Event { event, .. } => event.happened,
+            WatchItem::Event(event) => event.happened,
             WatchItem::Unknown(_) => continue,
             WatchItem::Done(result) if result.reason == "gap" => return Ok(Ended::Gap),
             WatchItem::Done(result) if result.reason == "stopping" => return Ok(Ended::Stopping),

@@ -59,7 +59,7 @@ fn to_server() -> Target {
 /// The number of the next event of a watch.
 async fn sequence(watch: &mut WatchStream) -> u64 {
     match watch.next().await.unwrap().unwrap() {
-        WatchItem::Event { event, .. } => {
+        WatchItem::Event(event) => {
             assert!(matches!(event.happened.event, Event::AgentRenamed { .. }));
             event.sequence
         }

@@ -176,7 +176,7 @@ impl Event {
     }
 
     /// About how much memory it takes.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         const FRAME: usize = 256;
         let text = match self {
             Self::TurnQueued { asked, .. } | Self::TurnStarted { asked, .. } => {

@@ -215,7 +215,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         loop {
             match watch {
                 Some(open) => match open.next().await {
-                    Some(Ok(WatchItem::Event { event, .. })) => {
+                    Some(Ok(WatchItem::Event(event))) => {
                         return Seen::Happened(Box::new(event.happened));
                     }
                     Some(Ok(WatchItem::Unknown(_))) => {}
@@ -444,7 +444,7 @@ async fn usage<A: WatchApi + Clone + Send + 'static>(
 pub async fn pass_over<W: Happenings>(watch: &mut Option<W>, place: Option<Place<'_>>) {
     let (Some(watch), Some(place)) = (watch, place) else { return std::future::pending().await };
     let passed_over = async {
-        while let Some(Ok(WatchItem::Event { .. } | WatchItem::Unknown(_))) = watch.next().await {}
+        while let Some(Ok(WatchItem::Event(_) | WatchItem::Unknown(_))) = watch.next().await {}
     };
     tokio::select! {
         () = passed_over => {}

@@ -65,7 +65,7 @@ impl<A: WatchApi> Changes<A> {
     /// The next that changed; `None` when nothing is left to be told.
     pub async fn next(&mut self) -> Option<String> {
         while let Some(Ok(item)) = self.watch.next().await {
-            let WatchItem::Event { event, .. } = item else { continue };
+            let WatchItem::Event(event) = item else { continue };
             let part = match &event.happened.event {
                 Event::Message { .. } => Part::Messages,
                 Event::ApprovalRequested { .. } | Event::ApprovalDecided { .. } => Part::Approvals,

@@ -226,7 +226,7 @@ async fn run<A: WatchApi + Send + 'static>(
             Some(watch) => Some(watch.next().await),
             None => None,
         } {
-            let WatchItem::Event { event, .. } = item else { return };
+            let WatchItem::Event(event) = item else { return };
             let mut is_last = false;
             state.send_modify(|state| {
                 is_last = state.take(&watching.agent, &request, event.happened)
@@ -248,7 +248,7 @@ async fn next<A: WatchApi>(watching: &Watching<A>, happenings: &mut Option<A::Wa
     loop {
         match happenings {
             Some(watch) => match watch.next().await {
-                Some(Ok(WatchItem::Event { event, .. })) => return event.happened,
+                Some(Ok(WatchItem::Event(event))) => return event.happened,
                 Some(Ok(WatchItem::Unknown(_))) => {}
                 Some(Ok(WatchItem::Done(_)) | Err(_)) | None => *happenings = None,
             },

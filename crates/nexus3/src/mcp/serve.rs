@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::doors::exposed;
+use crate::standard;
 use crate::stdio_door::{self, Place, Talk};
 use crate::wiring;
 
@@ -55,7 +56,7 @@ impl Talk for Host {
     {
         let door = Door::new(api.clone(), api, self.visitor, self.exposed);
         tokio::select! {
-            talked = mcp::serve(door, tokio::io::stdin(), tokio::io::stdout()) => {
+            talked = mcp::serve(door, standard::input(), standard::output()) => {
                 talked.context("the MCP host cannot be understood")
             }
             () = stop.cancelled() => Ok(()),

@@ -50,9 +50,9 @@ pub async fn run<W: Write>(
         let ended = loop {
             let Some(item) = watch.next().await else { return Ok(ExitCode::SUCCESS) };
             match item? {
-                WatchItem::Event { event, raw } => {
+                WatchItem::Event(event) => {
                     note(&mut after, *event);
-                    output.line(&raw)?;
+                    output.line(watch.raw()?)?;
                 }
                 WatchItem::Unknown(raw) => output.line(&raw)?,
                 WatchItem::Done(result) => break result,

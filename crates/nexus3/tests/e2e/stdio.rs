@@ -1,8 +1,11 @@
 //! Lines on standard input and output, for a parent process that may be careless, slow or dead.
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nexus_testkit::Reply;
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -57,6 +60,44 @@ async fn lines_may_end_as_they_do_elsewhere_and_the_last_need_not_end() {
     stdio.write(VERSION.as_bytes()).await;
     let (rest, status) = stdio.finish().await;
     assert_eq!((rest.len(), &rest[0]["id"], status.code()), (1, &json!(1), Some(0)));
+}
+
+/// As shells, editors and those who try it by hand give them to a program.
+#[tokio::test]
+async fn standard_input_and_output_are_whatever_they_are() {
+    let world = Setup::new().world().await;
+    std::fs::write(world.work().join("in"), format!("{VERSION}\n")).unwrap();
+    for script in [
+        r#""$0" --stdio < in > out"#,
+        r#"cat in | "$0" --stdio | cat > out"#,
+        // Its writer is gone before it begins.
+        r#"cat in | (sleep 0.3; "$0" --stdio) > out"#,
+        r#"mkfifo f; cat in > f & "$0" --stdio < f > out"#,
+    ] {
+        let status = within("the end", world.shell(script).status()).await.unwrap();
+        assert!(status.success(), "{script}");
+        let said = std::fs::read_to_string(world.work().join("out")).unwrap();
+        let answer: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(answer["id"], 1, "{script}");
+    }
+}
+
+/// Others may have the same pipe, and would be told that there is nothing yet.
+#[tokio::test]
+async fn a_pipe_that_is_shared_blocks_as_before() {
+    let world = Setup::new().world().await;
+    let (ours, mut to) = std::io::pipe().unwrap();
+    let (mut from, theirs) = std::io::pipe().unwrap();
+    let mut command = world.command(["--stdio"]);
+    command.stdin(ours.try_clone().unwrap()).stdout(theirs.try_clone().unwrap());
+    let mut process = command.kill_on_drop(true).spawn().unwrap();
+    to.write_all(format!("{VERSION}\n").as_bytes()).unwrap();
+    let answered = tokio::task::spawn_blocking(move || from.read(&mut [0; 64]).unwrap());
+    assert!(within("an answer", answered).await.unwrap() > 0);
+    let blocks = |fd: &dyn AsFd| !fcntl_getfl(fd.as_fd()).unwrap().contains(OFlags::NONBLOCK);
+    assert!(blocks(&ours) && blocks(&theirs));
+    drop(to);
+    assert!(within("the end", process.wait()).await.unwrap().success());
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn execute(cx: Cx, params: ExecuteTaskParams) -> Result<ExecuteTaskResult,
         cancel: cancel.clone(),
         deadline: Some(deadline),
         patient: false,
-        sink: stream.as_ref().map(Stream::boxed_sink),
+        sink: stream.as_ref().and_then(Stream::boxed_sink),
     };
     let started = cx.started;
     let (executor, requester) =

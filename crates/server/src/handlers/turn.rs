@@ -83,7 +83,7 @@ async fn take_turn(
     timeout_ms: Option<NonZeroU64>,
 ) -> Result<SendResult, RpcError> {
     let stream = Stream::wanted(cx, stream);
-    input.sink = stream.as_ref().map(Stream::boxed_sink);
+    input.sink = stream.as_ref().and_then(Stream::boxed_sink);
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.get()));
     let turn = match cx.services().engine.turns.start(agent, input).await {
         Ok(turn) => turn,

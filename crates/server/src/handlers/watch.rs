@@ -17,7 +17,7 @@ use super::agent_id;
 use crate::cx::Cx;
 use crate::dispatcher::Table;
 use crate::errors::wire;
-use crate::watch::{Feed, encode, happened, of_message, of_server, snapshots};
+use crate::watch::{Feed, of_message, of_server, snapshots};
 
 /// Messages that are read at once for a client that has missed some, and their bytes.
 const MISSED_AT_ONCE: u32 = 100;
@@ -56,7 +56,7 @@ async fn watch(cx: Cx, params: WatchParams) -> Result<WatchResult, RpcError> {
     drop(watch);
     let reason = match over {
         Over::Gap => {
-            feed.put_last(&encode(&of_server(Event::Gap {})));
+            feed.put_last(&of_server(Event::Gap {}));
             "gap"
         }
         Over::Unwatched => "unwatched",
@@ -80,19 +80,14 @@ async fn tell(
     let missed: Vec<_> =
         counts.map(|it| (it.id.clone(), after[&it.id], it.message_count)).collect();
     for snapshot in snapshots(&services.engine, standing) {
-        feed.put(&encode(&of_server(Event::Snapshot(snapshot)))).await;
+        feed.put(of_server(Event::Snapshot(snapshot))).await;
     }
     for (agent, from, to) in missed {
         catch_up(cx, feed, &agent, from, to).await?;
     }
     loop {
         match watch.next().await {
-            Ok(happening) => {
-                let event = happening
-                    .encoded
-                    .get_or_init(|| encode(&happened(&services.engine, &happening)));
-                feed.put(event).await;
-            }
+            Ok(happening) => feed.put_shared(&services.engine, &happening).await,
             Err(over) => return Ok(over),
         }
     }
@@ -115,7 +110,7 @@ async fn catch_up(
             return Ok(());
         }
         for message in &page.messages {
-            feed.put(&encode(&of_message(id, from, message))).await;
+            feed.put(of_message(id, from, message)).await;
             from += 1;
         }
     }

@@ -10,7 +10,7 @@ use tokio_util::sync::DropGuard;
 
 use super::{begin, reply};
 use crate::dispatcher::{ANSWER_BYTES_MAX, Caller, Dispatcher, Signer, Target};
-use crate::outbox::Peer;
+use crate::outbox::{Peer, Taken, Takes};
 
 /// One connection. Calls run side by side; notifications of all of them arrive at the receiver.
 pub struct MemoryConnection {
@@ -23,12 +23,20 @@ pub struct MemoryConnection {
 pub struct Notifications {
     peer: Arc<Peer>,
     /// Taken from the outbox, not yet received.
-    taken: VecDeque<Vec<u8>>,
+    taken: VecDeque<Taken>,
 }
 
 impl MemoryConnection {
     pub fn open(dispatcher: Arc<Dispatcher>, requester: Requester) -> (Self, Notifications) {
-        let peer = Arc::new(Peer::new(dispatcher.freight().load(&requester)));
+        Self::taking(Takes::Bytes, dispatcher, requester)
+    }
+
+    pub(crate) fn taking(
+        takes: Takes,
+        dispatcher: Arc<Dispatcher>,
+        requester: Requester,
+    ) -> (Self, Notifications) {
+        let peer = Arc::new(Peer::taking(takes, dispatcher.freight().load(&requester)));
         let caller = Caller {
             requester,
             hand: Hand::Program,
@@ -59,6 +67,16 @@ impl MemoryConnection {
 impl Notifications {
     /// The next notification; `None` when the connection was dropped and no more wait.
     pub async fn recv(&mut self) -> Option<Vec<u8>> {
+        self.next().await.map(Taken::into_message)
+    }
+
+    /// The next notification, if one waits.
+    pub fn try_recv(&mut self) -> Result<Vec<u8>, TryRecvError> {
+        self.waiting().map(Taken::into_message).ok_or(TryRecvError::Empty)
+    }
+
+    /// As `recv`, of a peer that takes values.
+    pub(crate) async fn next(&mut self) -> Option<Taken> {
         if self.taken.is_empty() {
             tokio::select! {
                 biased;
@@ -66,14 +84,13 @@ impl Notifications {
                 () = self.peer.closed.cancelled() => {}
             }
         }
-        self.try_recv().ok()
+        self.waiting()
     }
 
-    /// The next notification, if one waits.
-    pub fn try_recv(&mut self) -> Result<Vec<u8>, TryRecvError> {
+    pub(crate) fn waiting(&mut self) -> Option<Taken> {
         if self.taken.is_empty() {
-            self.peer.outbox.take(|message| self.taken.push_back(message.into()));
+            self.peer.outbox.take_values(|taken| self.taken.push_back(taken));
         }
-        self.taken.pop_front().ok_or(TryRecvError::Empty)
+        self.taken.pop_front()
     }
 }

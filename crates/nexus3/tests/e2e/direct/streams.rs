@@ -33,10 +33,8 @@ async fn a_turn_is_told_whole_and_in_order() {
     let (mut text, mut output, mut ended) = (String::new(), 0, false);
     let result = loop {
         let item = next(&mut stream).await;
-        assert_eq!(
-            serde_json::from_slice::<serde_json::Value>(stream.raw()).unwrap()["jsonrpc"],
-            "2.0"
-        );
+        let raw: serde_json::Value = serde_json::from_slice(stream.raw()).unwrap();
+        assert_eq!(raw["jsonrpc"], "2.0");
         match item {
             StreamItem::Text(piece) => text += &piece,
             StreamItem::Event(Streamed::Usage(usage)) => output += usage.output,
@@ -87,14 +85,14 @@ async fn agents_are_watched() {
     let process = start().await;
     process.make("a").await;
     let mut watch = process.api.watch(&WatchParams::default()).unwrap();
-    let WatchItem::Event { event, .. } = next(&mut watch).await else { panic!("no event") };
+    let WatchItem::Event(event) = next(&mut watch).await else { panic!("no event") };
     let Event::Snapshot(snapshot) = event.happened.event else { panic!("no snapshot") };
     assert_eq!(snapshot.agents[0].agent.agent_id, "a");
     process.world.model.push(Reply::text("hello"));
     process.api.for_agent("a").send("x").await.unwrap();
     let mut told = String::new();
     loop {
-        let WatchItem::Event { event, .. } = next(&mut watch).await else { panic!("no event") };
+        let WatchItem::Event(event) = next(&mut watch).await else { panic!("no event") };
         match event.happened.event {
             Event::Delta(piece) => told += &piece.text,
             Event::TurnEnded { status, .. } => {

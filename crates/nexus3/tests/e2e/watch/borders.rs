@@ -289,8 +289,8 @@ async fn follow(mut watch: WatchStream, stop: impl Future<Output = ()>) {
     let mut stop = std::pin::pin!(Some(stop));
     while let Some(item) = within("an item", watch.next()).await {
         match item.unwrap() {
-            WatchItem::Event { event, raw } => {
-                let raw: Value = serde_json::from_str(raw.get()).unwrap();
+            WatchItem::Event(event) => {
+                let raw: Value = serde_json::from_str(watch.raw().unwrap().get()).unwrap();
                 assert_eq!(raw["sequence"], event.sequence);
                 kinds.push(raw["event"]["type"].as_str().unwrap().to_string());
             }
