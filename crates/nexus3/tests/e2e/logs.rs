@@ -247,7 +247,7 @@ async fn a_verbose_log_tells_where_words_came_from() {
 #[tokio::test]
 async fn each_call_of_a_model_is_in_the_log_of_its_agent() {
     let setup = Setup::new().config(json!({"compaction": {"recent_preserve_ratio": 0.01}}));
-    let setup = setup.provider_keys(json!({"models": {"scripted": {"context_window": 1280}}}));
+    let setup = setup.provider_keys(json!({"models": {"scripted": {"context_window": 2048}}}));
     let mut server = setup.arg("--raw-log").start().await;
     let wire = server.wire();
     create(&wire, "a").await;
