@@ -156,13 +156,6 @@ async fn write<W: AsyncWrite + Unpin>(
 ) {
     let mut lines = Vec::new();
     while waiting.recv_many(&mut lines, WAITING_MAX).await > 0 {
-        // What is said in the same breath goes along.
-        tokio::task::yield_now().await;
-        while lines.len() < WAITING_MAX
-            && let Ok(line) = waiting.try_recv()
-        {
-            lines.push(line);
-        }
         let mut all = String::new();
         for line in lines.drain(..) {
             all.push_str(&line);

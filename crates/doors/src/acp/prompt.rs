@@ -80,10 +80,12 @@ pub async fn run<A: WatchApi + Clone + Send + 'static>(
         ended: None,
         has_changed: false,
         is_first: false,
+        model: None,
+        filled: None,
     };
-    let (outcome, used) = prompted.run(content, cancel, watch).await;
+    let outcome = prompted.run(content, cancel, watch).await;
     let ended = prompted.ended.take();
-    prompted.finish(title, used).await;
+    prompted.finish(title, outcome.as_ref().ok()).await;
     let reason = match outcome {
         Ok(answer) => Ok(stop_reason(&answer)),
         Err(_) if cancel.is_cancelled() => Ok(StopReason::Cancelled),
@@ -127,6 +129,10 @@ struct Prompted<'a, A> {
     has_changed: bool,
     /// The session had none before.
     is_first: bool,
+    /// The agent's.
+    model: Option<String>,
+    /// How many tokens there were in the last model call, with its answer, as far as the provider says.
+    filled: Option<u64>,
 }
 
 /// What came next.
@@ -142,7 +148,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         content: Content,
         cancel: &CancellationToken,
         watch: &mut Option<A::Watch>,
-    ) -> (Result<SendResult, CallError>, Option<SessionUpdate>) {
+    ) -> Result<SendResult, CallError> {
         let (door, agent) = (self.door, self.session.id.as_str());
         let params = SendParams {
             request_id: Some(self.request.clone()),
@@ -157,7 +163,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
             *watch = self.watch().await.ok();
         }
         let (answered, failed) = (CancellationToken::new(), CancellationToken::new());
-        let (session, request) = (self.session, self.request.clone());
+        let request = self.request.clone();
         let sending = async {
             let outcome = tokio::select! {
                 outcome = held(&door.api, agent, params, &request) => outcome,
@@ -167,8 +173,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 failed.cancel();
             }
             answered.cancel();
-            let is_priced = outcome.as_ref().map_or(true, |answer| answer.cost_usd.is_some());
-            (outcome, usage(door, session, is_priced).await)
+            outcome
         };
         // Side by side: an editor that reads slowly holds up neither the turn nor its cancel.
         tokio::join!(sending, self.tell_all(watch, &answered, &failed)).0
@@ -240,7 +245,10 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
             Event::AgentChanged { .. } if happened.agent_id.as_ref() == Some(&self.session.id) => {
                 self.has_changed = true;
             }
-            Event::TurnStarted { .. } if is_own => self.begun(),
+            Event::TurnStarted { model, .. } if is_own => {
+                self.model = model.clone();
+                self.begun();
+            }
             Event::TurnEnded { status, error, .. } if is_own => {
                 self.is_over = true;
                 self.ended = Some(match error {
@@ -252,6 +260,9 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
                 });
             }
             Event::Message { index, .. } if is_own => self.index_next = Some(index + 1),
+            Event::Usage(used) if is_own => {
+                self.filled = Some(used.input + used.output).filter(|tokens| *tokens > 0);
+            }
             _ => {}
         }
         let is_session = happened.agent_id.as_ref() == Some(&self.session.id);
@@ -354,8 +365,34 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         self.door.tell(&self.session.id, update).await;
     }
 
+    /// How full the context is, and what the session has cost. Where the price of the turn is not known, that of the session
+    /// is not either.
+    async fn used(&self, answer: Option<&SendResult>) -> Option<SessionUpdate> {
+        let model = self.model.as_deref().filter(|_| !self.has_changed);
+        let known = model.and_then(|model| self.session.window_of(model)).zip(self.filled);
+        let context = async {
+            if let Some((size, filled)) = known {
+                return Some((filled, size));
+            }
+            let (counted, size) = context(self.door, self.session).await?;
+            if let Some(model) = model {
+                self.session.has_window(model, size);
+            }
+            Some((self.filled.unwrap_or(counted), size))
+        };
+        let cost = async {
+            match answer.is_none_or(|answer| answer.cost_usd.is_some()) {
+                true => cost(self.door, self.session).await,
+                false => None,
+            }
+        };
+        let (context, cost) = tokio::join!(context, cost);
+        let (filled, size) = context?;
+        Some(SessionUpdate::UsageUpdate(UsageUpdate::new(filled, size).cost(cost)))
+    }
+
     /// What is to be said at the end of a turn, however it ended.
-    async fn finish(mut self, title: Option<String>, used: Option<SessionUpdate>) {
+    async fn finish(mut self, title: Option<String>, answer: Option<&SendResult>) {
         self.subagents.left(self.door).await;
         for update in self.told.left() {
             self.tell(update).await;
@@ -367,7 +404,7 @@ impl<A: WatchApi + Clone + Send + 'static> Prompted<'_, A> {
         let title = title.filter(|_| self.is_first);
         let info = title.into_iter().fold(info, |info, title| info.title(title));
         self.tell(SessionUpdate::SessionInfoUpdate(info)).await;
-        if let Some(used) = used {
+        if let Some(used) = self.used(answer).await {
             self.tell(used).await;
         }
         if self.has_changed {
@@ -416,28 +453,24 @@ async fn give_up<A: WatchApi>(
 
 /// Tells how full the context is, and what the session has cost.
 pub async fn tell_usage<A: WatchApi + Clone + Send + 'static>(door: &Door<A>, session: &Session) {
-    if let Some(used) = usage(door, session, true).await {
-        door.tell(&session.id, used).await;
+    let (context, cost) = tokio::join!(context(door, session), cost(door, session));
+    if let Some((filled, size)) = context {
+        let update = UsageUpdate::new(filled, size).cost(cost);
+        door.tell(&session.id, SessionUpdate::UsageUpdate(update)).await;
     }
 }
 
-/// What there is to tell of it. Where the price of a turn is not known, that of the session is not either.
-async fn usage<A: WatchApi + Clone + Send + 'static>(
-    door: &Door<A>,
-    session: &Session,
-    is_priced: bool,
-) -> Option<SessionUpdate> {
-    let agent = door.api.for_agent(&session.id);
-    let cost = async {
-        let of = is_priced.then(|| session.id.clone())?;
-        let params = GetUsageParams { agent_id: Some(of), ..GetUsageParams::default() };
-        let used = door.api.call::<GetUsage>(&Target::Server, params).await.ok()?;
-        used.cost_usd.map(|usd| Cost::new(usd, "USD"))
-    };
-    let (tokens, cost) = tokio::join!(agent.get_tokens(), cost);
-    let tokens = tokens.ok()?;
-    let update = UsageUpdate::new(tokens.total, tokens.budget).cost(cost);
-    Some(SessionUpdate::UsageUpdate(update))
+/// How many tokens the next model call would have, and how many it may.
+async fn context<A: WatchApi>(door: &Door<A>, session: &Session) -> Option<(u64, u64)> {
+    let tokens = door.api.for_agent(&session.id).get_tokens().await.ok()?;
+    Some((tokens.total, tokens.budget))
+}
+
+async fn cost<A: WatchApi>(door: &Door<A>, session: &Session) -> Option<Cost> {
+    let of = Some(session.id.clone());
+    let params = GetUsageParams { agent_id: of, ..GetUsageParams::default() };
+    let used = door.api.call::<GetUsage>(&Target::Server, params).await.ok()?;
+    used.cost_usd.map(|usd| Cost::new(usd, "USD"))
 }
 
 /// Passes over what happens while nothing is asked, until the watch ends or its place is another's.

@@ -19,6 +19,8 @@ pub struct Session {
     now: Mutex<CancellationToken>,
     /// The commands that the editor was told of last.
     offered: Mutex<Vec<AvailableCommand>>,
+    /// The agent's model, and how many tokens it takes.
+    window: Mutex<Option<(String, u64)>>,
     /// Cancelled when it was closed and all that was asked in it is over.
     pub over: CancellationToken,
     /// Absent when it was closed.
@@ -44,7 +46,8 @@ impl Session {
         let (has_prompt, now) = (AtomicBool::new(has_prompt), Mutex::default());
         let (jobs, offered) = (Mutex::new(Some(jobs)), Mutex::default());
         let over = CancellationToken::new();
-        (Arc::new(Self { id, cwd, has_prompt, now, offered, over, jobs }), waiting)
+        let window = Mutex::default();
+        (Arc::new(Self { id, cwd, has_prompt, now, offered, window, over, jobs }), waiting)
     }
 
     /// Lets a prompt wait for those before it. `None` when the session was closed.
@@ -76,6 +79,16 @@ impl Session {
         let is_new = *offered != commands;
         *offered = commands.to_vec();
         is_new
+    }
+
+    /// How many tokens a model takes, where that is known.
+    pub fn window_of(&self, model: &str) -> Option<u64> {
+        let window = lock(&self.window);
+        window.as_ref().filter(|(name, _)| name == model).map(|(_, tokens)| *tokens)
+    }
+
+    pub fn has_window(&self, model: &str, tokens: u64) {
+        *lock(&self.window) = Some((model.into(), tokens));
     }
 
     pub fn has_prompt(&self) -> bool {

@@ -5,7 +5,7 @@ use nexus_testkit::{Gate, Reply, StopSaid};
 use serde_json::{Value, json};
 
 use super::editor::{Desk, text};
-use crate::harness::eventually;
+use crate::harness::{Setup, eventually};
 use crate::support::{history, shown};
 
 /// Sessions of an editor whose watch stays open while nothing is asked in them.
@@ -45,8 +45,9 @@ async fn a_prompt_is_answered_in_pieces() {
         let names: Vec<_> = commands.iter().map(|it| it["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["compact", "status", "mcp"]);
         // The model goes on from what was said, and the history says where it came from.
-        desk.world.model.push(Reply::text("Again."));
+        desk.world.model.push(Reply::text("Again.").usage(3_000, 7));
         assert_eq!(editor.prompt(&session, "And now?").await, "end_turn");
+        assert_eq!(full(&editor.updates()), (3_007, 200_000));
         let asked = desk.world.model.requests().pop().unwrap();
         assert_eq!(shown(&asked), ["user: Hi", "assistant: It works.", "user: And now?"]);
         if let Some(server) = &desk.server {
@@ -292,6 +293,33 @@ async fn what_is_said_in_an_editor_stands_in_the_history_of_the_agent() {
     editor.prompt(&session, "we").await;
     let asked = desk.world.model.requests().pop().unwrap();
     assert_eq!(shown(&asked).len(), 5);
+}
+
+/// How full the context is, and how large, as an editor was told last.
+fn full(updates: &[Value]) -> (u64, u64) {
+    let told = updates.iter().rfind(|it| it["sessionUpdate"] == "usage_update").unwrap();
+    (told["used"].as_u64().unwrap(), told["size"].as_u64().unwrap())
+}
+
+/// What the provider counted is told, and the window is that of the model which the agent has by then.
+#[tokio::test]
+async fn how_full_the_context_is_goes_by_the_model() {
+    let models = json!({"models": {"small": {"id": "tiny", "context_window": 30_000}}});
+    let desk = Desk { world: Setup::new().provider_keys(models).world().await, server: None };
+    let mut editor = desk.editor().await;
+    let session = editor.session().await;
+    for (model, size) in [("scripted", 200_000), ("small", 30_000), ("scripted", 200_000)] {
+        let params = json!({"sessionId": session, "configId": "model", "value": model});
+        editor.ok("session/set_config_option", params).await;
+        // None at all: then it is counted here.
+        desk.world.model.push(Reply::text("a").usage(0, 0));
+        editor.prompt(&session, "x").await;
+        let (used, told) = full(&editor.updates());
+        assert!(used > 100 && told == size, "{used} of {told}");
+        desk.world.model.push(Reply::text("b").usage(2_000, 5));
+        editor.prompt(&session, "y").await;
+        assert_eq!(full(&editor.updates()), (2_005, size));
+    }
 }
 
 /// An editor that reads late has missed nothing of the text, though more was said than waits for it.
