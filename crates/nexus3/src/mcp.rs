@@ -231,7 +231,7 @@ async fn status(
 ) -> anyhow::Result<()> {
     let client = rpc::client(server, None)?;
     let params = McpStatusParams { server: name };
-    let found = client.call::<McpStatus>(&Target::Agent(agent), params).await?;
+    let found = client.call::<McpStatus>(&Target::Agent(agent.clone()), params).await?;
     if as_json {
         return print_json(format!("{:#}\n", serde_json::to_value(found)?));
     }
@@ -239,7 +239,7 @@ async fn status(
     if servers.is_empty() {
         return say("no MCP server is configured there\n");
     }
-    servers.iter().try_for_each(|server| say(lines(server)))
+    servers.iter().try_for_each(|server| say(lines(server, &agent)))
 }
 
 async fn review(
@@ -270,7 +270,7 @@ async fn review(
     })
 }
 
-fn lines(server: &McpServerStatus) -> String {
+fn lines(server: &McpServerStatus, agent: &str) -> String {
     let mut text = format!("{}: {}", server.name, server.state);
     if let Some(info) = &server.server_info {
         let _ = write!(text, ", {} {}", info.name, info.version);
@@ -287,8 +287,11 @@ fn lines(server: &McpServerStatus) -> String {
     if let Some(error) = &server.last_error {
         let _ = writeln!(text, "  last error: {error}");
     }
+    if !server.tools.is_empty() {
+        let _ = writeln!(text, "  to the agent {agent}:");
+    }
     for tool in &server.tools {
-        let _ = writeln!(text, "  {:<9} {}", tool.state, tool.name);
+        let _ = writeln!(text, "    {:<9} {}", tool.state, tool.name);
     }
     text
 }

@@ -10,11 +10,15 @@ use hyper::body::{Body, Frame};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
 
 /// Who hears nothing for so long is told that there is somebody.
 const COMMENT_AFTER: Duration = Duration::from_secs(15);
 
-/// What is said in one moment goes out together, up to so much.
+/// What is said so soon after something went out goes out together. Who speaks more slowly is never held up.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// The most that goes out together.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
 
 /// Of these, how many wait for a client which does not read.
@@ -23,8 +27,10 @@ const WAITING_MAX: usize = 16;
 /// The way to a client. It is closed when the client hangs up.
 pub struct Writer {
     sender: mpsc::Sender<Bytes>,
-    /// What is not on its way yet. It goes when there is nothing more to be said at once.
+    /// What is not on its way yet.
     held: Vec<u8>,
+    /// The moment of what went out last ends with it.
+    moment: Pin<Box<Sleep>>,
 }
 
 /// The body of the response.
@@ -32,7 +38,8 @@ pub struct Pieces(mpsc::Receiver<Bytes>);
 
 pub fn open() -> (Writer, Pieces) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    (Writer { sender, held: Vec::new() }, Pieces(receiver))
+    let moment = Box::pin(tokio::time::sleep(Duration::ZERO));
+    (Writer { sender, held: Vec::new(), moment }, Pieces(receiver))
 }
 
 /// The client is gone.
@@ -76,10 +83,10 @@ impl Writer {
             return Ok(done);
         }
         if !self.held.is_empty() {
-            // What is on its way already goes along.
-            tokio::task::yield_now().await;
-            if let Poll::Ready(done) = futures_util::poll!(&mut work) {
-                return Ok(done);
+            tokio::select! {
+                biased;
+                () = &mut self.moment => {}
+                done = &mut work => return Ok(done),
             }
             self.flush().await?;
         }
@@ -102,6 +109,7 @@ impl Writer {
             return Ok(());
         }
         let held = std::mem::take(&mut self.held);
+        self.moment.as_mut().reset(Instant::now() + MOMENT);
         self.sender.send(held.into()).await.map_err(|_| Gone)
     }
 }
