@@ -10,15 +10,11 @@ use hyper::body::{Body, Frame};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep};
 
 /// Who hears nothing for so long is told that there is somebody.
 const COMMENT_AFTER: Duration = Duration::from_secs(15);
 
-/// What is said so soon after something went out goes out together. Who speaks more slowly is never held up.
-const MOMENT: Duration = Duration::from_millis(1);
-
-/// The most that goes out together.
+/// What is said in one moment goes out together, up to so much.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
 
 /// Of these, how many wait for a client which does not read.
@@ -27,10 +23,8 @@ const WAITING_MAX: usize = 16;
 /// The way to a client. It is closed when the client hangs up.
 pub struct Writer {
     sender: mpsc::Sender<Bytes>,
-    /// What is not on its way yet.
+    /// What is not on its way yet. It goes when there is nothing more to be said at once.
     held: Vec<u8>,
-    /// The moment of what went out last ends with it.
-    moment: Pin<Box<Sleep>>,
 }
 
 /// The body of the response.
@@ -38,8 +32,7 @@ pub struct Pieces(mpsc::Receiver<Bytes>);
 
 pub fn open() -> (Writer, Pieces) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    let moment = Box::pin(tokio::time::sleep(Duration::ZERO));
-    (Writer { sender, held: Vec::new(), moment }, Pieces(receiver))
+    (Writer { sender, held: Vec::new() }, Pieces(receiver))
 }
 
 /// The client is gone.
@@ -83,10 +76,10 @@ impl Writer {
             return Ok(done);
         }
         if !self.held.is_empty() {
-            tokio::select! {
-                biased;
-                () = &mut self.moment => {}
-                done = &mut work => return Ok(done),
+            // What is on its way already goes along.
+            tokio::task::yield_now().await;
+            if let Poll::Ready(done) = futures_util::poll!(&mut work) {
+                return Ok(done);
             }
             self.flush().await?;
         }
@@ -109,7 +102,6 @@ impl Writer {
             return Ok(());
         }
         let held = std::mem::take(&mut self.held);
-        self.moment.as_mut().reset(Instant::now() + MOMENT);
         self.sender.send(held.into()).await.map_err(|_| Gone)
     }
 }
