@@ -57,14 +57,19 @@ pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'st
     given_up: Option<GivenUp>,
 }
 
-/// A question for the era that was answered in the server's place.
+/// A question for the era that was answered in the server's place. A server that only started slowly answers both: what it
+/// says to the handshake of the older era decides, and where it says no, or nothing, what it said to the question.
 struct GivenUp {
     question: RequestId,
-    /// The handshake of the older era that followed.
+    /// The handshake that followed.
     initialize: Option<RequestId>,
-    /// The server said no to that; until then it may still turn out to be of the newer era.
-    refused: Option<(ServerJsonRpcMessage, Instant)>,
-    /// Which era it is of is known, and nothing more is heard of the two.
+    /// What it said of itself, as one of the newer era.
+    newer: Option<ServerResult>,
+    /// Its no to the handshake.
+    refused: Option<ServerJsonRpcMessage>,
+    /// One of the two is there, and the other is waited for until then.
+    until: Option<Instant>,
+    /// Nothing more is heard of the two.
     is_settled: bool,
 }
 
@@ -81,24 +86,29 @@ where
 
     /// What is to be said when nothing came in time.
     fn silence(&mut self) -> Option<ServerJsonRpcMessage> {
-        if let Some((question, _)) = self.asked.take() {
-            let given_up = GivenUp {
-                question: question.clone(),
-                initialize: None,
-                refused: None,
-                is_settled: false,
-            };
-            self.given_up = Some(given_up);
-            return Some(unknown_method(question));
+        match self.asked.take() {
+            Some((question, _)) => {
+                self.given_up = Some(GivenUp::new(question.clone()));
+                Some(unknown_method(question))
+            }
+            None => self.given_up.as_mut()?.settled(),
         }
-        let given_up = self.given_up.as_mut()?;
-        given_up.is_settled = true;
-        given_up.refused.take().map(|(refused, _)| refused)
     }
 }
 
 impl GivenUp {
-    /// What rmcp is told of a message that may concern the handshake; nothing of what it must not hear.
+    fn new(question: RequestId) -> Self {
+        Self {
+            question,
+            initialize: None,
+            newer: None,
+            refused: None,
+            until: None,
+            is_settled: false,
+        }
+    }
+
+    /// What rmcp is told of a message that may concern the handshake; nothing of what it must not hear, or not yet.
     fn heard(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
         let id = id_of(&message);
         let is_question = id == Some(&self.question);
@@ -111,26 +121,33 @@ impl GivenUp {
         }
         match message {
             _ if is_question => {
-                let initialize = self.initialize.take();
-                let refused = self.refused.take().map(|(refused, _)| refused);
-                // It was slow to start, and is of the newer era after all: its answer is the handshake.
-                match newer(message).zip(initialize) {
-                    Some((known, id)) => {
-                        self.initialize = Some(id.clone());
-                        self.is_settled = true;
-                        Some(JsonRpcMessage::response(known, id))
-                    }
-                    None => refused,
+                self.newer = newer(message);
+                let is_older = self.newer.is_none();
+                if is_older && self.refused.is_none() {
+                    // Whatever it says to the handshake is its last word.
+                    self.initialize = None;
+                    return None;
                 }
             }
-            JsonRpcMessage::Error(_) => {
-                self.refused = Some((message, Instant::now() + DISCOVER_MAX));
-                None
-            }
+            JsonRpcMessage::Error(_) => self.refused = Some(message),
             _ => {
                 self.is_settled = true;
-                Some(message)
+                return Some(message);
             }
+        }
+        match self.until.replace(Instant::now() + DISCOVER_MAX) {
+            Some(_) => self.settled(),
+            None => None,
+        }
+    }
+
+    /// With what is known by now.
+    fn settled(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.is_settled = true;
+        self.until = None;
+        match self.newer.take().zip(self.initialize.clone()) {
+            Some((known, id)) => Some(JsonRpcMessage::response(known, id)),
+            None => self.refused.take(),
         }
     }
 }
@@ -185,13 +202,13 @@ where
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let refused = self.given_up.as_ref().and_then(|it| it.refused.as_ref());
-            let until = self.asked.as_ref().map(|(_, until)| *until);
-            let message = match until.or(refused.map(|(_, until)| *until)) {
+            let asked = self.asked.as_ref().map(|(_, until)| *until);
+            let until = asked.or(self.given_up.as_ref().and_then(|it| it.until));
+            let message = match until {
                 None => self.inner.receive().await?,
                 Some(until) => match tokio::time::timeout_at(until, self.inner.receive()).await {
                     Ok(Some(message)) => message,
-                    Ok(None) => return self.given_up.as_mut()?.refused.take().map(|it| it.0),
+                    Ok(None) => return self.given_up.as_mut()?.settled(),
                     Err(_) => match self.silence() {
                         Some(message) => return Some(message),
                         None => continue,
