@@ -1,13 +1,14 @@
 //! The client over HTTP.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming as Body;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -46,7 +47,9 @@ pub struct NexusClient {
     http: Client<HttpConnector, Full<Bytes>>,
     /// `http://host:port`, without a path.
     origin: String,
-    authorization: Option<HeaderValue>,
+    authorization: Mutex<Option<HeaderValue>>,
+    /// Where the token is looked for again when it is refused: a server that was started anew has another.
+    found: Option<(Environment, u16)>,
     identity: Option<HeaderValue>,
     signing_key: Option<SigningKey>,
     timeout: Option<Duration>,
@@ -192,6 +195,35 @@ impl NexusClient {
         call: &Prepared,
         accept: &'static str,
     ) -> Result<Response<Body>, CallError> {
+        let authorization = self.authorization().clone();
+        let response = self.post_as(authorization.clone(), call, accept).await?;
+        if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            && let Some(other) = self.found_anew(authorization.as_ref())
+        {
+            return self.post_as(Some(other), call, accept).await;
+        }
+        Ok(response)
+    }
+
+    /// Another token than the one that was refused, where one is found by now.
+    fn found_anew(&self, refused: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let (environment, port) = self.found.as_ref()?;
+        let other = token::find(environment, *port).ok()?.token.as_ref().and_then(bearer);
+        let other = other.filter(|other| Some(other) != refused)?;
+        *self.authorization() = Some(other.clone());
+        Some(other)
+    }
+
+    fn authorization(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+        self.authorization.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn post_as(
+        &self,
+        authorization: Option<HeaderValue>,
+        call: &Prepared,
+        accept: &'static str,
+    ) -> Result<Response<Body>, CallError> {
         let body = outgoing::signed(self.signing_key.as_ref(), &call.body)?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = hyper::Method::POST;
@@ -199,8 +231,8 @@ impl NexusClient {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        if let Some(authorization) = &self.authorization {
-            headers.insert(AUTHORIZATION, authorization.clone());
+        if let Some(authorization) = authorization {
+            headers.insert(AUTHORIZATION, authorization);
         }
         if let Some(identity) = &self.identity {
             headers.insert(AGENT_HEADER, identity.clone());
@@ -289,12 +321,13 @@ impl Builder {
     pub fn build(self) -> Result<NexusClient, BuildError> {
         let server = Server::parse(&self.url)
             .map_err(|problem| BuildError::Url { url: self.url.clone(), problem })?;
-        let mut warnings = Vec::new();
+        let (mut warnings, mut found) = (Vec::new(), None);
         let token = match self.credentials {
             Credentials::Given(text) => Token::read(&text, "the caller")?,
             Credentials::Found(environment) if server.is_ours => {
                 let lookup = token::find(&environment, server.port)?;
                 warnings = lookup.warnings;
+                found = Some((environment, server.port));
                 lookup.token
             }
             Credentials::Found(_) | Credentials::None => None,
@@ -306,7 +339,8 @@ impl Builder {
         Ok(NexusClient {
             http: http_client(),
             origin: server.origin,
-            authorization: token.as_ref().and_then(bearer),
+            authorization: Mutex::new(token.as_ref().and_then(bearer)),
+            found,
             identity: identity.transpose()?,
             signing_key: self.signing_key.transpose()?,
             door: None,

@@ -11,6 +11,7 @@ mod clean;
 mod connection;
 mod credentials;
 mod elicit;
+mod era;
 mod ground;
 mod hub;
 mod kept;

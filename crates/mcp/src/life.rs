@@ -372,13 +372,13 @@ impl Server {
     async fn relist(self: Arc<Self>, connection: Arc<Connection>, listed: Arc<Notify>) {
         loop {
             listed.notified().await;
-            tokio::time::sleep(RELIST_PAUSE).await;
             let taken =
                 tokio::time::timeout(self.entry.startup_timeout, self.take_list(&connection)).await;
             let late = || Err("its tools were not listed in time".into());
             if let Err(why) = taken.unwrap_or_else(|_| late()) {
                 lock(&self.state).last_error = Some(why);
             }
+            tokio::time::sleep(RELIST_PAUSE).await;
         }
     }
 

@@ -33,9 +33,10 @@ use sse_stream::{Sse, SseStream};
 use thiserror::Error;
 
 use crate::address::Guard;
+use crate::era::of_era;
 use crate::ground::Ground;
 use crate::server::CALLS_MAX;
-use crate::transport::{Breach, MESSAGE_BYTES_MAX, of_era, too_long};
+use crate::transport::{Breach, MESSAGE_BYTES_MAX, too_long};
 use crate::variables;
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);

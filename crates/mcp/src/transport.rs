@@ -1,29 +1,21 @@
-//! The two pipes of a server as rmcp wants them: messages within a bound, and an answer to the question for its era even
-//! where the server gives none.
+//! The two pipes of a server as rmcp wants them: messages within a bound, and an answer to the question for its era.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{
-    ClientRequest, ErrorCode, ErrorData, Implementation, InitializeResult, JsonRpcMessage,
-    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
-};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::era::Era;
 
 /// Of one message. Who sends more sends without end.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-
-/// For the answer to `server/discover`. A server of the older era may say nothing to what it does not know.
-const DISCOVER_MAX: Duration = Duration::from_secs(3);
 
 /// Why a server was not read any further, once that is so.
 #[derive(Clone, Default)]
@@ -52,25 +44,7 @@ pub fn too_long() -> String {
 
 pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> {
     inner: AsyncRwTransport<RoleClient, Bounded<R>, W>,
-    /// The question for the era that was not answered yet, and until when it is waited for.
-    asked: Option<(RequestId, Instant)>,
-    given_up: Option<GivenUp>,
-}
-
-/// A question for the era that was answered in the server's place. A server that only started slowly answers both: what it
-/// says to the handshake of the older era decides, and where it says no, or nothing, what it said to the question.
-struct GivenUp {
-    question: RequestId,
-    /// The handshake that followed.
-    initialize: Option<RequestId>,
-    /// What it said of itself, as one of the newer era.
-    newer: Option<ServerResult>,
-    /// Its no to the handshake.
-    refused: Option<ServerJsonRpcMessage>,
-    /// One of the two is there, and the other is waited for until then.
-    until: Option<Instant>,
-    /// Nothing more is heard of the two.
-    is_settled: bool,
+    era: Era,
 }
 
 impl<R, W> Pipes<R, W>
@@ -81,97 +55,7 @@ where
     pub fn new(read: R, write: W, breach: Breach) -> Self {
         let read = Bounded { inner: read, line: 0, breach };
         let inner = AsyncRwTransport::new(read, write).with_max_line_length(usize::MAX);
-        Self { inner, asked: None, given_up: None }
-    }
-
-    /// What is to be said when nothing came in time.
-    fn silence(&mut self) -> Option<ServerJsonRpcMessage> {
-        match self.asked.take() {
-            Some((question, _)) => {
-                self.given_up = Some(GivenUp::new(question.clone()));
-                Some(unknown_method(question))
-            }
-            None => self.given_up.as_mut()?.settled(),
-        }
-    }
-}
-
-impl GivenUp {
-    fn new(question: RequestId) -> Self {
-        Self {
-            question,
-            initialize: None,
-            newer: None,
-            refused: None,
-            until: None,
-            is_settled: false,
-        }
-    }
-
-    /// What rmcp is told of a message that may concern the handshake; nothing of what it must not hear, or not yet.
-    fn heard(&mut self, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
-        let id = id_of(&message);
-        let is_question = id == Some(&self.question);
-        let is_handshake = id.is_some() && id == self.initialize.as_ref();
-        if !is_question && !is_handshake {
-            return Some(message);
-        }
-        if self.is_settled {
-            return None;
-        }
-        match message {
-            _ if is_question => {
-                self.newer = newer(message);
-                let is_older = self.newer.is_none();
-                if is_older && self.refused.is_none() {
-                    // Whatever it says to the handshake is its last word.
-                    self.initialize = None;
-                    return None;
-                }
-            }
-            JsonRpcMessage::Error(_) => self.refused = Some(message),
-            _ => {
-                self.is_settled = true;
-                return Some(message);
-            }
-        }
-        match self.until.replace(Instant::now() + DISCOVER_MAX) {
-            Some(_) => self.settled(),
-            None => None,
-        }
-    }
-
-    /// With what is known by now.
-    fn settled(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.is_settled = true;
-        self.until = None;
-        match self.newer.take().zip(self.initialize.clone()) {
-            Some((known, id)) => Some(JsonRpcMessage::response(known, id)),
-            None => self.refused.take(),
-        }
-    }
-}
-
-/// What a server of the newer era said of itself, as the handshake of the older would have it.
-fn newer(answer: ServerJsonRpcMessage) -> Option<ServerResult> {
-    let JsonRpcMessage::Response(answer) = answer else { return None };
-    let ServerResult::DiscoverResult(known) = answer.result else { return None };
-    let version = ProtocolVersion::V_2026_07_28;
-    if !known.supported_versions.contains(&version) {
-        return None;
-    }
-    let named = known.server_info().unwrap_or_else(|| Implementation::new("", ""));
-    let mut result = InitializeResult::new(known.capabilities).with_server_info(named);
-    result.protocol_version = version;
-    result.instructions = known.instructions;
-    Some(ServerResult::InitializeResult(result))
-}
-
-fn id_of(message: &ServerJsonRpcMessage) -> Option<&RequestId> {
-    match message {
-        JsonRpcMessage::Response(response) => Some(&response.id),
-        JsonRpcMessage::Error(error) => error.id.as_ref(),
-        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        Self { inner, era: Era::default() }
     }
 }
 
@@ -186,48 +70,25 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = &item {
-            match (&request.request, &mut self.given_up) {
-                (ClientRequest::DiscoverRequest(_), _) => {
-                    self.asked = Some((request.id.clone(), Instant::now() + DISCOVER_MAX));
-                }
-                (ClientRequest::InitializeRequest(_), Some(given_up)) => {
-                    given_up.initialize = Some(request.id.clone());
-                }
-                _ => {}
-            }
-        }
+        self.era.said(&item);
         self.inner.send(item)
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let asked = self.asked.as_ref().map(|(_, until)| *until);
-            let until = asked.or(self.given_up.as_ref().and_then(|it| it.until));
-            let message = match until {
+            let message = match self.era.until() {
                 None => self.inner.receive().await?,
                 Some(until) => match tokio::time::timeout_at(until, self.inner.receive()).await {
                     Ok(Some(message)) => message,
-                    Ok(None) => return self.given_up.as_mut()?.settled(),
-                    Err(_) => match self.silence() {
+                    Ok(None) => return self.era.ended(),
+                    Err(_) => match self.era.silence() {
                         Some(message) => return Some(message),
                         None => continue,
                     },
                 },
             };
-            if let Some((question, _)) = &self.asked
-                && id_of(&message) == Some(question)
-            {
-                let question = question.clone();
-                self.asked = None;
-                return Some(of_era(message, &question));
-            }
-            let heard = match &mut self.given_up {
-                Some(given_up) => given_up.heard(message),
-                None => Some(message),
-            };
-            if heard.is_some() {
-                return heard;
+            if let Some(heard) = self.era.heard(message) {
+                return Some(heard);
             }
         }
     }
@@ -235,23 +96,6 @@ where
     async fn close(&mut self) -> Result<(), io::Error> {
         self.inner.close().await
     }
-}
-
-/// The answer to the question for the era. Who answers something else has not understood it, and is of the older one.
-pub fn of_era(answer: ServerJsonRpcMessage, asked: &RequestId) -> ServerJsonRpcMessage {
-    match &answer {
-        JsonRpcMessage::Response(response)
-            if !matches!(response.result, ServerResult::DiscoverResult(_)) =>
-        {
-            unknown_method(asked.clone())
-        }
-        _ => answer,
-    }
-}
-
-fn unknown_method(id: RequestId) -> ServerJsonRpcMessage {
-    let error = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no answer to server/discover", None);
-    JsonRpcMessage::error(error, Some(id))
 }
 
 /// Ends the stream at a line that is too long, so that whoever waits for the answer in it hears so at once.

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
 use nexus_core::mcp::{
-    Program, ServerEntry, ServerSource, ServerState, ServerStatus, Standing, ToolState, Way,
+    Program, ServerEntry, ServerError, ServerSource, ServerState, ServerStatus, Standing,
+    ToolState, Way,
 };
 use nexus_core::name::DEFAULT_AGENT;
 use nexus_mcp::Servers;
@@ -374,7 +375,10 @@ async fn test(
     let tried = servers.try_out(name, tool.map(|tool| (tool, arguments))).await;
     let ended = servers.let_go(name).await;
     tracing::debug!(ended, "a server was tried");
-    let tried = tried?;
+    let tried = tried.map_err(|error| match &error {
+        ServerError::Unknown { login, .. } => anyhow!("{error}\n  Log in: {login}"),
+        _ => error.into(),
+    })?;
     say(tested(&tried.status))?;
     let entry = config.mcp_servers.iter().find(|entry| entry.name == name);
     for directory in entry.map(|entry| out_of_reach(&entry.way)).unwrap_or_default() {

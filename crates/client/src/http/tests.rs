@@ -1,6 +1,7 @@
 //! What goes over the wire, what comes of the answers, and who gets the token.
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 
 use nexus_protocol::agent::CreateAgentParams;
 use nexus_protocol::once::IdempotencyKey;
@@ -80,6 +81,36 @@ async fn errors() {
     check_error(Reply::json(502, "<html>"), "Answer(").await;
     check_error(Reply::json(202, ""), "Answer(\"HTTP 202 Accepted without a body\")").await;
     check_error(Reply::result(json!({"agents": 1})), "Answer(\"the result is unexpected").await;
+}
+
+/// A server that was started anew has another token, in the same file.
+#[tokio::test]
+async fn a_token_that_is_refused_is_looked_for_again() {
+    let server = FakeServer::start(|seen| match seen.headers.get("authorization") {
+        Some(token) if token == "Bearer nxk_second" => Reply::result(json!({"agents": []})),
+        _ => Reply::json(403, FORBIDDEN_BODY),
+    })
+    .await;
+    let home = tempfile::tempdir().unwrap();
+    let write = |token: &str| {
+        let path = home.path().join(token::file_name(server.address.port()));
+        std::fs::write(&path, token).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let with = |api_key: Option<&str>| {
+        let api_key = api_key.map(OsString::from);
+        let environment = Environment { api_key, home: Some(home.path().into()) };
+        NexusClient::builder().url(server.url()).environment(environment).build().unwrap()
+    };
+    write("nxk_first");
+    let (found, given) = (with(None), with(Some("nxk_first")));
+    assert!(found.list_agents().await.is_err());
+    assert_eq!(server.seen().len(), 1, "the same one is not sent twice");
+    write("nxk_second");
+    assert!(found.list_agents().await.is_ok());
+    assert!(found.list_agents().await.is_ok());
+    assert_eq!(server.seen().len(), 3, "it is kept");
+    assert!(given.list_agents().await.is_err(), "somebody meant that one");
 }
 
 #[tokio::test]
@@ -219,7 +250,7 @@ fn a_found_token_is_for_this_machine_only() {
     let environment = Environment { api_key: Some(OsString::from("secret")), home: None };
     let check = |url: &str, expected: bool| {
         let client = NexusClient::builder().url(url).environment(environment.clone()).build();
-        assert_eq!(client.unwrap().authorization.is_some(), expected, "{url}");
+        assert_eq!(client.unwrap().authorization().is_some(), expected, "{url}");
     };
     for url in
         ["http://127.0.0.1:8765", "http://localhost:1/", "http://LocalHost", "http://[::1]:9"]
@@ -235,7 +266,7 @@ fn a_found_token_is_for_this_machine_only() {
         check(url, false);
     }
     let given = NexusClient::builder().url("http://example.com").token("secret").build().unwrap();
-    assert!(given.authorization.is_some());
+    assert!(given.authorization().is_some());
 }
 
 /// The other address of that name may be somebody else's.

@@ -151,6 +151,8 @@ async fn how_a_login_stands_is_told() {
     let line = ["mcp", "status", "s", "--agent", "a", "--port", &port];
     let printed = server.cli(line).await.stdout;
     assert!(printed.contains("\n  login: needed (nexus3 mcp login s)\n"), "{printed}");
+    let tried = server.cli(["mcp", "test", "s"]).await.stderr;
+    assert!(tried.ends_with("\n  Log in: nexus3 mcp login s\n"), "{tried}");
     log_in(&server).await;
     wire.ok("mcp_connect", connect).await;
     assert_eq!(echo(&server).await, "echo: hi");
@@ -161,6 +163,7 @@ async fn how_a_login_stands_is_told() {
     let stands = status(&wire, "a").await.to_string();
     let printed = server.cli(line).await.stdout;
     assert!(printed.contains("\n  login: logged in, until "), "{printed}");
+    assert!(printed.contains("\n  to the agent a:\n    "), "{printed}");
     for secret in ["token-", "renew-", "client\""] {
         assert!(!stands.contains(secret) && !printed.contains(secret), "{stands} {printed}");
     }

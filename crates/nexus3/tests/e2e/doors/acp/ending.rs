@@ -1,11 +1,12 @@
 //! The end: an editor that hangs up, dies or does not read any more.
 
 use nexus_testkit::Reply;
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::editor::Desk;
 use crate::doors::host::is_busy;
-use crate::harness::eventually;
+use crate::harness::{Setup, eventually};
 use crate::support::{history, names};
 
 /// What runs is cancelled; a session in which nothing was said is gone, and others stay.
@@ -24,7 +25,7 @@ async fn an_editor_that_hangs_up_leaves_only_what_it_used() {
         assert_eq!(editor.finish().await, Some(0));
         let server = match &desk.server {
             Some(server) => server,
-            None => &crate::harness::Setup::new().start_in(&desk.world).await,
+            None => &Setup::new().start_in(&desk.world).await,
         };
         let left = names(&server.wire()).await;
         assert!(left.contains(&used), "{left:?}");
@@ -68,7 +69,7 @@ async fn an_editor_that_is_killed_leaves_no_empty_agent() {
         editor.kill().await;
         let server = match &desk.server {
             Some(server) => server,
-            None => &crate::harness::Setup::new().start_in(&desk.world).await,
+            None => &Setup::new().start_in(&desk.world).await,
         };
         let wire = server.wire();
         // One that has a child is used.
@@ -83,6 +84,29 @@ async fn an_editor_that_is_killed_leaves_no_empty_agent() {
         assert_eq!(other.finish().await, Some(0));
         eventually("its own to end", async || !names(&wire).await.contains(&kept)).await;
         assert_eq!(std::fs::read_dir(desk.world.home().join("acp")).unwrap().count(), 0);
+    }
+}
+
+/// It has another token then, where it has no socket.
+#[tokio::test]
+async fn an_editor_outlives_its_server() {
+    for setup in [Setup::new(), Setup::new().no_socket()] {
+        let server = setup.clone().start().await;
+        let (world, port) = (server.world.clone(), server.address.port());
+        let mut desk = Desk { world: world.clone(), server: Some(server) };
+        let mut editor = desk.editor().await;
+        let session = editor.session().await;
+        world.model.push(Reply::text("one"));
+        assert_eq!(editor.prompt(&session, "1").await, "end_turn");
+        let mut killed = desk.server.take().unwrap();
+        killed.signal(Signal::KILL);
+        killed.exit().await;
+        let again = setup.port(port).start_in(&world).await;
+        world.model.push(Reply::text("two"));
+        assert_eq!(editor.prompt(&session, "2").await, "end_turn");
+        let said = history(&again.wire(), &session).await;
+        assert_eq!(said, ["user: 1", "assistant: one", "user: 2", "assistant: two"]);
+        assert_eq!(editor.finish().await, Some(0));
     }
 }
 
