@@ -8,6 +8,7 @@
 //! [`embeddings`] asks one for vectors, [`ollama`] finds out whether one runs here, and [`measure`] shows a benchmark pieces
 //! of all this.
 
+mod ahead;
 pub mod ask;
 mod attempts;
 mod bounds;

@@ -7,9 +7,10 @@ use futures_util::stream::{self, StreamExt};
 use nexus_core::logs::RAW_TARGET;
 use nexus_core::provider::{EventStream, ProviderError, ProviderEvent};
 use nexus_sse as sse;
-use reqwest::Response;
+use reqwest::{Response, Url};
 use tracing::Level;
 
+use super::ahead::Body;
 use super::bounds::Bounds;
 use super::errors::{self, Failure};
 use super::heard::{Heard, over};
@@ -87,7 +88,9 @@ pub(super) fn events<D: Decode>(response: Response, decode: D, terms: Terms) -> 
     };
     let Terms { bounds, secrets, limit, silence, permit } = terms;
     let reading = Reading {
-        response,
+        endpoint: response.url().clone(),
+        status: response.status().as_u16(),
+        body: Body::new(response.bytes_stream().boxed()),
         bounds,
         secrets,
         limit,
@@ -100,7 +103,7 @@ pub(super) fn events<D: Decode>(response: Response, decode: D, terms: Terms) -> 
         progress: Phase::Open,
         over: false,
     };
-    stream::unfold(reading, Reading::next).boxed()
+    stream::unfold(Box::new(reading), Reading::next).boxed()
 }
 
 /// Whether the body is one JSON document.
@@ -119,7 +122,9 @@ enum Framing {
 }
 
 struct Reading<D> {
-    response: Response,
+    endpoint: Url,
+    status: u16,
+    body: Body<reqwest::Error>,
     bounds: Bounds,
     secrets: Arc<Secrets>,
     limit: Option<u32>,
@@ -137,7 +142,9 @@ struct Reading<D> {
 }
 
 impl<D: Decode> Reading<D> {
-    async fn next(mut self) -> Option<(Result<ProviderEvent, ProviderError>, Self)> {
+    async fn next(
+        mut self: Box<Self>,
+    ) -> Option<(Result<ProviderEvent, ProviderError>, Box<Self>)> {
         loop {
             if let Some(event) = self.heard.next() {
                 return Some((event, self));
@@ -150,7 +157,7 @@ impl<D: Decode> Reading<D> {
     }
 
     async fn read(&mut self) {
-        match self.silence.wait(self.response.chunk()).await {
+        match self.silence.wait(self.body.chunk()).await {
             Ok(Ok(Some(bytes))) => {
                 self.body_bytes += bytes.len();
                 let most = self.bounds.body_bytes_max;
@@ -205,7 +212,7 @@ impl<D: Decode> Reading<D> {
                 Ok(None) => return,
                 Err(()) => return self.fail(over("an event", self.bounds.event_bytes_max)),
             };
-            raw_chunk(&self.response, data, &self.secrets);
+            raw_chunk(&self.endpoint, self.status, data, &self.secrets);
             let said = self.heard.bytes();
             match self.decode.event(data, &mut self.heard) {
                 Ok(progress) => {
@@ -229,7 +236,7 @@ impl<D: Decode> Reading<D> {
 
     /// The whole answer came as one document.
     fn whole(&mut self, document: &[u8]) {
-        raw_chunk(&self.response, document, &self.secrets);
+        raw_chunk(&self.endpoint, self.status, document, &self.secrets);
         match self.decode.document(document, &mut self.heard) {
             Ok(()) => match self.heard.check(&self.bounds) {
                 Ok(()) => self.finish(),
@@ -271,16 +278,16 @@ impl<D: Decode> Reading<D> {
     }
 
     async fn drain(&mut self) {
-        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        let rest = async { while let Ok(Some(_)) = self.body.chunk().await {} };
         // In time or not, the answer is complete.
         let _ = tokio::time::timeout(DRAIN_MAX, rest).await;
     }
 }
 
-fn raw_chunk(response: &Response, data: &[u8], secrets: &Secrets) {
+fn raw_chunk(endpoint: &Url, status: u16, data: &[u8], secrets: &Secrets) {
     if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
         let body = secrets.redact(&String::from_utf8_lossy(data));
-        let (endpoint, status) = (response.url().as_str(), response.status().as_u16());
+        let endpoint = endpoint.as_str();
         tracing::debug!(target: RAW_TARGET, kind = "chunk", endpoint, status, body);
     }
 }

@@ -15,6 +15,9 @@ use crate::provider::Waiting;
 use crate::store::{AgentRecord, ApprovalRecord};
 use crate::usage::{Bill, Usage};
 
+/// Text that is joined is no longer than this: whoever takes it needs room for several copies of it.
+pub(super) const JOINED_BYTES_MAX: usize = 64 << 10;
+
 /// Something that happened. Made once, however many watch.
 #[derive(Clone, Debug)]
 pub struct Happening {
@@ -221,7 +224,9 @@ impl Happening {
         let follows = match (&self.event, &next.event) {
             (Event::Delta(piece), Event::Delta(more))
             | (Event::Reasoning(piece), Event::Reasoning(more)) => {
-                piece.step == more.step && piece.end == more.offset
+                piece.step == more.step
+                    && piece.end == more.offset
+                    && piece.text.len() + more.text.len() <= JOINED_BYTES_MAX
             }
             _ => false,
         };

@@ -130,7 +130,7 @@ mod tests {
 
     use futures_util::FutureExt as _;
 
-    use super::super::event::{Event, Piece};
+    use super::super::event::{Event, JOINED_BYTES_MAX, Piece};
     use super::*;
 
     fn delta(offset: u64, text: &str) -> Arc<Happening> {
@@ -169,6 +169,22 @@ mod tests {
         assert_eq!(taken.len(), ITEMS_MAX + 1);
         assert_eq!(taken[ITEMS_MAX - 1], "xyz");
         assert_eq!(taken[ITEMS_MAX], "after a gap");
+    }
+
+    #[test]
+    fn joined_text_just_fits_and_just_does_not() {
+        let queue = Queue::default();
+        queue.open(0, |_| true);
+        for offset in 0..ITEMS_MAX as u64 {
+            queue.push(offset + 1, &delta(offset, "x"));
+        }
+        let (last, fits) = (ITEMS_MAX as u64, JOINED_BYTES_MAX as u64 - 1);
+        queue.push(last + 1, &delta(last, &"y".repeat(fits as usize)));
+        queue.push(last + 2, &delta(last + fits, "z"));
+        let taken = taken(&queue);
+        assert_eq!(taken.len(), ITEMS_MAX + 1);
+        assert_eq!(taken[ITEMS_MAX - 1].len(), JOINED_BYTES_MAX);
+        assert_eq!(taken[ITEMS_MAX], "z");
     }
 
     #[test]

@@ -47,9 +47,9 @@ const ESCAPE: Duration = Duration::from_millis(25);
 /// At most 60 frames a second for what the server tells; what is typed is drawn at once.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// And half as many while so much is printed with each that nobody can read it: a frame ends with the live part, which
+/// And a third of that while so much is printed with each that nobody can read it: a frame ends with the live part, which
 /// costs as much however little came with it.
-const FLOOD_FRAME: Duration = Duration::from_millis(33);
+const FLOOD_FRAME: Duration = Duration::from_millis(50);
 const FLOOD_LINES: usize = 8;
 
 /// A size counts when it has not changed for so long.
@@ -399,6 +399,8 @@ impl App {
             channels.traced_sender.clone(),
         );
         self.finished.extend(draw::banner(&session));
+        // Somebody waits for this, and it comes once.
+        self.pace = Duration::ZERO;
         self.session = Some(session);
         self.choose_session();
         while let Some(text) = self.early.pop_front() {
