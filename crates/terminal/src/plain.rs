@@ -380,15 +380,15 @@ fn asks(approval: &ApprovalEntry) -> Vec<Line> {
         false => format!("{} asks for leave: {}", approval.agent_id, approval.tool),
     };
     let mut lines = vec![Line::plain(words)];
-    lines.extend(approval_lines(approval, 1).into_iter().skip(1));
-    lines.push(Line::plain(match can_grant(approval) {
+    let keys = Line::plain(match can_grant(approval) {
         _ if is_question(approval) => "1) answer  3) decline  4) cancel",
         true if approval.has_server() => {
             "1) allow once  2) allow for the session  3) deny  5) allow the server's tools"
         }
         true => "1) allow once  2) allow for the session  3) deny",
         false => "1) allow once  3) deny",
-    }));
+    });
+    lines.extend(approval_lines(approval, keys));
     lines
 }
 

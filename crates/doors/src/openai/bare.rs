@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use nexus_protocol::StreamApi;
 use nexus_protocol::usage::Usage;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use super::Visitor;
 use super::answer::{Choice, Delta, Finish, Head};
@@ -203,9 +203,14 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         let tool_choice = tool_choice(chat)?;
         let mut sampling = Map::new();
         for name in SAMPLING {
-            if let Some(value) = chat.rest.take::<Value>(name)? {
-                sampling.insert(name.into(), value);
-            }
+            let fields = &mut chat.rest;
+            let value = match name {
+                "parallel_tool_calls" => fields.take::<bool>(name)?.map(Value::from),
+                "logit_bias" => fields.take::<Map<String, Value>>(name)?.map(Value::from),
+                "seed" | "top_k" => fields.take::<i64>(name)?.map(Value::from),
+                _ => fields.take::<Number>(name)?.map(Value::from),
+            };
+            sampling.extend(value.map(|value| (name.to_owned(), value)));
         }
         let (system, messages) = parted(std::mem::take(&mut chat.messages))?;
         let asked = Completion {

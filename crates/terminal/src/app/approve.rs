@@ -19,7 +19,7 @@ use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
 use crate::toolview::raw_line;
 
-/// Lines of a diff or a command that are shown in the panel; the rest is in the pager.
+/// Lines of a diff, a command or a message that are shown in the panel; the rest is in the pager.
 const PREVIEW_LINES: usize = 12;
 
 impl App {
@@ -156,10 +156,10 @@ impl App {
     }
 
     /// The question as rows.
-    pub(super) fn approval_rows(&self) -> Vec<Line> {
+    /// What is asked, in at most so many rows.
+    pub(super) fn approval_rows(&self, rows_max: usize) -> Vec<Line> {
         let Some(approval) = self.asked_approval() else { return Vec::new() };
         let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
-        let mut rows = question(approval, waiting);
         let keys = match can_grant(approval) {
             _ if is_question(approval) => "y answer · n decline · c cancel · p all · Esc later",
             true if approval.has_server() => {
@@ -168,10 +168,51 @@ impl App {
             true => "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later",
             false => "y once · n deny · d deny, saying why · p all · ? rule · Esc later",
         };
-        rows.push(match self.focus.has() {
+        let keys = match self.focus.has() {
             true => Line::styled(keys, Style::BOLD),
             false => Line::styled("Shift-Tab to answer", Style::DIM),
-        });
+        };
+        Question::of(approval, waiting).rows(keys, rows_max, "p")
+    }
+}
+
+/// What is asked beside who asks, where there is no panel; `keys` say how to answer.
+pub fn question(approval: &ApprovalEntry, keys: Line) -> Vec<Line> {
+    let mut rows = Question::of(approval, 1).rows(keys, usize::MAX, "/approvals");
+    rows.remove(0);
+    rows
+}
+
+/// What a person decides upon.
+#[derive(Default)]
+struct Question {
+    /// Who asks, and for what.
+    head: Vec<Line>,
+    /// What a yes would do, line by line.
+    shown: Vec<Line>,
+    /// Where that is, and what a yes for longer would allow.
+    below: Vec<Line>,
+}
+
+impl Question {
+    /// Of too much for the screen it is said how much is missing, and what shows it. Who asks and how to answer always
+    /// stand there.
+    fn rows(mut self, keys: Line, rows_max: usize, all: &str) -> Vec<Line> {
+        self.below.truncate(rows_max.saturating_sub(self.head.len() + 1));
+        let below = self.below.len() + 1;
+        self.head.truncate(rows_max.saturating_sub(below).max(1));
+        let room = rows_max.saturating_sub(self.head.len() + below).min(PREVIEW_LINES);
+        let mut rows = self.head;
+        if self.shown.len() <= room {
+            rows.append(&mut self.shown);
+        } else if let Some(room) = room.checked_sub(1) {
+            let left = self.shown.split_off(room).len();
+            rows.append(&mut self.shown);
+            let lines = if left == 1 { "line" } else { "lines" };
+            rows.push(Line::styled(format!("… {left} more {lines}: {all}"), Style::DIM));
+        }
+        rows.append(&mut self.below);
+        rows.push(keys);
         rows
     }
 }
@@ -225,72 +266,78 @@ pub fn can_grant(approval: &ApprovalEntry) -> bool {
     approval.grant.is_some() && approval.tool != "shell_UNSAFE"
 }
 
-/// Who asks, for what, and what a yes would do.
-pub fn question(approval: &ApprovalEntry, waiting: usize) -> Vec<Line> {
-    let yellow = Style::colour(Colour::Yellow);
-    let mut who = approval.lineage.join(" › ");
-    if !who.is_empty() {
-        who.push_str(" › ");
-    }
-    who.push_str(&approval.agent_id);
-    let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
-    if waiting > 1 {
-        head.push(format!("  1 of {waiting}"), Style::DIM);
-    }
-    if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
-        head.push(format!("  {left} left"), Style::DIM);
-    }
-    let mut rows = vec![head, Line::plain(approval.reason.as_str())];
-    if is_question(approval) {
-        let message = approval.message.as_deref().unwrap_or_default();
-        // A stranger's words: none of them may pass for ours.
-        let lines = message.lines().take(PREVIEW_LINES);
-        rows.extend(lines.map(|line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN)));
-        rows.extend(approval.url.iter().map(|url| underlined(url, "")));
-        return rows;
-    }
-    match &approval.preview {
-        Some(Preview::Diff(change)) => {
-            let count = format!("  +{} -{}", change.added, change.removed);
-            rows.push(underlined(&change.path, &count));
-            rows.extend(change.diff.lines().skip(2).take(PREVIEW_LINES).map(raw_line));
+impl Question {
+    fn of(approval: &ApprovalEntry, waiting: usize) -> Self {
+        let yellow = Style::colour(Colour::Yellow);
+        let mut who = approval.lineage.join(" › ");
+        if !who.is_empty() {
+            who.push_str(" › ");
         }
-        Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
-            let text = command.clone().or_else(|| code.clone());
-            let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
-            let text = text.unwrap_or_default();
-            rows.extend(text.lines().take(PREVIEW_LINES).map(|line| underlined(line, "")));
-            rows.push(Line::styled(format!("in {cwd}, held by {sandbox}"), Style::DIM));
+        who.push_str(&approval.agent_id);
+        let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
+        if waiting > 1 {
+            head.push(format!("  1 of {waiting}"), Style::DIM);
         }
-        Some(Preview::Agent { target, content }) => {
-            rows.push(Line::plain(format!("to {target}:")));
-            rows.extend(content.lines().take(PREVIEW_LINES).map(Line::plain));
+        if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
+            head.push(format!("  {left} left"), Style::DIM);
         }
-        Some(Preview::Write { path, bytes }) => {
-            rows.push(underlined(path, &format!("  {bytes} bytes")));
+        let mut asked = Self {
+            head: vec![head, Line::plain(approval.reason.as_str())],
+            below: grants(approval),
+            ..Self::default()
+        };
+        let Self { head, shown, below } = &mut asked;
+        if is_question(approval) {
+            let message = approval.message.as_deref().unwrap_or_default();
+            // A stranger's words: none of them may pass for ours.
+            let quoted = |line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN);
+            shown.extend(message.lines().map(quoted));
+            below.extend(approval.url.iter().map(|url| underlined(url, "")));
+            return asked;
         }
-        None => rows.push(underlined(&approval.arguments.to_string(), "")),
+        match &approval.preview {
+            Some(Preview::Diff(change)) => {
+                let count = format!("  +{} -{}", change.added, change.removed);
+                head.push(underlined(&change.path, &count));
+                shown.extend(change.diff.lines().map(raw_line));
+            }
+            Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
+                let text = command.clone().or_else(|| code.clone());
+                let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
+                let text = text.unwrap_or_default();
+                shown.extend(text.lines().map(|line| underlined(line, "")));
+                let held = format!("in {cwd}, held by {sandbox}");
+                below.insert(0, Line::styled(held, Style::DIM));
+            }
+            Some(Preview::Agent { target, content }) => {
+                head.push(Line::plain(format!("to {target}:")));
+                shown.extend(content.lines().map(Line::plain));
+            }
+            Some(Preview::Write { path, bytes }) => {
+                head.push(underlined(path, &format!("  {bytes} bytes")));
+            }
+            None => shown.push(underlined(&approval.arguments.to_string(), "")),
+        }
+        asked
     }
-    match &approval.grant {
+}
+
+/// What a yes for longer than once would allow.
+fn grants(approval: &ApprovalEntry) -> Vec<Line> {
+    let words = match &approval.grant {
         Some(ApprovalGrant::Write { path }) => {
-            rows.push(Line::styled(format!("for the session: may write {path}"), Style::DIM));
+            vec![format!("for the session: may write {path}")]
         }
         Some(ApprovalGrant::Command { tool, dir }) if can_grant(approval) => {
-            rows.push(Line::styled(
-                format!("for the session: {tool} without asking in {dir}"),
-                Style::DIM,
-            ));
+            vec![format!("for the session: {tool} without asking in {dir}")]
         }
-        Some(ApprovalGrant::Mcp { server, tool }) => {
-            let words =
-                format!("for the session: {tool} of the MCP server {server} without asking");
-            rows.push(Line::styled(words, Style::DIM));
-            let words = format!("for the server: all tools that {server} has now without asking");
-            rows.push(Line::styled(words, Style::DIM));
-        }
-        _ => {}
-    }
-    rows
+        Some(ApprovalGrant::Mcp { server, tool }) => vec![
+            format!("for the session: {tool} of the MCP server {server} without asking"),
+            format!("for the server: all tools that {server} has now without asking"),
+        ],
+        _ => Vec::new(),
+    };
+    words.into_iter().map(|words| Line::styled(words, Style::DIM)).collect()
 }
 
 /// A path or a command: what is not ASCII in it is underlined, since it may only look like what it seems to be.
@@ -321,3 +368,6 @@ fn time_left(until: &str) -> Option<String> {
         _ => format!("{} min", seconds / 60),
     })
 }
+
+#[cfg(test)]
+mod tests;

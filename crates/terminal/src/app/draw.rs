@@ -63,14 +63,15 @@ impl App {
         if self.rows < ROWS_MIN || width < COLUMNS_MIN {
             return Live { rows: input_rows, caret };
         }
-        let mut fixed = self.panels();
         let room = (self.rows / 2).max(4);
         let status = self.status(width);
         let now = self.now();
         let marks = self.marks();
         let taken =
             input_rows.len() + usize::from(now.is_some()) + usize::from(marks.is_some()) + 1;
-        fixed.truncate(room.saturating_sub(taken).max(3));
+        let fixed_max = room.saturating_sub(taken).max(3);
+        let mut fixed = self.panels(fixed_max);
+        fixed.truncate(fixed_max);
         let room = room.saturating_sub(taken + fixed.len()).min(OPEN_ROWS_MAX);
         let mut rows = self.open_text(room);
         rows.extend(marks);
@@ -100,12 +101,12 @@ impl App {
     }
 
     /// Lists and questions, whichever stands there.
-    fn panels(&self) -> Vec<Line> {
+    fn panels(&self, rows_max: usize) -> Vec<Line> {
         let panel = self.panel_rows();
         if !panel.is_empty() {
             return panel;
         }
-        let approval = self.approval_rows();
+        let approval = self.approval_rows(rows_max);
         if !approval.is_empty() {
             return approval;
         }

@@ -47,9 +47,9 @@ const ESCAPE: Duration = Duration::from_millis(25);
 /// At most 60 frames a second for what the server tells; what is typed is drawn at once.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// And a third of that while so much is printed with each that nobody can read it: a frame ends with the live part, which
+/// And a quarter of that while so much is printed with each that nobody can read it: a frame ends with the live part, which
 /// costs as much however little came with it.
-const FLOOD_FRAME: Duration = Duration::from_millis(50);
+const FLOOD_FRAME: Duration = Duration::from_millis(66);
 const FLOOD_LINES: usize = 8;
 
 /// A size counts when it has not changed for so long.
@@ -59,7 +59,7 @@ const RESIZE: Duration = Duration::from_millis(30);
 const SPIN: Duration = Duration::from_millis(100);
 
 /// How often the list of files is looked at while it grows.
-const WALK: Duration = Duration::from_millis(50);
+const WALK: Duration = Duration::from_millis(66);
 
 /// How long a hint stands.
 const HINT: Duration = Duration::from_secs(2);

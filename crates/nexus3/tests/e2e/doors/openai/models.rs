@@ -64,6 +64,26 @@ async fn what_shapes_an_answer_is_passed_on_where_the_provider_has_it() {
     assert_eq!((&asked["temperature"], &asked["stop_sequences"]), (&json!(0.25), &json!(["END"])));
 }
 
+#[tokio::test]
+async fn what_is_passed_on_has_its_type() {
+    let server = Server::start().await;
+    for (name, value) in [
+        ("temperature", json!("hot")),
+        ("top_p", json!([0.5])),
+        ("presence_penalty", json!(true)),
+        ("seed", json!(0.5)),
+        ("top_k", json!("7")),
+        ("logit_bias", json!([1])),
+        ("parallel_tool_calls", json!("no")),
+    ] {
+        let mut body = saying("scripted", "Hi");
+        body[name] = value;
+        let (status, error) = refused(&server, post(&server, CHAT, &body)).await;
+        assert_eq!((status, error["param"].as_str()), (400, Some(name)), "{error}");
+    }
+    assert_eq!(server.model().request_count(), 0);
+}
+
 /// What a provider does not heed ends here.
 #[tokio::test]
 async fn an_answer_ends_before_a_text_that_ends_it() {
