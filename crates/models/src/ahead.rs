@@ -14,8 +14,8 @@ const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// hyper hands a body over chunk by chunk, and goes on when the reader has taken the last one: the task of the connection
 /// and that of the reader take turns, twice through the scheduler for each piece of an answer, which wakes further threads
-/// on the way. Here a chunk is taken while it is handed over, by whom the connection believes to be waking the reader. So it
-/// goes through all that it has, and the reader finds all of it.
+/// on the way. Here the waker that the connection calls takes the chunk. So the connection goes through all that it has, and
+/// the reader then finds all of it.
 pub(super) struct Body<E> {
     source: Arc<Source<E>>,
     /// The source, as who is to be woken.

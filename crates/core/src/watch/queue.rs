@@ -154,13 +154,19 @@ mod tests {
         all
     }
 
-    #[test]
-    fn text_is_joined_only_when_much_waits_and_only_what_follows() {
+    /// With so many that the next is joined to the last.
+    fn full() -> Queue {
         let queue = Queue::default();
         queue.open(0, |_| true);
         for offset in 0..ITEMS_MAX as u64 {
             queue.push(offset + 1, &delta(offset, "x"));
         }
+        queue
+    }
+
+    #[test]
+    fn text_is_joined_only_when_much_waits_and_only_what_follows() {
+        let queue = full();
         let last = ITEMS_MAX as u64;
         queue.push(last, &delta(last, "y"));
         queue.push(last + 1, &delta(last + 1, "z"));
@@ -173,11 +179,7 @@ mod tests {
 
     #[test]
     fn joined_text_just_fits_and_just_does_not() {
-        let queue = Queue::default();
-        queue.open(0, |_| true);
-        for offset in 0..ITEMS_MAX as u64 {
-            queue.push(offset + 1, &delta(offset, "x"));
-        }
+        let queue = full();
         let (last, fits) = (ITEMS_MAX as u64, JOINED_BYTES_MAX as u64 - 1);
         queue.push(last + 1, &delta(last, &"y".repeat(fits as usize)));
         queue.push(last + 2, &delta(last + fits, "z"));

@@ -195,6 +195,60 @@ struct Question {
 }
 
 impl Question {
+    fn of(approval: &ApprovalEntry, waiting: usize) -> Self {
+        let yellow = Style::colour(Colour::Yellow);
+        let mut who = approval.lineage.join(" › ");
+        if !who.is_empty() {
+            who.push_str(" › ");
+        }
+        who.push_str(&approval.agent_id);
+        let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
+        if waiting > 1 {
+            head.push(format!("  1 of {waiting}"), Style::DIM);
+        }
+        if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
+            head.push(format!("  {left} left"), Style::DIM);
+        }
+        let mut asked = Self {
+            head: vec![head, Line::plain(approval.reason.as_str())],
+            below: grants(approval),
+            ..Self::default()
+        };
+        let Self { head, shown, below } = &mut asked;
+        if is_question(approval) {
+            let message = approval.message.as_deref().unwrap_or_default();
+            // A stranger's words: none of them may pass for ours.
+            let quoted = |line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN);
+            shown.extend(message.lines().map(quoted));
+            below.extend(approval.url.iter().map(|url| underlined(url, "")));
+            return asked;
+        }
+        match &approval.preview {
+            Some(Preview::Diff(change)) => {
+                let count = format!("  +{} -{}", change.added, change.removed);
+                head.push(underlined(&change.path, &count));
+                shown.extend(change.diff.lines().map(raw_line));
+            }
+            Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
+                let text = command.clone().or_else(|| code.clone());
+                let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
+                let text = text.unwrap_or_default();
+                shown.extend(text.lines().map(|line| underlined(line, "")));
+                let held = format!("in {cwd}, held by {sandbox}");
+                below.insert(0, Line::styled(held, Style::DIM));
+            }
+            Some(Preview::Agent { target, content }) => {
+                head.push(Line::plain(format!("to {target}:")));
+                shown.extend(content.lines().map(Line::plain));
+            }
+            Some(Preview::Write { path, bytes }) => {
+                head.push(underlined(path, &format!("  {bytes} bytes")));
+            }
+            None => shown.push(underlined(&approval.arguments.to_string(), "")),
+        }
+        asked
+    }
+
     /// Of too much for the screen it is said how much is missing, and what shows it. Who asks and how to answer always
     /// stand there.
     fn rows(mut self, keys: Line, rows_max: usize, all: &str) -> Vec<Line> {
@@ -264,62 +318,6 @@ pub fn is_question(approval: &ApprovalEntry) -> bool {
 /// What is granted for the session is named; where nothing is, it is not offered, and never for what no sandbox holds.
 pub fn can_grant(approval: &ApprovalEntry) -> bool {
     approval.grant.is_some() && approval.tool != "shell_UNSAFE"
-}
-
-impl Question {
-    fn of(approval: &ApprovalEntry, waiting: usize) -> Self {
-        let yellow = Style::colour(Colour::Yellow);
-        let mut who = approval.lineage.join(" › ");
-        if !who.is_empty() {
-            who.push_str(" › ");
-        }
-        who.push_str(&approval.agent_id);
-        let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
-        if waiting > 1 {
-            head.push(format!("  1 of {waiting}"), Style::DIM);
-        }
-        if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
-            head.push(format!("  {left} left"), Style::DIM);
-        }
-        let mut asked = Self {
-            head: vec![head, Line::plain(approval.reason.as_str())],
-            below: grants(approval),
-            ..Self::default()
-        };
-        let Self { head, shown, below } = &mut asked;
-        if is_question(approval) {
-            let message = approval.message.as_deref().unwrap_or_default();
-            // A stranger's words: none of them may pass for ours.
-            let quoted = |line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN);
-            shown.extend(message.lines().map(quoted));
-            below.extend(approval.url.iter().map(|url| underlined(url, "")));
-            return asked;
-        }
-        match &approval.preview {
-            Some(Preview::Diff(change)) => {
-                let count = format!("  +{} -{}", change.added, change.removed);
-                head.push(underlined(&change.path, &count));
-                shown.extend(change.diff.lines().map(raw_line));
-            }
-            Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
-                let text = command.clone().or_else(|| code.clone());
-                let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
-                let text = text.unwrap_or_default();
-                shown.extend(text.lines().map(|line| underlined(line, "")));
-                let held = format!("in {cwd}, held by {sandbox}");
-                below.insert(0, Line::styled(held, Style::DIM));
-            }
-            Some(Preview::Agent { target, content }) => {
-                head.push(Line::plain(format!("to {target}:")));
-                shown.extend(content.lines().map(Line::plain));
-            }
-            Some(Preview::Write { path, bytes }) => {
-                head.push(underlined(path, &format!("  {bytes} bytes")));
-            }
-            None => shown.push(underlined(&approval.arguments.to_string(), "")),
-        }
-        asked
-    }
 }
 
 /// What a yes for longer than once would allow.

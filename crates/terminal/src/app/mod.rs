@@ -59,7 +59,7 @@ const RESIZE: Duration = Duration::from_millis(30);
 const SPIN: Duration = Duration::from_millis(100);
 
 /// How often the list of files is looked at while it grows.
-const WALK: Duration = Duration::from_millis(66);
+const WALK: Duration = Duration::from_millis(50);
 
 /// How long a hint stands.
 const HINT: Duration = Duration::from_secs(2);
