@@ -18,6 +18,9 @@ pub trait Observer: Send + Sync {
     /// A provider failed, and is sent the same call again. `why` is as [`CallEnd::Failed`] says it.
     fn model_call_retried(&self, _model: &ModelInfo, _why: &'static str) {}
 
+    /// A request changed what the one before it in its conversation had said: a provider's cache could not be read.
+    fn prefix_broken(&self, _model: &ModelInfo) {}
+
     fn tool_call_ended(&self, _: &EndedToolCall<'_>) {}
 
     fn commit_ended(&self, _: &EndedCommit) {}
@@ -41,6 +44,11 @@ impl<A: Observer, B: Observer> Observer for (Arc<A>, Arc<B>) {
     fn model_call_retried(&self, model: &ModelInfo, why: &'static str) {
         self.0.model_call_retried(model, why);
         self.1.model_call_retried(model, why);
+    }
+
+    fn prefix_broken(&self, model: &ModelInfo) {
+        self.0.prefix_broken(model);
+        self.1.prefix_broken(model);
     }
 
     fn tool_call_ended(&self, call: &EndedToolCall<'_>) {

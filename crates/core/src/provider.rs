@@ -44,6 +44,8 @@ pub struct ModelCall {
     pub max_tokens: Option<u32>,
     /// JSON Schema that the answer's text must satisfy, where the caller wants one.
     pub schema: Option<Arc<Value>>,
+    /// The caller says that the schema lies within what services enforce by themselves, and wants them to.
+    pub strict: bool,
     pub asker: Asker,
     /// Whether a later call may begin with this one. One that stands alone is not worth a place in a provider's cache.
     pub recurs: bool,
@@ -55,6 +57,8 @@ pub struct Asker {
     /// The agent at the root of the tree.
     pub root: Arc<str>,
     pub agent: Arc<str>,
+    /// Tells it from others that had its name.
+    pub born: u64,
     /// Stays the same for as long as a conversation and its copies do: 32 hex digits.
     pub conversation: Arc<str>,
     pub urgency: Urgency,
@@ -180,6 +184,7 @@ impl ModelCall {
             earlier: 0,
             max_tokens: None,
             schema: None,
+            strict: false,
             asker: Asker::default(),
             recurs: true,
         }

@@ -7,5 +7,6 @@ pub mod mcp;
 pub mod openai;
 
 mod begun;
+mod models;
 mod respond;
 mod sentence;

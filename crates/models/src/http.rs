@@ -18,7 +18,9 @@ use tracing::Level;
 
 use super::attempts::Attempts;
 use super::errors::{self, Failure};
+use super::json::Body;
 use super::lane::{Lane, Permit};
+use super::prefix::Prefixes;
 use super::redact::Secrets;
 use super::silence::{Patience, Silence};
 use super::stream::{self, Decode, Terms};
@@ -47,6 +49,7 @@ pub(super) struct Http {
     patience: Patience,
     max_retries: u32,
     lane: Arc<Lane>,
+    prefixes: Prefixes,
 }
 
 /// How the provider is reached.
@@ -99,6 +102,7 @@ impl Http {
             },
             max_retries: settings.max_retries,
             lane: Arc::new(Lane::new(settings, base.as_str())),
+            prefixes: Prefixes::default(),
         })
     }
 
@@ -119,11 +123,21 @@ impl Http {
     pub async fn post(
         &self,
         url: &Url,
-        body: Vec<u8>,
+        body: Body,
         call: &ModelCall,
     ) -> Result<Opened, ProviderError> {
         let client = self.client.get_or_try_init(|| self.way.connect()).await?;
-        let body = Bytes::from(body);
+        if !self.prefixes.is_kept(call, &body.blocks) {
+            tracing::warn!(
+                agent = &*call.asker.agent,
+                model = call.model.id,
+                "the conversation is sent otherwise than it was sent before"
+            );
+            if let Some(observer) = &call.asker.observer {
+                observer.prefix_broken(&call.model);
+            }
+        }
+        let body = Bytes::from(body.bytes);
         if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
             let body = self.secrets.redact(&String::from_utf8_lossy(&body));
             tracing::debug!(target: RAW_TARGET, kind = "request", endpoint = url.as_str(), body);

@@ -1,58 +1,109 @@
 //! Writes request bodies. A body is mostly the texts of a conversation, sent anew with every call, and serde_json looks
 //! at a text byte by byte: with 2,000 messages that alone would take longer than the rest of a turn.
 
+use std::hash::{BuildHasher as _, Hasher as _};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use foldhash::fast::{FixedState, FoldHasher};
 use serde::Serialize;
+
+use super::prefix::Blocks;
 
 /// Bytes looked at together; the compiler turns the comparison of a block into a few vector instructions.
 const BLOCK_BYTES: usize = 32;
 
 /// A JSON text in the making.
-pub(super) struct Json(Vec<u8>);
+pub(super) struct Json {
+    bytes: Vec<u8>,
+    blocks: Blocks,
+    hash: FoldHasher<'static>,
+    /// What stands before is in the hash, or does not belong there.
+    hashed: usize,
+}
+
+/// A request that is written.
+pub(crate) struct Body {
+    pub bytes: Vec<u8>,
+    pub(super) blocks: Blocks,
+}
 
 impl Json {
     /// An object with these fields that is still open, with room for `bytes` more.
     pub fn open_object(fields: &impl Serialize, bytes: usize) -> serde_json::Result<Self> {
-        let mut json = Self(Vec::with_capacity(bytes));
+        let mut json = Self::with_capacity(bytes);
         json.value(fields)?;
-        json.0.pop();
+        json.bytes.pop();
         Ok(json)
+    }
+
+    fn with_capacity(bytes: usize) -> Self {
+        let hash = FixedState::default().build_hasher();
+        Self { bytes: Vec::with_capacity(bytes), blocks: Blocks::default(), hash, hashed: 0 }
+    }
+
+    /// From here on stands the conversation.
+    pub fn begin_blocks(&mut self) {
+        self.hashed = self.bytes.len();
+    }
+
+    /// The blocks that follow are of the last turn.
+    pub fn begin_turn(&mut self) {
+        self.blocks.turn = self.blocks.ends.len();
+    }
+
+    /// A block of the conversation ends here, but for what closes it.
+    pub fn end_block(&mut self) {
+        self.take_in();
+        self.blocks.ends.push(self.hash.finish());
+    }
+
+    /// Writes what need not be said again when its block is.
+    pub fn aside<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.take_in();
+        let written = write(self);
+        self.hashed = self.bytes.len();
+        written
+    }
+
+    fn take_in(&mut self) {
+        self.hash.write(&self.bytes[self.hashed..]);
+        self.hashed = self.bytes.len();
     }
 
     /// JSON as it stands.
     pub fn raw(&mut self, json: &str) {
-        self.0.extend_from_slice(json.as_bytes());
+        self.bytes.extend_from_slice(json.as_bytes());
     }
 
     /// What is small or rare, and no long text.
     pub fn value(&mut self, value: &impl Serialize) -> serde_json::Result<()> {
-        serde_json::to_writer(&mut self.0, value)
+        serde_json::to_writer(&mut self.bytes, value)
     }
 
     pub fn text(&mut self, text: &str) {
-        self.0.push(b'"');
+        self.bytes.push(b'"');
         let mut rest = text.as_bytes();
         loop {
             let (plain, from_special) = rest.split_at(plain_bytes(rest));
-            self.0.extend_from_slice(plain);
+            self.bytes.extend_from_slice(plain);
             let Some((special, after)) = from_special.split_first() else { break };
             self.escape(*special);
             rest = after;
         }
-        self.0.push(b'"');
+        self.bytes.push(b'"');
     }
 
     /// Bytes as a text of base64, with `before` in front of it.
     pub fn base64(&mut self, before: &[&str], bytes: &[u8]) {
-        self.0.push(b'"');
+        self.bytes.push(b'"');
         before.iter().for_each(|text| self.raw(text));
-        let start = self.0.len();
-        self.0.resize(start + bytes.len().div_ceil(3) * 4, 0);
+        let start = self.bytes.len();
+        self.bytes.resize(start + bytes.len().div_ceil(3) * 4, 0);
         // There is room for all of it.
-        let written = STANDARD.encode_slice(bytes, &mut self.0[start..]).unwrap_or_default();
-        self.0.truncate(start + written);
-        self.0.push(b'"');
+        let written = STANDARD.encode_slice(bytes, &mut self.bytes[start..]).unwrap_or_default();
+        self.bytes.truncate(start + written);
+        self.bytes.push(b'"');
     }
 
     /// `[…]` with what `write` makes of each item.
@@ -73,11 +124,11 @@ impl Json {
 
     /// Bytes so far.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+    pub fn into_body(self) -> Body {
+        Body { bytes: self.bytes, blocks: self.blocks }
     }
 
     fn escape(&mut self, byte: u8) {
@@ -109,9 +160,9 @@ mod tests {
     use super::*;
 
     fn written(write: impl FnOnce(&mut Json)) -> String {
-        let mut json = Json(Vec::new());
+        let mut json = Json::with_capacity(0);
         write(&mut json);
-        String::from_utf8(json.into_bytes()).unwrap()
+        String::from_utf8(json.into_body().bytes).unwrap()
     }
 
     #[test]
@@ -120,7 +171,7 @@ mod tests {
             |items: &[u8]| written(|json| json.list(items, |json, item| json.value(item)).unwrap());
         assert_eq!([list(&[]), list(&[1]), list(&[1, 2])], ["[]", "[1]", "[1,2]"]);
         let open = Json::open_object(&serde_json::json!({"a": 1}), 0).unwrap();
-        assert_eq!(open.into_bytes(), b"{\"a\":1");
+        assert_eq!(open.into_body().bytes, b"{\"a\":1");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod lane;
 mod lines;
 pub mod measure;
 pub mod ollama;
+mod prefix;
 mod redact;
 mod silence;
 mod stream;

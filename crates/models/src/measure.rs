@@ -31,5 +31,5 @@ impl Lane {
 
 /// What is sent for a call on the wire `messages`, with its marks for the cache.
 pub fn messages_body(call: &ModelCall) -> serde_json::Result<Vec<u8>> {
-    wires::messages::request_body(call, Some(CacheTtl::default()))
+    Ok(wires::messages::request_body(call, Some(CacheTtl::default()))?.bytes)
 }

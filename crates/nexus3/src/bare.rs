@@ -109,7 +109,8 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         system: asked.system.as_str().into(),
         tools: tools.collect(),
         max_tokens: asked.tokens_max.map_or(max, |wanted| Some(wanted.min(max.unwrap_or(wanted)))),
-        schema: asked.schema.map(|schema| Arc::new(Value::Object(schema))),
+        strict: asked.schema.as_ref().is_some_and(|it| it.is_strict),
+        schema: asked.schema.map(|it| Arc::new(Value::Object(it.schema))),
         asker: Asker {
             root: who.clone(),
             agent: who,
@@ -215,6 +216,10 @@ fn passed_on(wire: &str, asked: &Completion) -> Result<(Map<String, Value>, Vec<
             true => drop(extra.insert(name.clone(), value.clone())),
             false => ignored.push(name.clone()),
         }
+    }
+    let is_strict = asked.schema.as_ref().is_some_and(|it| it.is_strict);
+    if is_strict && !matches!(wire, "chat" | "responses") {
+        ignored.push("strict".into());
     }
     match wire {
         "chat" if !asked.stop.is_empty() => drop(extra.insert("stop".into(), json!(asked.stop))),

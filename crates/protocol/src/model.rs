@@ -71,6 +71,20 @@ pub struct ModelEntry {
     pub default: bool,
 }
 
+impl ModelEntry {
+    /// What it can be asked for by: its alias, and that behind its provider's name. Where two providers have an alias, only
+    /// the latter is one.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let behind = format!("{}/", self.provider);
+        let whole = (!self.alias.starts_with(&behind)).then(|| behind + &self.alias);
+        [self.alias.clone()].into_iter().chain(whole)
+    }
+
+    pub fn is_named(&self, name: &str) -> bool {
+        self.names().any(|it| it == name)
+    }
+}
+
 /// How a model thinks, and what is asked of it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ModelReasoning {

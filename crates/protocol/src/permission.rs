@@ -52,6 +52,9 @@ method! {
 pub struct GetPermissionsResult {
     /// Lower case: `sandboxed`, `trusted`, `yolo`.
     pub permission_level: String,
+    /// The highest that it may be given; absent where it has no ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling_level: Option<String>,
     pub preset: String,
     pub disabled_tools: Vec<String>,
     pub policy: Policy,

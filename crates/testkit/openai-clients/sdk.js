@@ -179,3 +179,15 @@ const two = await generateText({
 });
 assert.equal(two.text, "two");
 console.log("ai, responses");
+
+// It repeats what failed by itself and does not say so: the turn is one all the same.
+await assert.rejects(generateText({ model: nexus("agent:c"), prompt: "fail", maxRetries: 2 }), /scripted error 400/);
+console.log("ai, retries");
+
+const abort = new AbortController();
+const aborted = streamText({ model: nexus("agent:a"), prompt: "hang", abortSignal: abort.signal, onError: () => {} });
+for await (const piece of aborted.textStream) {
+  assert.equal(piece, "hanging");
+  abort.abort();
+}
+console.log("ai, cancellation");

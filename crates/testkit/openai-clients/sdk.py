@@ -180,3 +180,12 @@ assert new.invoke([HumanMessage("say one"), first, HumanMessage("say two")]).tex
 vectors = OpenAIEmbeddings(model=embedder, check_embedding_ctx_length=False).embed_documents(["one", "two"])
 assert len(vectors) == 2 and len(vectors[0]) == 384
 print("langchain")
+
+# The client gives up, and asks again by itself: it is one turn all the same.
+patient = ChatOpenAI(model="agent:c", timeout=1.5, max_retries=2)
+assert patient.invoke("slowly 100").content
+print("langchain, retries")
+
+for chunk in ChatOpenAI(model="agent:a").stream("hang"):
+    break
+print("langchain, cancellation")

@@ -148,6 +148,7 @@ impl Snapshot {
         Asker {
             root: account.number().to_string().into(),
             agent: self.id.as_str().into(),
+            born: self.born,
             conversation: conversation.into(),
             urgency,
             waiting: None,

@@ -149,6 +149,7 @@ impl Ladder<'_> {
             messages,
             max_tokens: left_for_answer(model, tokens),
             schema: None,
+            strict: false,
             asker: self.asker(),
             recurs: true,
         };

@@ -68,6 +68,7 @@ impl Talk {
             earlier: 0,
             max_tokens: None,
             schema: wishes.schema,
+            strict: false,
             asker: agent.asker(account, wishes.urgency),
             recurs: true,
         };

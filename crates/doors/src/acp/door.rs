@@ -46,6 +46,7 @@ use super::servers::{Begun, Brought};
 use super::session::{Job, Session};
 use super::settings::{self, Settings};
 use super::{Options, SOURCE, commands, fault, prompt, prompts, replay};
+use crate::models;
 
 /// Sessions on a page of the list.
 const PAGE: usize = 50;
@@ -278,7 +279,7 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
             "session/new" => self.new_session(read(params)?).await,
             "session/load" => self.load(read(params)?).await,
             "session/resume" => self.resume(read(params)?).await,
-            "session/list" => answered(self.list(read(params).unwrap_or_default()).await?),
+            "session/list" => answered(self.list(read(params)?).await?),
             "session/close" => {
                 let CloseSessionRequest { session_id, .. } = read(params)?;
                 self.session(&session_id.0)?;
@@ -304,11 +305,11 @@ impl<A: WatchApi + Clone + Send + Sync + 'static> Door<A> {
     }
 
     async fn initialize(&self) -> InitializeResponse {
-        let sees = match settings::models(&self.api).await {
+        let sees = match models::configured(&self.api).await {
             Ok(models) => {
                 let asked = self.options.model.as_deref();
                 let mut of_sessions = models.iter().filter(|model| match asked {
-                    Some(asked) => model.alias == asked,
+                    Some(asked) => model.is_named(asked),
                     None => model.default,
                 });
                 of_sessions.any(|model| model.input.iter().any(|it| it == "image"))

@@ -6,7 +6,7 @@ use agent_client_protocol_schema::v1::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionMode,
     SessionModeState,
 };
-use nexus_protocol::model::{ListModels, ListModelsParams, ModelEntry};
+use nexus_protocol::model::ModelEntry;
 use nexus_protocol::params::NoParams;
 use nexus_protocol::permission::{
     GetPermissions, ListPresets, PresetEntry, SetPermissions, SetPermissionsParams,
@@ -16,12 +16,17 @@ use nexus_protocol::usage::{Effort, ReasoningChoice, ReasoningDetails};
 use nexus_protocol::{Api, CallError, RpcError, Target};
 use serde_json::{Value, json};
 
+use crate::models;
+
 pub const MODE: &str = "mode";
 pub const MODEL: &str = "model";
 pub const THOUGHT_LEVEL: &str = "thought_level";
 
 /// Given by a person at the terminal, and by no door.
 const YOLO: &str = "yolo";
+
+/// From least to most, those that are given here.
+const LEVELS: [&str; 2] = ["sandboxed", "trusted"];
 
 /// Levels of thinking that are none of the model's own.
 const AS_CONFIGURED: &str = "default";
@@ -30,6 +35,7 @@ const OFF: &str = "off";
 pub struct Settings {
     pub cwd: PathBuf,
     preset: String,
+    /// Those that it may be given.
     presets: Vec<PresetEntry>,
     /// Absent where no provider is configured.
     model: Option<GetModelResult>,
@@ -40,8 +46,10 @@ impl Settings {
     pub async fn of<A: Api>(api: &A, agent: &str) -> Result<Self, CallError> {
         let target = Target::Agent(agent.into());
         let permissions = api.call::<GetPermissions>(&target, NoParams {}).await?;
-        let presets = api.call::<ListPresets>(&Target::Server, NoParams {}).await?.presets;
-        let models = models(api).await?;
+        let mut presets = api.call::<ListPresets>(&Target::Server, NoParams {}).await?.presets;
+        let ceiling = permissions.ceiling_level.as_deref().map_or(LEVELS.len(), rank);
+        presets.retain(|preset| rank(&preset.level) <= ceiling);
+        let models = models::configured(api).await?;
         let model = api.call::<GetModel>(&target, NoParams {}).await.ok();
         let (preset, cwd) = (permissions.preset, permissions.policy.cwd.into());
         Ok(Self { cwd, preset, presets, model, models })
@@ -81,14 +89,13 @@ impl Settings {
 
     /// What can be chosen, and what is; with what it means.
     fn presets_offered(&self) -> Vec<(&str, Option<String>)> {
-        let offered = |preset: &&PresetEntry| preset.level != YOLO;
         let meant = |preset: &PresetEntry| match &preset.extends {
             Some(extends) => format!("{}, narrowed from {extends}", preset.level),
             None => preset.level.clone(),
         };
-        let presets = self.presets.iter().filter(offered);
+        let offered = self.presets.iter().filter(|preset| LEVELS.contains(&preset.level.as_str()));
         let mut named: Vec<_> =
-            presets.map(|preset| (preset.name.as_str(), Some(meant(preset)))).collect();
+            offered.map(|preset| (preset.name.as_str(), Some(meant(preset)))).collect();
         if named.iter().all(|(name, _)| *name != self.preset) {
             named.push((&self.preset, None));
         }
@@ -98,7 +105,7 @@ impl Settings {
     /// Those of the model, where it can be asked so.
     fn levels(&self) -> Vec<&str> {
         let model = self.model.as_ref().map(|it| it.model.as_str());
-        let entry = self.models.iter().find(|it| Some(it.alias.as_str()) == model);
+        let entry = self.models.iter().find(|it| model.is_some_and(|name| it.is_named(name)));
         let Some(thinks) = entry.map(|it| &it.reasoning).filter(|it| it.kind == "effort") else {
             return Vec::new();
         };
@@ -108,9 +115,9 @@ impl Settings {
     }
 }
 
-/// The models that the configuration names.
-pub async fn models<A: Api>(api: &A) -> Result<Vec<ModelEntry>, CallError> {
-    Ok(api.call::<ListModels>(&Target::Server, ListModelsParams::default()).await?.models)
+/// Where a level stands among those that are given; what is not among them stands above.
+fn rank(level: &str) -> usize {
+    LEVELS.iter().position(|it| *it == level).unwrap_or(LEVELS.len())
 }
 
 pub async fn set_mode<A: Api>(api: &A, agent: &str, preset: &str) -> Result<(), CallError> {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use agent_client_protocol_schema::v1::{
     CompactionStatus, CompactionUpdate, ContentChunk, MessageId, Notice, NoticeSeverity, Plan,
-    SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    SessionUpdate, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate,
+    ToolCallUpdateFields,
 };
 use nexus_protocol::conversation::{MessageEntry, ToolCallEntry};
-use nexus_protocol::permission::FileChange;
 use nexus_protocol::watch::{Event, Piece};
 use serde_json::Value;
 
@@ -88,7 +88,8 @@ impl Told {
                 self.changed(id, fields)
             }
             Event::ToolResult { id, content, failed, change, .. } => {
-                self.answered(id, content, *failed, change.as_ref())
+                let changed = change.as_ref().map(tools::diffs).unwrap_or_default();
+                self.answered(id, content, *failed, changed)
             }
             Event::Waiting { reason, .. } => {
                 let title = format!("The model's provider lets the turn wait: {reason}");
@@ -122,7 +123,10 @@ impl Told {
             ("tool", Some(id)) => {
                 let failed =
                     ["Failed: ", "Refused: "].iter().any(|it| message.content.starts_with(it));
-                self.answered(id, &message.content, failed, None)
+                let call = self.calls.get(id).filter(|_| !failed);
+                let written =
+                    call.and_then(|it| tools::written(&it.name, &it.arguments, &self.cwd));
+                self.answered(id, &message.content, failed, written.into_iter().collect())
             }
             _ => Vec::new(),
         }
@@ -197,9 +201,8 @@ impl Told {
         id: &str,
         text: &str,
         failed: bool,
-        change: Option<&FileChange>,
+        mut content: Vec<ToolCallContent>,
     ) -> Vec<SessionUpdate> {
-        let mut content = change.map(tools::diffs).unwrap_or_default();
         if content.is_empty() {
             content.push(tools::text(tools::shown(text)));
         }

@@ -108,7 +108,7 @@ fn locations(arguments: &Value, cwd: &Path) -> Vec<ToolCallLocation> {
     let line = arguments.get("start_line").and_then(Value::as_u64);
     let line = line.and_then(|line| u32::try_from(line).ok());
     let named = |name: &str| arguments.get(name).and_then(Value::as_str);
-    let files = ["path", "source", "destination"].into_iter().filter_map(named);
+    let files = ["path", "from", "to"].into_iter().filter_map(named);
     files.map(|file| ToolCallLocation::new(cwd.join(file)).line(line)).collect()
 }
 
@@ -140,6 +140,19 @@ pub fn preview(preview: &Preview) -> Vec<ToolCallContent> {
         }
         Preview::Write { path, bytes } => vec![text(spelled(&format!("{path}: {bytes} bytes")))],
     }
+}
+
+/// What a call that went well changed, as far as its arguments say it: what the file held then is not kept.
+pub fn written(tool: &str, arguments: &Value, cwd: &Path) -> Option<ToolCallContent> {
+    let said = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let (old, new) = match tool {
+        "write_file" => (None, said("content")?),
+        "edit_file" => (Some(said("old_string")?), said("new_string")?),
+        _ => return None,
+    };
+    let is_short = old.map_or(0, str::len) + new.len() <= SHOWN_BYTES_MAX;
+    let diff = Diff::new(cwd.join(said("path")?), new).old_text(old.map(str::to_owned));
+    is_short.then_some(ToolCallContent::Diff(diff))
 }
 
 /// What becomes of a file, each changed place by itself.

@@ -71,13 +71,20 @@ pub struct Chat {
     pub choices: u32,
     pub tools: Vec<Tool>,
     /// What the answer has to satisfy.
-    pub schema: Option<Map<String, Value>>,
+    pub schema: Option<AnswerSchema>,
     pub tokens_max: Option<NonZeroU32>,
     /// How many tokens beside each of the answer are told with their likelihood, where that is asked for.
     pub logprobs: Option<u32>,
     /// The name of the conversation.
     pub session: Option<String>,
     pub rest: Fields,
+}
+
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct AnswerSchema {
+    pub schema: Map<String, Value>,
+    /// The service itself is to hold the answer to it.
+    pub is_strict: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -172,7 +179,7 @@ impl Chat {
             schema: schema(fields.take("response_format")?)?,
             tokens_max,
             logprobs: logprobs(&mut fields, wants_logprobs)?,
-            session: fields.take::<Metadata>("metadata")?.and_then(|it| it.nexus_session),
+            session: session(&mut fields)?,
             rest: fields,
         })
     }
@@ -195,9 +202,19 @@ struct StreamOptions {
     include_usage: Option<bool>,
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    nexus_session: Option<String>,
+/// Of metadata, the name of the conversation is all that means something here.
+fn session(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        nexus_session: Option<String>,
+        #[serde(flatten)]
+        others: Map<String, Value>,
+    }
+    let metadata: Metadata = fields.take("metadata")?.unwrap_or_default();
+    if !metadata.others.is_empty() {
+        fields.put("metadata");
+    }
+    Ok(metadata.nexus_session)
 }
 
 #[derive(Deserialize)]
@@ -348,25 +365,29 @@ enum ResponseFormat {
 #[derive(Deserialize)]
 struct NamedSchema {
     schema: Option<Map<String, Value>>,
+    strict: Option<bool>,
 }
 
-fn schema(format: Option<ResponseFormat>) -> Result<Option<Map<String, Value>>, Failure> {
+fn schema(format: Option<ResponseFormat>) -> Result<Option<AnswerSchema>, Failure> {
     Ok(match format {
         None | Some(ResponseFormat::Text) => None,
         Some(ResponseFormat::JsonObject) => Some(any_object()),
-        Some(ResponseFormat::JsonSchema { json_schema }) => match json_schema.schema {
-            Some(schema) => Some(schema),
-            None => {
-                let message = "response_format: json_schema.schema is missing";
-                return Err(Failure::invalid("response_format", message));
+        Some(ResponseFormat::JsonSchema { json_schema: NamedSchema { schema, strict } }) => {
+            match schema {
+                Some(schema) => Some(AnswerSchema { schema, is_strict: strict == Some(true) }),
+                None => {
+                    let message = "response_format: json_schema.schema is missing";
+                    return Err(Failure::invalid("response_format", message));
+                }
             }
-        },
+        }
     })
 }
 
 /// The schema of `json_object`.
-pub fn any_object() -> Map<String, Value> {
-    Map::from_iter([("type".to_owned(), "object".into())])
+pub fn any_object() -> AnswerSchema {
+    let schema = Map::from_iter([("type".to_owned(), "object".into())]);
+    AnswerSchema { schema, is_strict: false }
 }
 
 impl Message {

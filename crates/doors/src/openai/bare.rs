@@ -17,7 +17,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::Visitor;
 use super::answer::{Choice, Delta, Finish, Head};
-use super::ask::{Chat, Fields, Message, Role, Tool};
+use super::ask::{AnswerSchema, Chat, Fields, Message, Role, Tool};
 use super::chat::{random_id, shown};
 use super::door::{Door, Reply, json_response, stream_response};
 use super::failure::Failure;
@@ -51,7 +51,7 @@ pub struct Completion {
     pub messages: Vec<Message>,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,
-    pub schema: Option<Map<String, Value>>,
+    pub schema: Option<AnswerSchema>,
     pub tokens_max: Option<u32>,
     /// How many tokens beside each of the answer are told with their likelihood, where that is asked for.
     pub logprobs: Option<u32>,

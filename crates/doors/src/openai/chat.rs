@@ -58,7 +58,11 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         visitor: &Visitor,
         request: &Request<Bytes>,
     ) -> Result<Response<Reply>, Failure> {
-        let chat = Chat::read(request.body())?;
+        let mut chat = Chat::read(request.body())?;
+        // Only conversations of `new:` have names.
+        if !chat.model.starts_with(NEW) && session(request.headers(), &chat).is_some() {
+            chat.rest.put("nexus_session");
+        }
         if !names_agent(&chat.model) {
             return self.complete(visitor, chat).await;
         }
@@ -107,7 +111,10 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             goes_on: !chat.stream || repeat.is_keyed,
             events: text(headers, "x-nexus-events") == Some("1"),
         };
-        let ignored = chat.rest.left();
+        let mut ignored = chat.rest.left();
+        let schema = chat.schema.take();
+        // What a turn asks of its model is the turn's.
+        ignored.extend(schema.as_ref().filter(|it| it.is_strict).map(|_| "strict".into()));
         let id = match text(headers, "x-nexus-request-id") {
             Some(id) if id.len() > REQUEST_ID_BYTES_MAX => {
                 let message =
@@ -123,7 +130,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         let params = SendParams {
             request_id: Some(RequestId::Text(id.clone())),
             source: Some(visitor.source.clone()),
-            response_schema: chat.schema.take(),
+            response_schema: schema.map(|it| it.schema),
             max_output_tokens: chat.tokens_max,
             ..SendParams::new(content(&fresh)?)
         };

@@ -1,19 +1,16 @@
 //! What can be named as a model: agents, presets, and models.
 
 use jiff::Timestamp;
-use nexus_protocol::model::{ListModels, ListModelsParams, ModelEntry};
-use nexus_protocol::params::{Bounded, NoParams};
+use nexus_protocol::params::NoParams;
 use nexus_protocol::permission::ListPresets;
 use nexus_protocol::{Api, Target};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use crate::models;
 
 pub const AGENT: &str = "agent:";
 pub const NEW: &str = "new:";
-
-/// Models on one page, which is all of them in any configuration that was ever seen.
-const MODELS_MAX: u32 = 1_000;
 
 /// Everything that this caller can name.
 pub async fn all<A: Api>(api: &A, embedder: &str, since: i64) -> Result<Vec<Value>, Failure> {
@@ -24,18 +21,11 @@ pub async fn all<A: Api>(api: &A, embedder: &str, since: i64) -> Result<Vec<Valu
     });
     let presets = api.call::<ListPresets>(&Target::Server, NoParams {}).await?.presets;
     let presets = presets.iter().map(|it| entry(&format!("{NEW}{}", it.name), since, "nexus3"));
-    let models = models(api).await?;
-    let models = models.iter().flat_map(|model| {
-        let whole = format!("{}/{}", model.provider, model.alias);
-        [model.alias.clone(), whole].map(|id| entry(&id, since, &model.provider))
-    });
+    let models = models::configured(api).await?;
+    let models =
+        models.iter().flat_map(|model| model.names().map(|id| entry(&id, since, &model.provider)));
     let embedder = entry(embedder, since, "nexus3");
     Ok(agents.chain(presets).chain(models).chain([embedder]).collect())
-}
-
-async fn models<A: Api>(api: &A) -> Result<Vec<ModelEntry>, Failure> {
-    let params = ListModelsParams { limit: Bounded::new(MODELS_MAX), ..Default::default() };
-    Ok(api.call::<ListModels>(&Target::Server, params).await?.models)
 }
 
 fn entry(id: &str, created: i64, owner: &str) -> Value {

@@ -13,6 +13,11 @@ use super::turns::Turn;
 /// How long an answer is given again.
 const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 
+/// The AI SDK makes a failed call again after two and then after four seconds and does not say so, whatever it was told of
+/// retries. By this in its `User-Agent` it is known, and for so long a turn that failed answers it.
+const SILENT: &str = "ai-sdk/";
+const FAILED_FOR: Duration = Duration::from_secs(10);
+
 /// Turns that are remembered, and bytes of what they said. Of those that ended the oldest is forgotten first.
 const KEPT_MAX: usize = 1_024;
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -38,6 +43,8 @@ pub struct Request {
     body: Digest,
     /// The caller says that it is made again.
     is_repeat: bool,
+    /// The caller would not say so.
+    is_silent: bool,
     /// The caller gave it a key: whoever hangs up comes back for its answer.
     pub is_keyed: bool,
 }
@@ -62,7 +69,8 @@ impl Request {
             None => digest(&[b"body", visitor.as_bytes(), &body]),
         };
         let is_repeat = key.is_some() || count.is_some_and(|count| count > 0);
-        Ok(Self { name, body, is_repeat, is_keyed: key.is_some() })
+        let is_silent = text("user-agent").is_some_and(|it| it.contains(SILENT));
+        Ok(Self { name, body, is_repeat, is_silent, is_keyed: key.is_some() })
     }
 }
 
@@ -77,7 +85,11 @@ impl Repeats {
         kept.retain(|it| it.turn.over_for().is_none_or(|over| over < KEPT_FOR));
         // The last that was begun so: the same may be asked for on purpose, and often.
         let known = kept.iter().rev().find(|it| it.name == request.name);
-        if let Some(known) = known.filter(|it| request.is_repeat && it.turn.answers_repeats()) {
+        let is_again = |turn: &Turn| {
+            request.is_repeat
+                || (request.is_silent && turn.failed_for().is_some_and(|it| it < FAILED_FOR))
+        };
+        if let Some(known) = known.filter(|it| is_again(&it.turn) && it.turn.answers_repeats()) {
             return match known.body == request.body {
                 true => Ok(known.turn.clone()),
                 false => {

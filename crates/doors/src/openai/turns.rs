@@ -163,6 +163,13 @@ impl Turn {
         self.lock().ended.map(|ended| ended.elapsed())
     }
 
+    /// How long ago it failed.
+    pub fn failed_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        let failed = matches!(state.outcome, Some(Err(_)));
+        state.ended.filter(|_| failed).map(|ended| ended.elapsed())
+    }
+
     /// Whether somebody who asks again is to have this one: it runs, or came to something.
     pub fn answers_repeats(&self) -> bool {
         let is_sound = match &self.lock().outcome {

@@ -78,9 +78,12 @@ async fn a_schema_for_the_answer_goes_where_each_service_looks_for_it() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let asked = ModelCall { schema: Some(Arc::new(schema.clone())), ..conversation() };
     let body = sent(Kind::OpenAi, asked.clone(), |_| {}).await;
-    let format =
+    let mut format =
         json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
     assert_eq!((&body["response_format"], body["tools"].as_array().unwrap().len()), (&format, 2));
+    let strict = ModelCall { strict: true, ..asked.clone() };
+    format["json_schema"]["strict"] = true.into();
+    assert_eq!(sent(Kind::OpenAi, strict, |_| {}).await["response_format"], format);
     let body = sent(Kind::Anthropic, asked, |_| {}).await;
     let format = json!({"format": {"type": "json_schema", "schema": schema}});
     assert_eq!((&body["output_config"], body["tools"].as_array().unwrap().len()), (&format, 2));

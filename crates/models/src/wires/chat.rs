@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::shown::{Shown, UNNAMED, result_text, shown};
-use super::{bytes_estimate, effort, is_of_model, payload, unwritable, visible};
+use super::{bytes_estimate, effort, is_of_model, payload, turn_start, unwritable, visible};
 use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
-use crate::json::Json;
+use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{BuildError, Kind, ProviderSettings, endpoint};
 
@@ -105,7 +105,7 @@ fn azure(base: &Url, deployment: &str, api_version: &str) -> Url {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u8>> {
+fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Body> {
     let messages = visible(&call.messages);
     let thinks = !call.reasoning.is_off() || call.model.thinking.kind != ThinkingKind::None;
     let completion = thinks && matches!(dialect.kind, Kind::OpenAi | Kind::Azure);
@@ -117,7 +117,7 @@ fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u
         stream_options: StreamOptions { include_usage: true },
         max_tokens: call.max_tokens.filter(|_| !completion),
         max_completion_tokens: call.max_tokens.filter(|_| completion),
-        response_format: call.schema.as_deref().map(ResponseFormat::of),
+        response_format: call.schema.as_deref().map(|it| ResponseFormat::of(it, call.strict)),
         reasoning_effort: effort,
         reasoning: if router { reasoning(call) } else { None },
         prompt_cache_key: Some(&*call.asker.conversation)
@@ -144,6 +144,8 @@ fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u
         ids: if is_mistral(call) { IdForm::Nine } else { IdForm::Any },
         turn: messages.last().and_then(|last| last.meta.turn.as_ref()),
     };
+    json.begin_blocks();
+    let (mut at, turn_start) = (0, turn_start(&messages));
     // What tools returned beside words, which their own messages cannot hold.
     let mut returned: Vec<&Attachment> = Vec::new();
     // Many templates refuse two messages of a user one after the other.
@@ -152,7 +154,12 @@ fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u
         if first.role == Role::Assistant && !returned.is_empty() {
             next(&mut json);
             writing.user(&mut json, &std::mem::take(&mut returned), &[])?;
+            json.end_block();
         }
+        if turn_start.is_some_and(|start| (at..at + group.len()).contains(&start)) {
+            json.begin_turn();
+        }
+        at += group.len();
         next(&mut json);
         match first.role {
             Role::User | Role::Summary => {
@@ -164,13 +171,15 @@ fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u
             }
             Role::Assistant => writing.assistant(&mut json, first)?,
         }
+        json.end_block();
     }
     if !returned.is_empty() {
         next(&mut json);
         writing.user(&mut json, &returned, &[])?;
+        json.end_block();
     }
     json.raw("]}");
-    Ok(json.into_bytes())
+    Ok(json.into_body())
 }
 
 /// Everything but the tools and the messages.
@@ -203,16 +212,19 @@ struct ResponseFormat<'a> {
     json_schema: NamedSchema<'a>,
 }
 
-/// Not `strict`: that takes only a part of JSON Schema and refuses the rest.
+/// `strict` takes only a part of JSON Schema and refuses the rest, so it is said where the caller said it.
 #[derive(Serialize)]
 struct NamedSchema<'a> {
     name: &'static str,
     schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
 }
 
 impl<'a> ResponseFormat<'a> {
-    fn of(schema: &'a Value) -> Self {
-        Self { r#type: "json_schema", json_schema: NamedSchema { name: "answer", schema } }
+    fn of(schema: &'a Value, strict: bool) -> Self {
+        let strict = strict.then_some(true);
+        Self { r#type: "json_schema", json_schema: NamedSchema { name: "answer", schema, strict } }
     }
 }
 
@@ -307,8 +319,9 @@ impl Writing<'_> {
             true => json.raw("null"),
             false => json.text(&text),
         }
+        // In the next turn some of it is not said again.
         if is_of_model(message, self.call) {
-            self.thoughts(json, message)?;
+            json.aside(|json| self.thoughts(json, message))?;
         }
         if message.has_calls() {
             json.raw(",\"tool_calls\":");

@@ -21,14 +21,14 @@ use serde_json::{Map, Value, json};
 
 use super::shown::{Shown, in_words, result_text, shown};
 use super::{
-    bytes_estimate, earlier, effort, is_of_model, is_own, payload, schema_in_words, unwritable,
-    visible,
+    bytes_estimate, earlier, effort, is_of_model, is_own, payload, schema_in_words, turn_start,
+    unwritable, visible,
 };
 use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, random};
 use crate::heard::Heard;
 use crate::http::Http;
-use crate::json::Json;
+use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{BuildError, ProviderSettings, endpoint};
 
@@ -76,7 +76,7 @@ impl Provider for GenerateContent {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-pub(super) fn request_body(call: &ModelCall) -> serde_json::Result<Vec<u8>> {
+pub(super) fn request_body(call: &ModelCall) -> serde_json::Result<Body> {
     let messages = visible(&call.messages);
     // Models before Gemini 3 cannot have both.
     let can_hold = call.tools.is_empty() || call.model.thinking.kind != ThinkingKind::Budget;
@@ -102,9 +102,10 @@ pub(super) fn request_body(call: &ModelCall) -> serde_json::Result<Vec<u8>> {
     }
     separate(&mut json);
     json.raw("\"contents\":");
+    json.begin_blocks();
     Conversation { call, earlier: earlier(call), messages }.write(&mut json)?;
     json.raw("}");
-    Ok(json.into_bytes())
+    Ok(json.into_body())
 }
 
 /// Ends the member before the next one of an open object, if there is one.
@@ -289,7 +290,7 @@ impl<'a> Conversation<'a> {
         let joins = |a: &&Message, b: &&Message| {
             a.role == b.role && matches!(a.role, Role::Tool | Role::Assistant)
         };
-        let mut end = 0;
+        let (mut end, mut turn_start) = (0, turn_start(&self.messages));
         json.list(self.messages.chunk_by(joins), |json, group| {
             let start = end;
             end += group.len();
@@ -297,8 +298,16 @@ impl<'a> Conversation<'a> {
                 Role::Assistant => "{\"role\":\"model\",\"parts\":",
                 Role::User | Role::Tool | Role::Summary => "{\"role\":\"user\",\"parts\":",
             });
-            let blocks = (start..end).flat_map(|at| self.blocks(at));
-            json.list(blocks, |json, block| block.write(json))?;
+            let blocks = (start..end)
+                .flat_map(|at| self.blocks(at).into_iter().map(move |block| (at, block)));
+            json.list(blocks, |json, (at, block)| {
+                if turn_start.take_if(|start| *start == at).is_some() {
+                    json.begin_turn();
+                }
+                block.write(json)?;
+                json.end_block();
+                Ok(())
+            })?;
             json.raw("}");
             Ok(())
         })

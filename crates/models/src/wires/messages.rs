@@ -21,7 +21,7 @@ use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
-use crate::json::Json;
+use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{BuildError, CacheTtl, ProviderSettings, endpoint};
 
@@ -73,10 +73,7 @@ impl Provider for Messages {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-pub(crate) fn request_body(
-    call: &ModelCall,
-    marks: Option<CacheTtl>,
-) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_json::Result<Body> {
     let messages = visible(&call.messages);
     let max_tokens = call.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT);
     let thinking = thinking(call, max_tokens);
@@ -109,9 +106,10 @@ pub(crate) fn request_body(
         json.raw("}]");
     }
     json.raw(",\"messages\":");
+    json.begin_blocks();
     Conversation::new(call, messages, marker).write(&mut json)?;
     json.raw("}");
-    Ok(json.into_bytes())
+    Ok(json.into_body())
 }
 
 /// Everything but the texts.
@@ -229,7 +227,7 @@ impl Marker {
 
     fn write(&self, json: &mut Json, mark: &str) {
         if json.len() >= self.minimum_bytes {
-            json.raw(mark);
+            json.aside(|json| json.raw(mark));
         }
     }
 }
@@ -287,7 +285,7 @@ impl<'a> Conversation<'a> {
 
     /// The service wants user and assistant to alternate, so neighbours of one role become one message of many blocks.
     fn write(&self, json: &mut Json) -> serde_json::Result<()> {
-        let mut end = 0;
+        let (mut end, mut turn_begun) = (0, false);
         json.list(self.messages.chunk_by(|a, b| wire_role(a) == wire_role(b)), |json, group| {
             let start = end;
             end += group.len();
@@ -303,7 +301,12 @@ impl<'a> Conversation<'a> {
                     .map(move |(number, block)| (block, Some(number) == last, at))
             });
             json.list(blocks, |json, (block, last, at)| {
+                if Some(at) == self.turn_start && !turn_begun {
+                    turn_begun = true;
+                    json.begin_turn();
+                }
                 block.write(json)?;
+                json.end_block();
                 if last {
                     self.mark(json, at);
                 }

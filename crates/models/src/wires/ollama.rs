@@ -12,12 +12,14 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::shown::{Shown, in_text, result_text, shown};
-use super::{bytes_estimate, earlier, effort, is_of_model, schema_in_words, unwritable, visible};
+use super::{
+    bytes_estimate, earlier, effort, is_of_model, schema_in_words, turn_start, unwritable, visible,
+};
 use crate::bounds::{few, lenient};
 use crate::calls::Arguments;
 use crate::heard::Heard;
 use crate::http::Http;
-use crate::json::Json;
+use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{BuildError, ProviderSettings, endpoint};
 
@@ -63,7 +65,7 @@ impl Provider for Ollama {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-pub(super) fn request_body(call: &ModelCall, keep_alive: &str) -> serde_json::Result<Vec<u8>> {
+pub(super) fn request_body(call: &ModelCall, keep_alive: &str) -> serde_json::Result<Body> {
     let messages = visible(&call.messages);
     // A model that is held to a schema cannot write a call.
     let (held, asked) = match call.schema.as_deref() {
@@ -103,13 +105,19 @@ pub(super) fn request_body(call: &ModelCall, keep_alive: &str) -> serde_json::Re
         earlier: earlier(call),
         messages,
     };
+    json.begin_blocks();
+    let turn_start = turn_start(&writing.messages);
     for at in 0..writing.messages.len() {
+        if Some(at) == turn_start {
+            json.begin_turn();
+        }
         json.raw(before);
         writing.message(&mut json, at)?;
+        json.end_block();
         before = ",";
     }
     json.raw("]}");
-    Ok(json.into_bytes())
+    Ok(json.into_body())
 }
 
 /// Everything but the tools and the messages.
@@ -244,13 +252,16 @@ impl Writing<'_> {
         let message = self.messages[at];
         json.raw("{\"role\":\"assistant\",\"content\":");
         json.text(&message.text());
-        if at >= self.earlier && self.is_thought_over(message) {
-            let thoughts: String = message.thoughts().collect();
-            if !thoughts.is_empty() {
-                json.raw(",\"thinking\":");
-                json.text(&thoughts);
+        // In the next turn some of it is not said again.
+        json.aside(|json| {
+            if at >= self.earlier && self.is_thought_over(message) {
+                let thoughts: String = message.thoughts().collect();
+                if !thoughts.is_empty() {
+                    json.raw(",\"thinking\":");
+                    json.text(&thoughts);
+                }
             }
-        }
+        });
         if message.has_calls() {
             json.raw(",\"tool_calls\":");
             json.list(message.calls(), write_call)?;

@@ -16,12 +16,14 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::shown::{Shown, UNNAMED, result_text, shown};
-use super::{bytes_estimate, earlier, effort, is_of_model, is_own, payload, unwritable, visible};
+use super::{
+    bytes_estimate, earlier, effort, is_of_model, is_own, payload, turn_start, unwritable, visible,
+};
 use crate::bounds::{few, lenient};
 use crate::calls::{Arguments, IdForm};
 use crate::heard::Heard;
 use crate::http::Http;
-use crate::json::Json;
+use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{BuildError, Kind, ProviderSettings, endpoint};
 
@@ -66,10 +68,7 @@ impl Provider for Responses {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-pub(super) fn request_body(
-    call: &ModelCall,
-    deployment: Option<&str>,
-) -> serde_json::Result<Vec<u8>> {
+pub(super) fn request_body(call: &ModelCall, deployment: Option<&str>) -> serde_json::Result<Body> {
     let messages = visible(&call.messages);
     // Models that do not think refuse to be asked for their thoughts.
     let thinks = !call.reasoning.is_off() || call.model.thinking.kind != ThinkingKind::None;
@@ -82,7 +81,7 @@ pub(super) fn request_body(
         prompt_cache_key: Some(&*call.asker.conversation).filter(|key| !key.is_empty()),
         max_output_tokens: call.max_tokens.map(|most| most.max(MAX_OUTPUT_TOKENS_LEAST)),
         reasoning: ReasoningAsked::of(call),
-        text: call.schema.as_deref().map(TextAsked::of),
+        text: call.schema.as_deref().map(|it| TextAsked::of(it, call.strict)),
         extra: &call.model.extra_body,
     };
     let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
@@ -95,15 +94,25 @@ pub(super) fn request_body(
         json.list(&*call.tools, write_tool)?;
     }
     json.raw(",\"input\":");
-    let earlier = earlier(call);
+    json.begin_blocks();
+    let (earlier, mut turn_start) = (earlier(call), turn_start(&messages));
     let items = messages.iter().enumerate().flat_map(|(at, message)| match message.role {
-        Role::User | Role::Summary => vec![Item::Said(message)],
-        Role::Tool => vec![Item::Output(message)],
-        Role::Assistant => answer_items(message, call, at >= earlier),
+        Role::User | Role::Summary => vec![(at, Item::Said(message))],
+        Role::Tool => vec![(at, Item::Output(message))],
+        Role::Assistant => {
+            answer_items(message, call, at >= earlier).into_iter().map(|item| (at, item)).collect()
+        }
     });
-    json.list(items, |json, item| item.write(json, call))?;
+    json.list(items, |json, (at, item)| {
+        if turn_start.take_if(|start| *start == at).is_some() {
+            json.begin_turn();
+        }
+        item.write(json, call)?;
+        json.end_block();
+        Ok(())
+    })?;
     json.raw("}");
-    Ok(json.into_bytes())
+    Ok(json.into_body())
 }
 
 /// Everything but the texts.
@@ -156,7 +165,7 @@ struct TextAsked<'a> {
     format: Format<'a>,
 }
 
-/// Not `strict`: that takes only a part of JSON Schema and refuses the rest.
+/// `strict` takes only a part of JSON Schema and refuses the rest, so it is said where the caller said it.
 #[derive(Serialize)]
 struct Format<'a> {
     r#type: &'static str,
@@ -166,8 +175,8 @@ struct Format<'a> {
 }
 
 impl<'a> TextAsked<'a> {
-    fn of(schema: &'a Value) -> Self {
-        Self { format: Format { r#type: "json_schema", name: "answer", schema, strict: false } }
+    fn of(schema: &'a Value, strict: bool) -> Self {
+        Self { format: Format { r#type: "json_schema", name: "answer", schema, strict } }
     }
 }
 

@@ -299,6 +299,7 @@ async fn what_is_done_is_counted_exactly_and_both_forms_agree() {
         text.by("nexus_model_retries_total", "reason"),
         [("unavailable".into(), 1.0)].into()
     );
+    assert_eq!(model("nexus_prefix_breaks_total"), 0.0);
     let tokens = text.by("nexus_model_tokens_total", "kind");
     let expected = [
         ("input", 600_010.0),

@@ -45,6 +45,7 @@ async fn get(cx: Cx, _: NoParams) -> Result<GetPermissionsResult, RpcError> {
     let grants = &now.settings.grants;
     Ok(GetPermissionsResult {
         permission_level: permissions.level.name().into(),
+        ceiling_level: now.ceiling.as_ref().map(|ceiling| ceiling.level.name().into()),
         preset: permissions.preset,
         disabled_tools: permissions.disabled_tools.into_iter().collect(),
         policy: Policy {

@@ -66,6 +66,7 @@ names! {
     MODEL_DURATION = Histogram "nexus_model_call_duration_seconds" ["model"] "How long calls of models took, waits for the provider included";
     FIRST_TOKEN = Histogram "nexus_model_first_token_seconds" ["model"] "How long it took until a model said or thought something";
     MODEL_RETRIES = Counter "nexus_model_retries_total" ["model", "reason"] "Calls of models that were sent again";
+    PREFIX_BREAKS = Counter "nexus_prefix_breaks_total" ["model"] "Requests that changed what the one before them in their conversation had said, which should never happen";
     TOKENS = Counter "nexus_model_tokens_total" ["model", "kind"] "Tokens of models, each counted in one kind";
     COST = Counter "nexus_model_cost_usd_total" ["model"] "What calls of models cost, where their price is known";
     UNPRICED = Counter "nexus_model_unpriced_calls_total" ["model"] "Calls of models whose price is not known";
@@ -177,6 +178,7 @@ struct ModelFigures {
     tokens: BTreeMap<&'static str, u64>,
     cost_usd: f64,
     unpriced: u64,
+    prefix_breaks: u64,
     duration: Histogram,
     first_token: Histogram,
 }
@@ -194,6 +196,7 @@ impl Default for ModelFigures {
             tokens: BTreeMap::new(),
             cost_usd: 0.0,
             unpriced: 0,
+            prefix_breaks: 0,
             duration: Histogram::new(WORK),
             first_token: Histogram::new(WORK),
         }
@@ -294,6 +297,10 @@ impl Observer for Figures {
         add(&mut self.inside().model(model).retries, why, 1);
     }
 
+    fn prefix_broken(&self, model: &ModelInfo) {
+        self.inside().model(model).prefix_breaks += 1;
+    }
+
     fn tool_call_ended(&self, call: &EndedToolCall<'_>) {
         let mut inside = self.inside();
         let figures = inside.tools.entry(call.tool.unwrap_or(OTHER).to_owned()).or_default();
@@ -379,6 +386,7 @@ impl Sheet {
             self.spread(FIRST_TOKEN, &[model], figures.first_token.spread());
             self.counts(MODEL_CALLS, model, &figures.calls);
             self.counts(MODEL_RETRIES, model, &figures.retries);
+            self.value(PREFIX_BREAKS, &[model], figures.prefix_breaks as f64);
             self.counts(TOKENS, model, &figures.tokens);
             self.value(COST, &[model], figures.cost_usd);
             self.value(UNPRICED, &[model], figures.unpriced as f64);

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
-use super::door::{Door, Visit, Visitor};
+use super::door::{Door, DoorBody, Visit, Visitor};
 use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Place, Places};
@@ -308,9 +308,27 @@ async fn visit(
     let mut request = Request::from_parts(head.clone(), message);
     request.headers_mut().remove(header::CONTENT_ENCODING);
     let over = visitor.key.clone().map(|key| over(context.dispatcher.clone(), door.kind(), key));
+    let takes_gzip = mentions(&head.headers, &header::ACCEPT_ENCODING, "gzip");
     let response = door.answer(visitor, request).await;
     drop(load);
+    let response = if takes_gzip { packed(response).await } else { response };
     Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, over, busy)))))
+}
+
+/// A large document of a door's, compressed. What streams goes as it comes.
+async fn packed(response: Response<DoorBody>) -> Response<DoorBody> {
+    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_document = kind.is_some_and(|kind| kind.starts_with(b"application/json"));
+    let bytes = response.body().size_hint().exact().unwrap_or_default();
+    if !is_document || bytes <= GZIP_BYTES_MIN as u64 {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let document = body.collect().await.unwrap_or_else(|never| match never {}).to_bytes();
+    let packed = off_thread(document.len(), move || deflate(&document)).await;
+    head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    head.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(head, Full::new(Bytes::from(packed)).boxed())
 }
 
 /// How long a door may still say that a key, and all that came with it, has ended.
@@ -684,7 +702,7 @@ async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
     };
     let body = reply.body.unwrap_or_default();
     let gzip = takes_gzip && body.len() > GZIP_BYTES_MIN;
-    let body = if gzip { off_thread(body.len(), move || deflate(body)).await } else { body };
+    let body = if gzip { off_thread(body.len(), move || deflate(&body)).await } else { body };
     let mut response = json_response(status, laden(body, reply.load));
     let headers = response.headers_mut();
     if gzip {
@@ -701,10 +719,10 @@ fn retry_after(ms: u64) -> HeaderValue {
     HeaderValue::from(ms.div_ceil(1000))
 }
 
-fn deflate(body: Vec<u8>) -> Vec<u8> {
+fn deflate(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
     // Writing to memory does not fail.
-    let _ = encoder.write_all(&body);
+    let _ = encoder.write_all(body);
     encoder.finish().unwrap_or_default()
 }
 

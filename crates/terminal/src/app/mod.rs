@@ -8,6 +8,7 @@ mod leave;
 mod lobby;
 mod outside;
 mod panel;
+mod rest;
 mod servers;
 
 use std::collections::{HashSet, VecDeque};
@@ -40,6 +41,7 @@ pub(crate) use lobby::{
     Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,
 };
 use panel::Panel;
+use rest::Rest;
 
 /// An Esc is an Esc when nothing came after it for so long.
 const ESCAPE: Duration = Duration::from_millis(25);
@@ -100,6 +102,7 @@ pub(crate) struct App {
     /// When what the server tells is drawn next, after that.
     pace: Duration,
     resized: Option<Instant>,
+    rest: Rest,
     /// With which exit code, and how.
     leaving: Option<(u8, Leaving)>,
     /// The person leaves when no turn runs any more.
@@ -173,6 +176,7 @@ pub async fn run(options: Options) -> std::io::Result<u8> {
         drawn: Instant::now(),
         pace: FRAME,
         resized: None,
+        rest: Rest::default(),
         options,
         leaving: None,
         is_waiting_to_leave: false,
@@ -273,6 +277,7 @@ impl App {
         if self.is_walking() {
             times.push(now + WALK);
         }
+        times.extend(self.rest.due());
         if let Some((_, asked)) = &self.approval {
             let is_empty = self.editor.is_empty() && self.panel.is_none();
             let before = self.focus.has();
@@ -284,6 +289,7 @@ impl App {
 
     async fn woken(&mut self) {
         let now = Instant::now();
+        self.rest.look(now);
         let settled = self.decoder.settle();
         if !settled.is_empty() {
             self.typed(settled).await;
@@ -359,6 +365,7 @@ impl App {
 
     fn take(&mut self, news: News) {
         self.is_dirty = true;
+        self.rest.stir();
         let was_running = self.runs();
         match (&mut self.session, news) {
             (Some(session), news) => {

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::ask::{
-    CalledFunction, Chat, Fields, MESSAGES_MAX, Message, Part, Role, Tool, ToolCall, any_object,
-    file, image, logprobs,
+    AnswerSchema, CalledFunction, Chat, Fields, MESSAGES_MAX, Message, Part, Role, Tool, ToolCall,
+    any_object, file, image, logprobs,
 };
 use super::super::failure::Failure;
 
@@ -146,16 +146,19 @@ enum Format {
     JsonObject,
     JsonSchema {
         schema: Option<Map<String, Value>>,
+        strict: Option<bool>,
     },
 }
 
 impl Format {
-    fn schema(self) -> Result<Option<Map<String, Value>>, Failure> {
+    fn schema(self) -> Result<Option<AnswerSchema>, Failure> {
         match self {
             Self::Text => Ok(None),
             Self::JsonObject => Ok(Some(any_object())),
-            Self::JsonSchema { schema: Some(schema) } => Ok(Some(schema)),
-            Self::JsonSchema { schema: None } => {
+            Self::JsonSchema { schema: Some(schema), strict } => {
+                Ok(Some(AnswerSchema { schema, is_strict: strict == Some(true) }))
+            }
+            Self::JsonSchema { schema: None, .. } => {
                 Err(Failure::invalid("text.format", "text.format: schema is missing"))
             }
         }

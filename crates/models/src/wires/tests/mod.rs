@@ -82,7 +82,7 @@ fn body(wire: Wire, call: &ModelCall) -> Value {
         Wire::Ollama => wires::ollama::request_body(call, "30m"),
         Wire::Messages | Wire::Chat => unreachable!("not one of {WIRES:?}"),
     };
-    serde_json::from_slice(&written.unwrap()).unwrap()
+    serde_json::from_slice(&written.unwrap().bytes).unwrap()
 }
 
 /// What is sent of the conversation.

@@ -69,6 +69,10 @@ async fn a_session_is_told_again_after_its_process_was_killed() {
             (&updates[3]["status"], &updates[5]["status"]),
             (&json!("completed"), &json!("failed"))
         );
+        // What was changed is shown as it was then.
+        let file = desk.world.work().join("a.txt");
+        let diff = json!([{"type": "diff", "path": file, "newText": "x"}]);
+        assert_eq!(updates[3]["content"], diff);
         // And it goes on.
         desk.world.model.push(Reply::text("on"));
         assert_eq!(editor.prompt(&session, "third").await, "end_turn");
@@ -151,6 +155,7 @@ async fn sessions_are_listed_by_directory_and_in_pages() {
     assert_eq!(rest.get("nextCursor"), None);
     let (code, why) = editor.refused("session/list", json!({"cursor": "x"})).await;
     assert_eq!((code, why.as_str()), (-32602, "The cursor is none that was given"));
+    assert_eq!(editor.refused("session/list", json!({"cwd": 7})).await.0, -32602);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
 use super::editor::Desk;
+use crate::harness::Setup;
 
 fn option(options: &Value, id: &str) -> Value {
     options.as_array().unwrap().iter().find(|it| it["id"] == id).unwrap().clone()
@@ -108,4 +109,55 @@ async fn commands_are_answered_without_the_model() {
     desk.world.model.push(Reply::text("what?"));
     editor.prompt(&session, "/unknown").await;
     assert_eq!(editor.said(), "what?");
+}
+
+/// A child that was opened is offered what its parent can hand down.
+#[tokio::test]
+async fn modes_end_at_the_ceiling() {
+    let desk = Desk::bridged().await;
+    let wire = desk.server.as_ref().unwrap().wire();
+    wire.ok("create_agent", json!({"agent_id": "top", "preset": "trusted"})).await;
+    let child = json!({"agent_id": "low", "parent_agent_id": "top", "preset": "sandboxed"});
+    wire.ok("create_agent", child).await;
+    let got = wire.ok("get_permissions", json!({"agent_id": "top"})).await;
+    assert_eq!(got.get("ceiling_level"), None);
+    let got = wire.ok("get_permissions", json!({"agent_id": "low"})).await;
+    assert_eq!(got["ceiling_level"], "sandboxed");
+    let mut editor = desk.editor().await;
+    for (agent, offered) in
+        [("top", vec!["sandboxed", "worker", "trusted"]), ("low", vec!["sandboxed", "worker"])]
+    {
+        let params = json!({"sessionId": agent, "cwd": editor.cwd, "mcpServers": []});
+        let opened = editor.ok("session/resume", params).await;
+        assert_eq!(values(&option(&opened["configOptions"], "mode")), offered, "{agent}");
+    }
+}
+
+/// A model is known by either of its names; how hard it thinks can be chosen where it has efforts.
+#[tokio::test]
+async fn a_model_is_known_behind_its_providers_name() {
+    let keys = json!({"models": {"deep": {"id": "gpt-5.2", "input": ["text", "image"]}}});
+    let desk = Desk { world: Setup::new().provider_keys(keys).world().await, server: None };
+    for name in ["deep", "scripted/deep"] {
+        let mut editor = desk.silent(&["--model", name]);
+        let hello = editor.ok("initialize", json!({"protocolVersion": 1})).await;
+        assert_eq!(hello["agentCapabilities"]["promptCapabilities"]["image"], true, "{name}");
+        let params = json!({"cwd": editor.cwd, "mcpServers": []});
+        let opened = editor.ok("session/new", params).await;
+        let session = opened["sessionId"].as_str().unwrap().to_owned();
+        let level = option(&opened["configOptions"], "thought_level");
+        assert_eq!(level["currentValue"], "off", "{name}: {level}");
+        // As it is configured, it does not think.
+        for (chosen, shown) in
+            [("low", "low"), ("default", "off"), ("high", "high"), ("off", "off")]
+        {
+            let params =
+                json!({"sessionId": session, "configId": "thought_level", "value": chosen});
+            let set = editor.ok("session/set_config_option", params).await;
+            let level = option(&set["configOptions"], "thought_level");
+            assert_eq!(level["currentValue"], shown, "{name}: {chosen}");
+        }
+        let params = json!({"sessionId": session, "configId": "thought_level", "value": "much"});
+        assert_eq!(editor.refused("session/set_config_option", params).await.0, -32602);
+    }
 }

@@ -46,6 +46,7 @@ fn answer(request: &Value) -> Reply {
             let (tool, arguments) = rest.split_once(' ').unwrap();
             Reply::tool_call(tool, serde_json::from_str(arguments).unwrap())
         }
+        "fail" => Reply::status(400),
         _ => Reply::text("hanging").then_hang(),
     }
 }
@@ -63,7 +64,7 @@ async fn run(program: &str, script: &str) -> Option<Vec<String>> {
     let wire = server.wire();
     let key = json!({"name": "k", "doors": ["openai"], "preset": "trusted"});
     let key = wire.ok("create_key", key).await["key"].as_str().unwrap().to_owned();
-    for agent in ["a", "b"] {
+    for agent in ["a", "b", "c"] {
         let beneath =
             json!({"agent_id": agent, "parent_agent_id": "door-k", "preset": "sandboxed"});
         wire.ok("create_agent", beneath).await;
@@ -88,6 +89,8 @@ async fn run(program: &str, script: &str) -> Option<Vec<String>> {
     let wire = server.wire();
     let messages = wire.ok("get_messages", json!({"agent_id": "b"})).await;
     assert_eq!(messages["total"], 2, "{messages}");
+    let messages = wire.ok("get_messages", json!({"agent_id": "c"})).await;
+    assert!(messages["total"].as_u64().unwrap() <= 2, "{messages}");
     eventually("the turn to end", async || !is_busy(&server, "a").await).await;
     let said = String::from_utf8(output.stdout).unwrap();
     Some(said.lines().map(str::to_owned).collect())
@@ -114,6 +117,8 @@ async fn the_python_client_and_langchain() {
         "responses, tools",
         "responses, cancellation",
         "langchain",
+        "langchain, retries",
+        "langchain, cancellation",
     ];
     assert_eq!(seen, expected);
 }
@@ -137,6 +142,8 @@ async fn the_node_client_and_the_ai_sdk() {
         "responses, cancellation",
         "ai",
         "ai, responses",
+        "ai, retries",
+        "ai, cancellation",
     ];
     assert_eq!(seen, expected);
 }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
 use super::{get, json_of, post, refused};
@@ -114,4 +115,22 @@ async fn what_cannot_be_embedded_is_named() {
         let (_, error) = refused(&server, post(&server, PATH, &last(input))).await;
         assert!(error["message"].as_str().unwrap().contains(words), "{words}: {error}");
     }
+}
+
+#[tokio::test]
+async fn large_answers_are_packed_for_those_who_take_it() {
+    let server = Server::start().await;
+    let texts: Vec<_> = (0..8).map(|number| format!("Text number {number}.")).collect();
+    let body = json!({"model": model(&server).await, "input": texts});
+    let plain = server.ask(post(&server, PATH, &body)).await;
+    assert_eq!((plain.status, plain.header("content-encoding")), (200, None));
+    let request = post(&server, PATH, &body).header("Accept-Encoding", "gzip, deflate");
+    let packed = server.ask(request).await;
+    assert_eq!((packed.status, packed.header("content-encoding")), (200, Some("gzip")));
+    assert!(packed.body.len() < plain.body.len());
+    let unpacked: Value = serde_json::from_reader(GzDecoder::new(&*packed.body)).unwrap();
+    assert_eq!(unpacked, json_of(&plain));
+    // What is small goes as it is.
+    let request = get(&server, "/v1/models").header("Accept-Encoding", "gzip");
+    assert_eq!(server.ask(request).await.header("content-encoding"), None);
 }

@@ -3,9 +3,9 @@
 use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
-use super::{CHAT, Streamed, chat, data, json_of, post, refused, said, saying};
+use super::{CHAT, Streamed, chat, data, get, json_of, post, refused, said, saying};
 use crate::harness::{Provider, Server, Setup, eventually};
-use crate::support::names;
+use crate::support::{create, names};
 
 #[tokio::test]
 async fn a_model_answers_by_each_of_its_names_and_nothing_is_kept() {
@@ -343,4 +343,61 @@ async fn likelihoods_are_passed_on_where_the_provider_has_them() {
     let (status, error) = refused(&server, post(&server, CHAT, &body)).await;
     assert_eq!((status, &error["param"]), (400, &json!("logprobs")), "{error}");
     assert_eq!(server.model().request_count(), 0);
+}
+
+/// OpenAI's clients ask for it with every schema they make themselves. Only some services know it.
+#[tokio::test]
+async fn a_strict_schema_is_passed_on_where_the_provider_knows_it() {
+    let schema =
+        json!({"type": "object", "properties": {}, "additionalProperties": false, "required": []});
+    let asked = |model: &str| {
+        let mut body = saying(model, "Hi");
+        let named = json!({"name": "n", "schema": schema, "strict": true});
+        body["response_format"] = json!({"type": "json_schema", "json_schema": named});
+        body
+    };
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.model().set_default(Reply::text("{}"));
+    let response = server.ask(post(&server, CHAT, &asked("scripted"))).await;
+    assert_eq!((response.status, response.header("x-nexus-ignored")), (200, None));
+    let sent = server.model().last_request().body["response_format"]["json_schema"].clone();
+    assert_eq!((&sent["strict"], &sent["schema"]), (&json!(true), &schema));
+    let response = server.ask(post(&server, CHAT, &asked("agent:a"))).await;
+    assert_eq!((response.status, response.header("x-nexus-ignored")), (200, Some("strict")));
+    let server = Setup::new().provider(Provider::Anthropic).start().await;
+    server.model().set_default(Reply::text("{}"));
+    let response = server.ask(post(&server, CHAT, &asked("scripted"))).await;
+    assert_eq!((response.status, response.header("x-nexus-ignored")), (200, Some("strict")));
+}
+
+#[tokio::test]
+async fn metadata_and_names_that_mean_nothing_are_named() {
+    let server = Server::start().await;
+    create(&server.wire(), "a").await;
+    server.model().set_default(Reply::text("Hello."));
+    for (model, metadata, ignored) in [
+        ("scripted", json!({"trace": "7"}), Some("metadata")),
+        ("scripted", json!({"nexus_session": "s"}), Some("nexus_session")),
+        ("agent:a", json!({"nexus_session": "s"}), Some("nexus_session")),
+        ("new:sandboxed", json!({"nexus_session": "s"}), None),
+        ("new:sandboxed", json!({}), None),
+    ] {
+        let mut body = saying(model, "Hi");
+        body["metadata"] = metadata.clone();
+        let response = server.ask(post(&server, CHAT, &body)).await;
+        let got = (response.status, response.header("x-nexus-ignored"));
+        assert_eq!(got, (200, ignored), "{model} {metadata}");
+    }
+}
+
+/// Where two providers have an alias, it alone means neither, and what is listed can be asked for.
+#[tokio::test]
+async fn twins_are_listed_by_names_that_lead_to_them() {
+    let twin = json!({"type": "openai", "base_url": "http://127.0.0.1:9/v1", "models": {"scripted": {"id": "other"}}});
+    let server = Setup::new().config(json!({"providers": {"twin": twin}})).start().await;
+    let listed = json_of(&server.ask(get(&server, "/v1/models")).await);
+    let ids = listed["data"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap());
+    let ids: Vec<_> = ids.filter(|id| id.ends_with("scripted")).collect();
+    assert_eq!(ids, ["scripted/scripted", "twin/scripted"]);
 }

@@ -124,3 +124,24 @@ async fn repeats_are_their_callers() {
     let other = server.ask(request.bearer(token.as_str())).await;
     assert_eq!(said(&json_of(&other)), "theirs");
 }
+
+/// The AI SDK repeats without saying so, whatever it is told: a turn that failed is not taken again for it. Everybody else
+/// who asks again means it.
+#[tokio::test]
+async fn a_failed_turn_answers_those_that_repeat_without_a_word() {
+    let server = Setup::new().provider_keys(json!({"max_retries": 0})).start().await;
+    create(&server.wire(), "a").await;
+    for model in ["agent:a", "new:sandboxed"] {
+        let before = server.model().request_count();
+        server.model().push(Reply::status(400));
+        let plain = post(&server, CHAT, &saying(model, "x"));
+        let request = plain.clone().header("User-Agent", "ai/7.0.1 ai-sdk/openai-compatible/3.0.1");
+        let first = server.ask(request.clone()).await;
+        assert_eq!((first.status, first.header("x-should-retry")), (500, Some("false")), "{model}");
+        let second = server.ask(request.clone()).await;
+        assert_eq!((second.status, json_of(&second)), (500, json_of(&first)), "{model}");
+        assert_eq!(server.model().request_count(), before + 1, "{model}");
+        server.model().push(Reply::text("Now."));
+        assert_eq!(said(&json_of(&server.ask(plain).await)), "Now.", "{model}");
+    }
+}
