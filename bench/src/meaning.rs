@@ -1,17 +1,20 @@
 //! What is found by meaning: how fast, how much the embedder makes, and how much of what should be found is.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use nexus_core::embed::Embedder;
-use nexus_core::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
+use nexus_core::store::{AgentStore as _, MemoriesStore as _, MemoryKey};
 use nexus_local::LocalEmbedder;
 use nexus_meaning::Index;
-use rusqlite::Connection;
+use nexus_store::SqliteStore;
+use serde_json::{Value, json};
 
 use crate::Bench;
+use crate::memories::{by_words_alone, configure};
 use crate::retrieval::{Kind, Set};
-use crate::server::{cpu_during, rss_kib};
+use crate::server::{Server, config_without_model, cpu_during, rss_kib};
 use crate::stats::{median, ms};
 use crate::table::{Row, Table};
 
@@ -91,31 +94,30 @@ async fn speed(bench: &Bench, embedder: &LocalEmbedder, table: &mut Table) -> an
     Ok(())
 }
 
-/// How many questions find their answer by words, by meaning and by both.
+/// How many questions find their answer by words, by meaning and by both: of `memory.search`, with the embedder and without,
+/// and of the index that it asks.
 async fn quality(embedder: &LocalEmbedder, table: &mut Table) -> anyhow::Result<()> {
     let set = Set::new();
-    let words = Words::new(&set.memories)?;
-    let mut index = Index::new(embedder.dimensions());
-    for (id, vector) in (0..).zip(embedder.embed(set.memories.clone()).await?) {
-        index.insert(id, 0, &vector)?;
-    }
+    let server = Server::start(&config_without_model()).await?;
+    let ids = add(&server, &set.memories).await?;
+    let index = embedded(&server, embedder, &ids).await?;
+    let by_both = searched(&server, &set).await?;
+    let place = server.stop().await?;
+    configure(&place, &by_words_alone())?;
+    let by_words = searched(&Server::start_at(place).await?, &set).await?;
     let texts = set.questions.iter().map(|question| question.text.clone()).collect();
     let vectors = embedder.embed(texts).await?;
     let mut recalled: HashMap<&str, Recalled> = HashMap::new();
-    for (question, vector) in set.questions.iter().zip(vectors) {
-        let by_words = words.find(&question.text)?;
-        let by_meaning = index.nearest(&vector, &[0], FUSED_DEPTH as usize)?;
-        let lists = [(WORDS_WEIGHT, &*by_words), (MEANING_WEIGHT, &*by_meaning)];
-        let fused = fuse(&lists, RECALLED);
-        let has = |list: &[(u64, f32)]| {
-            list.iter().take(RECALLED).any(|(id, _)| *id == question.answer as u64)
-        };
+    for (at, question) in set.questions.iter().enumerate() {
+        let answer = &ids[question.answer];
+        let by_meaning = index.nearest(&vectors[at], &[0], RECALLED)?;
+        let by_meaning = by_meaning.iter().any(|(id, _)| ids[*id as usize] == *answer);
         for name in [ALL, question.kind.name()] {
             let recalled = recalled.entry(name).or_default();
             recalled.questions += 1;
-            recalled.by_words += usize::from(has(&by_words));
-            recalled.by_meaning += usize::from(has(&by_meaning));
-            recalled.by_both += usize::from(has(&fused));
+            recalled.by_words += usize::from(by_words[at].contains(answer));
+            recalled.by_meaning += usize::from(by_meaning);
+            recalled.by_both += usize::from(by_both[at].contains(answer));
         }
     }
     for name in std::iter::once(ALL).chain(Kind::ALL.map(Kind::name)) {
@@ -151,35 +153,55 @@ struct Recalled {
     by_both: usize,
 }
 
-/// Full text in SQLite: any of the words, the best by BM25 first.
-struct Words(Connection);
-
-impl Words {
-    fn new(texts: &[String]) -> anyhow::Result<Self> {
-        let connection = Connection::open_in_memory()?;
-        connection.execute_batch(
-            "CREATE VIRTUAL TABLE memory USING fts5(text, tokenize = 'porter unicode61')",
-        )?;
-        for (id, text) in texts.iter().enumerate() {
-            let sql = "INSERT INTO memory (rowid, text) VALUES (?1, ?2)";
-            connection.prepare_cached(sql)?.execute((id as i64, text))?;
-        }
-        Ok(Self(connection))
+/// Keeps the texts, and says what their ids are.
+async fn add(server: &Server, texts: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut connection = server.connect().await?;
+    let mut ids = Vec::new();
+    for content in texts {
+        let add = server.request("/", "memory.add", &json!({"content": content}));
+        ids.push(id(&connection.result(&add).await?)?);
     }
+    Ok(ids)
+}
 
-    fn find(&self, question: &str) -> anyhow::Result<Vec<(u64, f32)>> {
-        let words = question.split(|char: char| !char.is_alphanumeric());
-        let words: Vec<_> =
-            words.filter(|word| !word.is_empty()).map(|word| format!("\"{word}\"")).collect();
-        // A rank of SQLite is less for what is better.
-        let sql = "SELECT rowid, -rank FROM memory WHERE memory MATCH ?1
-                   ORDER BY rank, rowid LIMIT ?2";
-        let mut statement = self.0.prepare_cached(sql)?;
-        let rows = statement.query_map((words.join(" OR "), FUSED_DEPTH), |row| {
-            Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, f64>(1)? as f32))
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+/// Waits until the server has embedded all of them, and returns an index of its vectors, by their places among the ids.
+async fn embedded(
+    server: &Server,
+    embedder: &LocalEmbedder,
+    ids: &[String],
+) -> anyhow::Result<Index> {
+    let store = SqliteStore::open(&server.place.home())?;
+    let (model, start) = (embedder.model_id(), MemoryKey::default());
+    while !store.unembedded(model, start, 1).await?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    let places: HashMap<&str, u64> = ids.iter().map(String::as_str).zip(0..).collect();
+    let mut index = Index::new(embedder.dimensions());
+    for stored in store.vectors(model, start, u32::MAX).await? {
+        let place = places.get(&*stored.id.to_string()).context("a memory that nobody added")?;
+        let numbers = stored.vector.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        index.insert(*place, 0, &numbers.collect::<Vec<_>>())?;
+    }
+    store.close().await?;
+    Ok(index)
+}
+
+/// The ids that each question finds.
+async fn searched(server: &Server, set: &Set) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut connection = server.connect().await?;
+    let mut all = Vec::new();
+    for question in &set.questions {
+        let params = json!({"query": question.text, "limit": RECALLED});
+        let search = server.request("/", "memory.search", &params);
+        let found = connection.result(&search).await?;
+        let found = found.as_array().context("no list of memories")?;
+        all.push(found.iter().map(id).collect::<Result<_, _>>()?);
+    }
+    Ok(all)
+}
+
+fn id(memory: &Value) -> anyhow::Result<String> {
+    Ok(memory["id"].as_str().context("a memory without an id")?.to_owned())
 }
 
 /// Numbers without order, the same in every run.
@@ -190,12 +212,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A vector as stores keep it.
-    pub fn vector_bytes(&mut self) -> Vec<u8> {
-        self.vector().iter().flat_map(|number| number.to_le_bytes()).collect()
-    }
-
-    fn vector(&mut self) -> Vec<f32> {
+    pub fn vector(&mut self) -> Vec<f32> {
         (0..DIMS).map(|_| self.number() + self.number()).collect()
     }
 

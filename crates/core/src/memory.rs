@@ -1,6 +1,6 @@
 //! What is remembered about people and chats, and who sees it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,17 +15,16 @@ use crate::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 use crate::kin::Kin;
 use crate::name::AgentId;
 use crate::store::{
-    Deletion, IdPrefix, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, Store, StoreError,
+    Deletion, IdPrefix, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, SUBJECTS_MAX, Store,
+    StoreError,
 };
-use crate::{fill_random, now, words};
+use crate::{fill_random, now, on_thread, words};
 
 /// A memory is a sentence or a page; what is longer belongs into a file.
 pub const CONTENT_BYTES_MAX: usize = 64 << 10;
 
 /// Of a source, a subject, and the name of a user or a chat.
 pub const NAME_BYTES_MAX: usize = 256;
-
-pub const SUBJECTS_MAX: usize = 32;
 
 /// A hundred years.
 pub const EXPIRES_DAYS_MAX: f64 = 36_500.0;
@@ -237,17 +236,35 @@ impl Memories {
                 None => Vec::new(),
             }
         };
-        let (by_words, near) = tokio::join!(by_words, by_meaning);
-        let by_words = weigh(&words, by_words?);
-        let known: Vec<MemoryId> = by_words.iter().map(|found| found.memory.id).collect();
-        let ids = near.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
-        let others = match near.is_empty() {
-            true => Vec::new(),
-            false => self.store.memories_by_id(scopes, ids, now).await?,
-        };
+        let (by_words, mut near) = tokio::join!(by_words, by_meaning);
+        let by_words = weigh(words, by_words?).await;
+        let mut others = self.others(&scopes, &by_words, &near, now).await?;
+        let gone = gone(&by_words, &near, &others);
+        if let Some(meaning) = self.meaning.get().filter(|_| !gone.is_empty()) {
+            // They stood in the way of others that are nearer than none.
+            gone.into_iter().for_each(|id| meaning.removed(id));
+            near = meaning.nearest(&scopes, query, weighed as usize).await;
+            others = self.others(&scopes, &by_words, &near, now).await?;
+        }
         let mut found = joined(by_words, &near, others);
         found.truncate(limit as usize);
         Ok(found)
+    }
+
+    /// Those of the near memories that are still there and were not found by their words.
+    async fn others(
+        &self,
+        scopes: &[MemoryScope],
+        by_words: &[Found],
+        near: &[(MemoryId, f32)],
+        now: Timestamp,
+    ) -> Result<Vec<MemoryRecord>, StoreError> {
+        let known: HashSet<MemoryId> = by_words.iter().map(|found| found.memory.id).collect();
+        let ids = near.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
+        match near.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.store.memories_by_id(scopes.to_vec(), ids, now).await,
+        }
     }
 
     /// Memories, the newest first. What expired is shown on demand, for as long as it is there.
@@ -363,17 +380,26 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), MemoryE
 
 /// Puts first what has most of the query. Nothing but these memories counts in it, so that nobody can learn from a
 /// number what others remember.
-fn weigh(words: &[String], memories: Vec<MemoryRecord>) -> Vec<Found> {
-    let text = |memory: &MemoryRecord| format!("{} {}", memory.content, memory.subjects.join(" "));
-    let texts: Vec<String> = memories.iter().map(text).collect();
-    let shares = words::shares(words, &texts);
-    let mut found: Vec<Found> = memories
-        .into_iter()
-        .zip(shares)
-        .map(|(memory, similarity)| Found { memory, similarity })
-        .collect();
-    found.sort_by(|a, b| b.similarity.total_cmp(&a.similarity));
-    found
+async fn weigh(words: Vec<String>, memories: Vec<MemoryRecord>) -> Vec<Found> {
+    // Two hundred pages take milliseconds of a core.
+    on_thread(move || {
+        let texts = memories.iter().map(|memory| (&*memory.content, &*memory.subjects));
+        let shares = words::shares(&words, texts);
+        let found = memories.into_iter().zip(shares);
+        let mut found: Vec<Found> =
+            found.map(|(memory, similarity)| Found { memory, similarity }).collect();
+        found.sort_by(|a, b| b.similarity.total_cmp(&a.similarity));
+        found
+    })
+    .await
+}
+
+/// What the index of meanings has and the store has not, or no more: it expired, went with its agent, or another process
+/// deleted it.
+fn gone(by_words: &[Found], near: &[(MemoryId, f32)], others: &[MemoryRecord]) -> Vec<MemoryId> {
+    let found = by_words.iter().map(|found| &found.memory);
+    let there: HashSet<MemoryId> = found.chain(others).map(|memory| memory.id).collect();
+    near.iter().map(|(id, _)| *id).filter(|id| !there.contains(id)).collect()
 }
 
 /// One list of two. What is similar by one measure is as similar as that.

@@ -1,6 +1,10 @@
 //! Words of texts: what a search looks for, how much of it a text has, and whether two texts say nearly the same.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// How much of a text is read to rate it, or to see what it looks for: a search rates two hundred.
+const READ_BYTES_MAX: usize = 4 << 10;
 
 /// Words of a query that are looked for. Whoever pastes a page as a query means its beginning.
 pub const QUERY_WORDS_MAX: usize = 32;
@@ -19,7 +23,7 @@ pub fn of_query(query: &str) -> Vec<String> {
         }
         run.clear();
     };
-    for word in split(query) {
+    for word in split(beginning(query)) {
         if word.chars().next().is_some_and(is_sign) {
             run.push(word);
         } else {
@@ -39,6 +43,10 @@ pub fn of_query(query: &str) -> Vec<String> {
     telling
 }
 
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(READ_BYTES_MAX)]
+}
+
 /// The text with a space around each sign of a script that writes none, so that a full-text index finds words in it.
 pub fn spaced(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_sign) {
@@ -55,28 +63,29 @@ pub fn spaced(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// How much of what a query looks for each text has, from 0 to 1. A word that few of the texts have weighs more. What
-/// is a word of the text only to the index, which knows more of languages, is worth a little.
-pub fn shares(query: &[String], texts: &[String]) -> Vec<f32> {
-    let texts: Vec<Vec<String>> = texts.iter().map(|text| split(text)).collect();
-    let has: Vec<Vec<bool>> =
-        query.iter().map(|word| texts.iter().map(|text| is_in(word, text)).collect()).collect();
-    let weights: Vec<f32> = has
-        .iter()
-        .map(|texts| {
-            let holders = texts.iter().filter(|has| **has).count().max(1);
-            (1.0 + texts.len() as f32 / holders as f32).ln()
+/// How much of what a query looks for each text has in its beginning or its subjects, from 0 to 1. A word that few of the
+/// texts have weighs more. What is a word of the text only to the index, which knows more of languages and reads all of
+/// it, is worth a little.
+pub fn shares<'a>(
+    query: &[String],
+    texts: impl IntoIterator<Item = (&'a str, &'a [String])>,
+) -> Vec<f32> {
+    let wanted = Wanted::of(query);
+    let has = texts.into_iter().map(|(content, subjects)| {
+        wanted.held(std::iter::once(beginning(content)).chain(subjects.iter().map(String::as_str)))
+    });
+    let has: Vec<Vec<bool>> = has.collect();
+    let weights: Vec<f32> = (0..query.len())
+        .map(|word| {
+            let holders = has.iter().filter(|has| has[word]).count().max(1);
+            (1.0 + has.len() as f32 / holders as f32).ln()
         })
         .collect();
     let all: f32 = weights.iter().sum();
-    (0..texts.len())
-        .map(|text| {
-            let found: f32 = has
-                .iter()
-                .zip(&weights)
-                .filter(|(has, _)| has[text])
-                .map(|(_, weight)| weight)
-                .sum();
+    has.iter()
+        .map(|has| {
+            let held = has.iter().zip(&weights).filter(|(has, _)| **has);
+            let found: f32 = held.map(|(_, weight)| weight).sum();
             (found / all).clamp(SHARE_MIN, 1.0)
         })
         .collect()
@@ -87,21 +96,38 @@ const SHARE_MIN: f32 = 0.01;
 
 /// Whether a text holds one of the words, as a plain index would find it.
 pub fn holds_any(query: &[String], text: &str) -> bool {
-    let text = split(text);
-    query.iter().any(|word| is_in(word, &text))
+    Wanted::of(query).held([text]).contains(&true)
 }
+
+/// Words of a text that is held against another. What has more is a page, and no newer sentence contradicts a page;
+/// whoever adds waits for the comparison, and everybody else who writes.
+const COMPARED_WORDS_MAX: usize = 300;
 
 /// Whether two texts say nearly the same: a newer one then takes the place of the older. Seven of ten words are alike,
 /// where any number is like any other, because it is numbers that change.
 pub fn nearly_same(a: &str, b: &str) -> bool {
-    let (a, b) = (split(a), split(b));
-    let mut left: Vec<&String> = b.iter().collect();
-    let alike = a.iter().filter(|word| {
-        let found = left.iter().position(|other| same(word, other) || both_numbers(word, other));
-        found.map(|at| left.swap_remove(at)).is_some()
-    });
-    let alike = alike.count();
-    alike * 2 * 10 >= (a.len() + b.len()) * 7
+    let words = |text| split(text).take(COMPARED_WORDS_MAX + 1).collect::<Vec<_>>();
+    let (a, b) = (words(a), words(b));
+    let enough = |alike: usize| alike * 2 * 10 >= (a.len() + b.len()) * 7;
+    if a.len().max(b.len()) > COMPARED_WORDS_MAX || !enough(a.len().min(b.len())) {
+        return false;
+    }
+    let apart = |words: &[String]| -> (Vec<String>, usize) {
+        let others: Vec<_> = words.iter().filter(|word| !is_number(word)).cloned().collect();
+        let numbers = words.len() - others.len();
+        (others, numbers)
+    };
+    let ((a, a_numbers), (b, b_numbers)) = (apart(&a), apart(&b));
+    let forms = Forms::of(b.iter().map(String::as_str).enumerate());
+    let mut taken = vec![false; b.len()];
+    let mut alike = a_numbers.min(b_numbers);
+    for word in &a {
+        if let Some(at) = forms.like(word).find(|at| !taken[*at]) {
+            taken[at] = true;
+            alike += 1;
+        }
+    }
+    enough(alike)
 }
 
 /// A subject as it is compared: without case, and without the words before it that do not matter.
@@ -118,9 +144,10 @@ pub fn subject_key(subject: &str) -> String {
 }
 
 /// The words of a text, in small letters. A sign of a script without spaces is a word.
-fn split(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for run in text.split(|sign: char| !sign.is_alphanumeric()).filter(|run| !run.is_empty()) {
+fn split(text: &str) -> impl Iterator<Item = String> {
+    let runs = text.split(|sign: char| !sign.is_alphanumeric()).filter(|run| !run.is_empty());
+    runs.flat_map(|run| {
+        let mut words = Vec::new();
         let mut word = String::new();
         for sign in run.chars() {
             if is_sign(sign) {
@@ -135,37 +162,103 @@ fn split(text: &str) -> Vec<String> {
         if !word.is_empty() {
             words.push(word);
         }
-    }
-    words
+        words
+    })
 }
 
-fn is_in(word: &str, text: &[String]) -> bool {
-    match word.split_once(' ') {
-        Some((first, second)) => text.windows(2).any(|pair| pair[0] == first && pair[1] == second),
-        None => text.iter().any(|other| same(word, other)),
+/// The words of a query, as texts are held against them.
+struct Wanted<'a> {
+    count: usize,
+    words: Forms<'a>,
+    pairs: HashMap<(&'a str, &'a str), usize>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(query: &'a [String]) -> Self {
+        let (mut words, mut pairs) = (Vec::new(), HashMap::new());
+        for (at, word) in query.iter().enumerate() {
+            match word.split_once(' ') {
+                Some(pair) => _ = pairs.insert(pair, at),
+                None => words.push((at, word.as_str())),
+            }
+        }
+        Self { count: query.len(), words: Forms::of(words), pairs }
+    }
+
+    /// Which of them are in the parts of a text.
+    fn held<'b>(&self, parts: impl IntoIterator<Item = &'b str>) -> Vec<bool> {
+        let mut held = vec![false; self.count];
+        for part in parts {
+            let mut before = String::new();
+            for word in split(part) {
+                self.words.like(&word).for_each(|at| held[at] = true);
+                if let Some(at) = self.pairs.get(&(before.as_str(), word.as_str())) {
+                    held[*at] = true;
+                }
+                before = word;
+            }
+        }
+        held
     }
 }
 
-/// Whether two words are forms of one, as far as their beginnings tell.
-fn same(a: &str, b: &str) -> bool {
-    if a == b {
-        return true;
-    }
-    if a.chars().any(char::is_numeric) || b.chars().any(char::is_numeric) {
-        return false;
-    }
-    let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    let (short, long) =
-        (a.chars().count().min(b.chars().count()), a.chars().count().max(b.chars().count()));
-    common >= 3 && common + 1 >= short && common + ENDING_MAX >= long
+/// Numbered words, by the beginnings that they share with their forms: those that are like another word are found without
+/// a look at each, whatever somebody made of them.
+struct Forms<'a>(HashMap<&'a str, Alike>);
+
+/// Words that begin alike.
+#[derive(Default)]
+struct Alike {
+    /// With no more than a letter behind it.
+    close: Vec<usize>,
+    others: Vec<usize>,
 }
+
+impl<'a> Forms<'a> {
+    fn of(words: impl IntoIterator<Item = (usize, &'a str)>) -> Self {
+        let mut forms: HashMap<&str, Alike> = HashMap::new();
+        for (at, word) in words {
+            for (beginning, is_close) in beginnings(word) {
+                let alike = forms.entry(beginning).or_default();
+                if is_close { &mut alike.close } else { &mut alike.others }.push(at);
+            }
+        }
+        Self(forms)
+    }
+
+    /// The words that are forms of this one, as far as their beginnings tell: they have all letters in common but one of
+    /// the shorter's and [`ENDING_MAX`] of the longer's.
+    fn like(&self, word: &str) -> impl Iterator<Item = usize> {
+        beginnings(word).flat_map(|(beginning, is_close)| {
+            let alike = self.0.get(beginning);
+            let close = alike.map_or(&[][..], |alike| &alike.close);
+            let others = alike.filter(|_| is_close).map_or(&[][..], |alike| &alike.others);
+            close.iter().chain(others).copied()
+        })
+    }
+}
+
+/// What a word can have in common with its forms, the longest first, and whether that is all of it but a letter. Numbers
+/// and short words have none but themselves.
+fn beginnings(word: &str) -> impl Iterator<Item = (&str, bool)> {
+    let letters = word.chars().count();
+    let ending = match word.chars().any(char::is_numeric) {
+        true => 0,
+        false => letters.saturating_sub(BEGINNING_MIN).min(ENDING_MAX),
+    };
+    let ends = word.char_indices().rev().map(|(at, _)| at);
+    let ends = std::iter::once(word.len()).chain(ends).take(ending + 1);
+    ends.enumerate().map(|(less, end)| (&word[..end], less <= 1))
+}
+
+/// Letters of a beginning.
+const BEGINNING_MIN: usize = 3;
 
 /// Letters of an ending.
 const ENDING_MAX: usize = 3;
 
-fn both_numbers(a: &str, b: &str) -> bool {
-    let number = |word: &str| word.chars().all(char::is_numeric);
-    number(a) && number(b)
+fn is_number(word: &str) -> bool {
+    word.chars().all(char::is_numeric)
 }
 
 /// Han, the two kana, and Thai, Lao, Burmese and Khmer.
@@ -245,9 +338,86 @@ mod tests {
 
     #[test]
     fn a_text_is_worth_what_it_has_of_the_query() {
-        let texts = ["tea and coffee", "coffees", "nothing"].map(String::from);
-        let shares = shares(&of_query("tea coffee"), &texts);
+        let subjects = ["the tea".to_owned()];
+        let texts = [("tea and coffee", &[][..]), ("coffees", &[]), ("nothing", &[])];
+        let shares_of = |texts: &[(&'static str, &[String])]| {
+            shares(&of_query("tea coffee"), texts.iter().copied())
+        };
+        let shares = shares_of(&texts);
         assert_eq!((shares[0], shares[2]), (1.0, SHARE_MIN));
         assert!(shares[1] > 0.0 && shares[1] < 0.5);
+        assert_eq!(shares_of(&[("a coffee", &subjects)]), [1.0]);
+    }
+
+    #[test]
+    fn words_are_like_their_forms_and_no_others() {
+        #[track_caller]
+        fn check(word: &str, other: &str, expected: bool) {
+            for (word, other) in [(word, other), (other, word)] {
+                let forms = Forms::of([(7, word)]);
+                assert_eq!(forms.like(other).next(), expected.then_some(7), "{word} {other}");
+            }
+        }
+        for (word, other) in [
+            ("tea", "tea"),
+            ("tea", "teas"),
+            ("walk", "walking"),
+            ("live", "living"),
+            ("city", "cities"),
+            ("n12", "n12"),
+            ("по", "по"),
+            ("рыба", "рыбу"),
+        ] {
+            check(word, other, true);
+        }
+        for (word, other) in [
+            ("te", "tea"),
+            ("tea", "ten"),
+            ("walk", "walkabout"),
+            ("living", "livers"),
+            ("n12", "n123"),
+            ("abc1", "abc2"),
+            ("post", "past"),
+        ] {
+            check(word, other, false);
+        }
+    }
+
+    /// Each with each they would be compared for minutes.
+    #[test]
+    fn long_texts_are_compared_with_as_little_work_as_short_ones() {
+        let long = "a ".repeat(32 << 10);
+        assert!(!nearly_same(&long, &"b ".repeat(32 << 10)));
+        let beginning_alike: String = (0..8_000).map(|n| format!("same{} ", letter(n))).collect();
+        assert!(!nearly_same(&beginning_alike, &beginning_alike));
+        let query: Vec<String> =
+            (0..QUERY_WORDS_MAX).map(|n| format!("same{}", letter(n))).collect();
+        for text in [&long, &beginning_alike] {
+            let shares = shares(&query, std::iter::repeat_n((text.as_str(), &[][..]), 200));
+            assert!(shares.iter().all(|share| *share == shares[0]));
+        }
+        assert_eq!(of_query(&beginning_alike).len(), QUERY_WORDS_MAX);
+    }
+
+    #[test]
+    fn a_page_is_nobodys_contradiction() {
+        let text = |words: usize| "word ".repeat(words);
+        let (under, over) = (text(COMPARED_WORDS_MAX), text(COMPARED_WORDS_MAX + 1));
+        assert!(nearly_same(&under, &under));
+        assert!(!nearly_same(&over, &over) && !nearly_same(&under, &over));
+    }
+
+    #[test]
+    fn a_text_is_rated_by_its_beginning() {
+        let with_tea_at = |at: usize| format!("{}tea", " ".repeat(at));
+        let (under, over) = (with_tea_at(READ_BYTES_MAX - 3), with_tea_at(READ_BYTES_MAX));
+        let shares = shares(&of_query("tea"), [(under.as_str(), &[][..]), (&over, &[])]);
+        assert_eq!(shares, [1.0, SHARE_MIN]);
+    }
+
+    /// Words of letters alone, no two of them forms of one.
+    fn letter(n: usize) -> String {
+        let letters = |n: usize| char::from(b'a' + (n % 26) as u8).to_string().repeat(5);
+        format!("{}{}{}", letters(n), letters(n / 26), letters(n / 676))
     }
 }

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nexus_core::embed::{EmbedError, Embedder};
+use nexus_core::embed::{EmbedError, Embedder, beginning};
 use pocket_encoder::Encoder;
-
-/// How much of a text is looked at. The model reads 128 tokens and no more; to cut a megabyte into tokens first would
-/// only cost time.
-const READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Loads its weights with the first text, some 70 MB, and keeps them.
 pub struct LocalEmbedder {
@@ -55,12 +51,6 @@ impl Embedder for LocalEmbedder {
     }
 }
 
-/// What is looked at of a text.
-fn beginning(text: &str) -> &str {
-    let text = text.trim_start();
-    &text[..text.floor_char_boundary(READ_BYTES_MAX)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,13 +75,6 @@ mod tests {
         let long = format!("\n{beginning}{}", "ä".repeat(1024 * 1024));
         let vectors = LocalEmbedder::new().embed(vec![beginning, long]).await.unwrap();
         assert_eq!(vectors[0], vectors[1]);
-    }
-
-    #[test]
-    fn no_character_is_cut_in_two() {
-        let text = |letters: usize| format!("{}ä", "x".repeat(letters));
-        assert_eq!(beginning(&text(READ_BYTES_MAX - 2)).len(), READ_BYTES_MAX);
-        assert_eq!(beginning(&text(READ_BYTES_MAX - 1)).len(), READ_BYTES_MAX - 1);
     }
 
     /// The index codes vectors and looks at few of them: here at one in eight, as it does among very many.

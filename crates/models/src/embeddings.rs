@@ -1,7 +1,7 @@
 //! Embeddings of a service: `POST /embeddings` as OpenAI has it, behind the core's `Embedder`.
 
 use async_trait::async_trait;
-use nexus_core::embed::{EmbedError, Embedder};
+use nexus_core::embed::{EmbedError, Embedder, beginning};
 use nexus_core::provider::ProviderError;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
@@ -42,9 +42,12 @@ impl RemoteEmbedder {
     }
 
     async fn ask(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let body = json!({"model": self.model, "input": texts, "encoding_format": "float"});
+        let beginnings: Vec<&str> = texts.iter().map(|text| beginning(text)).collect();
+        let body = json!({"model": self.model, "input": beginnings, "encoding_format": "float"});
         let answer = self.http.ask(&self.url, Some(body.to_string().into_bytes())).await;
         let answer = answer.map_err(|error| match error {
+            // There is no such service or no such model, whatever the text.
+            ProviderError::Rejected(said) if said.starts_with("404") => EmbedError::Failed(said),
             ProviderError::Rejected(_) | ProviderError::TooLong { .. } => {
                 EmbedError::Refused(error.to_string())
             }
@@ -168,6 +171,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_long_text_is_sent_by_its_beginning() {
+        let answer = json!({"data": [item(0, json!([1, 0]))]}).to_string();
+        let service = Counterpart::start(move |_| (200, answer.clone())).await;
+        let long = format!(" \n{}", "words ".repeat(10_000));
+        embedder(&service.settings(Kind::OpenAi)).embed(vec![long.clone()]).await.unwrap();
+        let heard = service.heard();
+        let (_, body) = heard[0].split_once("\r\n\r\n").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["input"], json!([beginning(&long)]));
+        assert!(body["input"][0].as_str().unwrap().len() < long.len());
+    }
+
+    #[tokio::test]
     async fn many_texts_are_sent_in_several_requests() {
         let all = |count: usize| (0..count).map(|at| item(at, json!([1, 0]))).collect::<Vec<_>>();
         for (count, requests) in [(TEXTS_MAX, 1), (TEXTS_MAX + 1, 2)] {
@@ -211,7 +227,7 @@ mod tests {
         let error = json!({"error": {"message": "it is the text"}});
         let refused = asked(400, error.clone()).await;
         assert!(matches!(refused, Err(EmbedError::Refused(why)) if why.contains("it is the text")));
-        for status in [401, 429, 500, 503] {
+        for status in [401, 404, 429, 500, 503] {
             assert!(matches!(asked(status, error.clone()).await, Err(EmbedError::Failed(_))));
         }
     }

@@ -133,7 +133,7 @@ pub struct ServeOptions {
     pub model: Option<String>,
     #[command(flatten)]
     pub sockets: Sockets,
-    /// Open no Unix socket but those for one identity
+    /// Open no Unix socket but those with a --socket-identity
     #[arg(long)]
     pub no_socket: bool,
     /// Serve without a token; anyone on this machine can then do anything the server can

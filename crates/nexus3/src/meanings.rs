@@ -23,14 +23,30 @@ const READ_AT_ONCE: u32 = 1_000;
 /// below it.
 const NEAR_MIN: f32 = 0.3;
 
-/// How long an embedder that failed is left alone, by searches too: the words need not wait for its next failure.
-const REST: Duration = Duration::from_secs(10);
+/// How long an embedder is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// With a query, for whose answer somebody waits.
+    query: Duration,
+    /// How long one that failed is left alone, by searches too: the words need not wait for its next failure.
+    rest: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { query: Duration::from_secs(3), rest: Duration::from_secs(10) }
+    }
+}
+
+/// No embedder refuses this for what it says: who does would refuse anything.
+const PLAIN_TEXT: &str = "a plain text";
 
 pub struct Meanings {
     store: Arc<dyn Store>,
     embedder: Arc<dyn Embedder>,
     known: Arc<RwLock<Known>>,
     added: Arc<Notify>,
+    patience: Patience,
     /// When the embedder last failed.
     failed: Mutex<Option<Instant>>,
 }
@@ -54,10 +70,22 @@ enum Failed {
     Count { got: usize, wanted: usize },
     #[error("a vector has {got} numbers and not {wanted}")]
     Dimensions { got: usize, wanted: usize },
+    #[error("the embedder refuses whatever it is asked ({0})")]
+    RefusesAll(String),
+    #[error("the embedder did not answer within {0:?}")]
+    Slow(Duration),
 }
 
 impl Meanings {
     pub fn new(store: Arc<dyn Store>, embedder: Arc<dyn Embedder>) -> Arc<Self> {
+        Self::patient(store, embedder, Patience::default())
+    }
+
+    fn patient(
+        store: Arc<dyn Store>,
+        embedder: Arc<dyn Embedder>,
+        patience: Patience,
+    ) -> Arc<Self> {
         let known = Known {
             index: Index::new(embedder.dimensions()),
             ids: HashMap::new(),
@@ -69,6 +97,7 @@ impl Meanings {
             embedder,
             known: Arc::new(RwLock::new(known)),
             added: Arc::default(),
+            patience,
             failed: Mutex::default(),
         })
     }
@@ -82,11 +111,12 @@ impl Meanings {
             if let Err(error) = &embedded {
                 meanings.complain(error);
             }
+            let rest = meanings.patience.rest;
             drop(meanings);
             match embedded {
                 Ok(Some(last)) => after = last,
                 Ok(None) => added.notified().await,
-                Err(_) => tokio::time::sleep(REST).await,
+                Err(_) => tokio::time::sleep(rest).await,
             }
         }
     }
@@ -98,8 +128,11 @@ impl Meanings {
         let Some(last) = some.last().map(|memory| memory.key) else { return Ok(None) };
         let texts = some.iter().map(text).collect();
         let vectors = match self.embedder.embed(texts).await {
-            // One of them is to blame, and costs only itself.
-            Err(EmbedError::Refused(_)) => self.one_by_one(&some).await?,
+            Err(EmbedError::Refused(_)) => {
+                self.try_plain_text().await?;
+                // One of them is to blame, and costs only itself.
+                self.one_by_one(&some).await?
+            }
             vectors => paired(some, vectors?)?,
         };
         for (_, vector) in &vectors {
@@ -114,6 +147,15 @@ impl Meanings {
         Ok(Some(last))
     }
 
+    /// Fails for an embedder that refuses everything, as one does that is not set up rightly: no text is to blame then, and
+    /// none must be passed over.
+    async fn try_plain_text(&self) -> Result<(), Failed> {
+        match self.embedder.embed(vec![PLAIN_TEXT.to_owned()]).await {
+            Err(EmbedError::Refused(why)) => Err(Failed::RefusesAll(why)),
+            tried => Ok(tried.map(drop)?),
+        }
+    }
+
     async fn one_by_one(
         &self,
         some: &[Unembedded],
@@ -122,7 +164,9 @@ impl Meanings {
         for memory in some {
             match self.embedder.embed(vec![text(memory)]).await {
                 Ok(made) => vectors.extend(made.into_iter().map(|it| (memory.clone(), it))),
-                Err(EmbedError::Refused(_)) => {}
+                Err(EmbedError::Refused(why)) => {
+                    tracing::warn!(id = %memory.id, why, "a memory is found by its words alone");
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -155,7 +199,9 @@ impl Meanings {
         if self.read().index.is_empty() || self.rests() {
             return Ok(Vec::new());
         }
-        let Some(query) = self.embedder.embed(vec![query.to_owned()]).await?.pop() else {
+        let embedding = self.embedder.embed(vec![query.to_owned()]);
+        let embedded = tokio::time::timeout(self.patience.query, embedding).await;
+        let Some(query) = embedded.map_err(|_| Failed::Slow(self.patience.query))??.pop() else {
             return Ok(Vec::new());
         };
         self.check(&query)?;
@@ -170,7 +216,7 @@ impl Meanings {
 
     fn rests(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.is_some_and(|at| at.elapsed() < REST)
+        failed.is_some_and(|at| at.elapsed() < self.patience.rest)
     }
 
     /// What is said when memories are not found by meaning.
@@ -216,8 +262,11 @@ impl Meaning for Meanings {
     ) -> Vec<(MemoryId, f32)> {
         match self.find(scopes, query, limit).await {
             Ok(found) => found,
-            // A blank to the embedder is a query of words alone.
-            Err(Failed::Embed(EmbedError::Refused(_))) => Vec::new(),
+            // It may be the query, as a blank is to some: others go on being asked.
+            Err(Failed::Embed(EmbedError::Refused(why))) => {
+                tracing::warn!(why, "a query is looked for by its words alone");
+                Vec::new()
+            }
             Err(error) => {
                 self.complain(&error);
                 Vec::new()
@@ -289,3 +338,6 @@ fn bytes(vector: &[f32]) -> Vec<u8> {
 fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
+
+#[cfg(test)]
+mod tests;

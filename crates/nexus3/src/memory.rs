@@ -13,6 +13,7 @@ use nexus_core::Requester;
 use nexus_core::memory::{CONTENT_BYTES_MAX, Identity, Memories, NAME_BYTES_MAX, NewMemory};
 use nexus_core::store::{
     AgentStore as _, MemoriesStore as _, MemoryId, MemoryKey, MemoryRecord, MemoryScope,
+    SUBJECTS_MAX,
 };
 use nexus_store::SqliteStore;
 use serde::{Deserialize, Serialize};
@@ -93,7 +94,7 @@ enum MemoryCommand {
     ///
     /// What was superseded and what has expired is left out.
     Export,
-    /// Keep the memories of export; what is there already changes nothing
+    /// Keep the memories of export; what is there already stays, and what expired is passed over
     Import {
         /// Files of export; standard input when absent or -
         #[arg(value_name = "FILE")]
@@ -252,8 +253,8 @@ async fn export(store: &SqliteStore) -> anyhow::Result<()> {
 }
 
 async fn import(store: &SqliteStore, files: &[PathBuf]) -> anyhow::Result<()> {
-    let standard = [PathBuf::from("-")];
-    let mut kept = 0_u64;
+    let (standard, now) = ([PathBuf::from("-")], Timestamp::now());
+    let (mut kept, mut expired) = (0_u64, 0_u64);
     for path in if files.is_empty() { &standard } else { files } {
         let named = || format!("{}", path.display());
         let input: Box<dyn io::BufRead + Send> = match path == Path::new("-") {
@@ -266,9 +267,16 @@ async fn import(store: &SqliteStore, files: &[PathBuf]) -> anyhow::Result<()> {
                 continue;
             }
             let memory = read(&line).with_context(|| format!("{}, line {number}", named()))?;
-            store.add_memory(memory).await?;
+            if memory.is_expired(now) {
+                expired += 1;
+                continue;
+            }
+            store.restore_memory(memory, now).await?;
             kept += 1;
         }
+    }
+    if expired > 0 {
+        complain(format_args!("Passed over what has expired: {expired}"));
     }
     print_json(format!("{}\n", json!({"memories": kept})))
 }
@@ -296,6 +304,7 @@ fn read(line: &str) -> anyhow::Result<MemoryRecord> {
         !line.content.trim().is_empty() && line.content.len() <= CONTENT_BYTES_MAX,
         "content must be 1 to {CONTENT_BYTES_MAX} bytes long"
     );
+    ensure!(line.subjects.len() <= SUBJECTS_MAX, "subjects must be at most {SUBJECTS_MAX}");
     let moment = |text: &str| text.parse::<Timestamp>().with_context(|| format!("{text:?}"));
     Ok(MemoryRecord {
         id,

@@ -11,7 +11,7 @@ use nexus_config::Config;
 use nexus_core::store::{Contact, Store};
 use nexus_core::{AgentId, paths};
 use nexus_server::auth::{self, Auth, TokenFile};
-use nexus_server::behalf::Door;
+use nexus_server::behalf::{Door, Whom};
 use nexus_server::descriptors;
 use nexus_server::transport::http::{HttpServer, Limits};
 use nexus_server::transport::scrape::MetricsServer;
@@ -262,7 +262,7 @@ async fn wire(
     Ok(wired)
 }
 
-/// Serves the owner's socket, and those for one identity.
+/// Serves the owner's socket, and those for others.
 fn serve_sockets(
     own: Option<UnixServer>,
     doors: Vec<(UnixServer, Arc<Door>)>,
@@ -386,8 +386,14 @@ fn default_sockets() -> Vec<PathBuf> {
     [Some(PathBuf::from(DEFAULT_SOCKET)), fallback].into_iter().flatten().collect()
 }
 
-/// The sockets for one identity each. All of them were asked for.
+/// The sockets for others than the owner. All of them were asked for.
 fn open_doors(options: &ServeOptions) -> anyhow::Result<Vec<(UnixServer, Arc<Door>)>> {
+    let needs_tokens = options.sockets.doors.iter().any(|(_, door)| door.whom == Whom::Bearers);
+    ensure!(
+        !needs_tokens || wiring::context_tokens().is_some(),
+        "--socket-identity token: no token is valid without a key in {}",
+        wiring::CONTEXT_SECRET
+    );
     let doors = options.sockets.doors.iter();
     doors.map(|(path, door)| Ok((UnixServer::bind(path)?, Arc::new(door.clone())))).collect()
 }

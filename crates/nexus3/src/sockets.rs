@@ -1,4 +1,5 @@
-//! The Unix sockets that the command line names: the owner's, and those that are for one identity alone.
+//! The Unix sockets that the command line names: the owner's, and those that are for one identity alone or for whoever
+//! brings a token.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use nexus_core::memory::{Identity, NAME_BYTES_MAX};
-use nexus_server::behalf::{DOOR_METHODS, Door};
+use nexus_server::behalf::{DOOR_METHODS, Door, Whom};
 
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
@@ -30,11 +31,11 @@ impl Args for Sockets {
             .help("Path of the Unix socket; without it the variable ASH_RPC_SOCKET, else server.socket of the configuration");
         let identity = Arg::new(IDENTITY)
             .long("socket-identity")
-            .value_name("user=U,chat=C")
+            .value_name("user=U,chat=C|token")
             .action(ArgAction::Append)
             .requires(PATH)
-            .value_parser(identity)
-            .help("Open the --socket before it for one identity alone, beside the server's own; may be repeated with it");
+            .value_parser(whom)
+            .help("Open the --socket before it for one identity alone, or for whoever brings a context_token, beside the server's own; may be repeated with it");
         let methods = Arg::new(METHODS)
             .long("socket-methods")
             .value_name("METHODS")
@@ -53,22 +54,22 @@ impl FromArgMatches for Sockets {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut given: Vec<Given> =
             placed(matches, PATH).into_iter().map(|(at, path)| Given::new(at, path)).collect();
-        for (at, identity) in placed::<Identity>(matches, IDENTITY) {
+        for (at, whom) in placed::<Whom>(matches, IDENTITY) {
             let socket = before(&mut given, at, "--socket-identity")?;
-            if socket.identity.replace(identity).is_some() {
+            if socket.whom.replace(whom).is_some() {
                 return Err(wrong("--socket-identity: a socket is for one identity"));
             }
         }
         for (at, methods) in placed::<String>(matches, METHODS) {
             let socket = before(&mut given, at, "--socket-methods")?;
-            if socket.identity.is_none() {
+            if socket.whom.is_none() {
                 return Err(wrong("--socket-methods: the socket before it has no identity"));
             }
             socket.methods.extend(methods.split(',').map(|name| name.trim().to_owned()));
         }
         let mut sockets = Self::default();
-        for Given { path, identity, mut methods, .. } in given {
-            let Some(identity) = identity else {
+        for Given { path, whom, mut methods, .. } in given {
+            let Some(whom) = whom else {
                 if sockets.own.replace(path).is_some() {
                     return Err(wrong("--socket: only one can be without a --socket-identity"));
                 }
@@ -77,7 +78,7 @@ impl FromArgMatches for Sockets {
             if methods.is_empty() {
                 methods.push(DOOR_METHODS.into());
             }
-            sockets.doors.push((path, Door { identity, methods }));
+            sockets.doors.push((path, Door { whom, methods }));
         }
         let off = matches.try_get_one::<bool>("no_socket").ok().flatten().copied();
         if sockets.own.is_some() && off == Some(true) {
@@ -97,13 +98,13 @@ impl FromArgMatches for Sockets {
 struct Given {
     at: usize,
     path: PathBuf,
-    identity: Option<Identity>,
+    whom: Option<Whom>,
     methods: Vec<String>,
 }
 
 impl Given {
     fn new(at: usize, path: PathBuf) -> Self {
-        Self { at, path, identity: None, methods: Vec::new() }
+        Self { at, path, whom: None, methods: Vec::new() }
     }
 }
 
@@ -128,11 +129,15 @@ fn checked(path: OsString) -> Result<PathBuf, String> {
     nexus_config::check_socket_path(&path).map(|()| path)
 }
 
-/// `user=U,chat=C`, or one of them.
-fn identity(text: &str) -> Result<Identity, String> {
+/// `user=U,chat=C`, or one of them; or `token`.
+fn whom(text: &str) -> Result<Whom, String> {
+    if text == "token" {
+        return Ok(Whom::Bearers);
+    }
     let mut identity = Identity::default();
     for part in text.split(',') {
-        let (name, value) = part.split_once('=').ok_or("it is user=U,chat=C, or one of them")?;
+        let (name, value) =
+            part.split_once('=').ok_or("it is user=U,chat=C, one of them, or token")?;
         let place = match name.trim() {
             "user" => &mut identity.user,
             "chat" => &mut identity.chat,
@@ -145,7 +150,7 @@ fn identity(text: &str) -> Result<Identity, String> {
             return Err(format!("{name} is there twice"));
         }
     }
-    Ok(identity)
+    Ok(Whom::One(identity))
 }
 
 #[cfg(test)]
@@ -172,16 +177,22 @@ mod tests {
             "chat=d",
             "--socket-methods",
             "memory.search, rpc.*",
+            "--socket",
+            "/shared",
+            "--socket-identity",
+            "token",
         ])
         .unwrap();
         assert_eq!(sockets.own, Some("/own".into()));
-        let [(a, door), (b, other)] = &sockets.doors[..] else { panic!("{sockets:?}") };
-        assert_eq!((a.to_str(), b.to_str()), (Some("/a"), Some("/b")));
-        let who = |user: Option<&str>, chat: &str| Identity {
-            user: user.map(Into::into),
-            chat: Some(chat.into()),
+        let [(a, door), (b, other), (_, shared)] = &sockets.doors[..] else {
+            panic!("{sockets:?}")
         };
-        assert_eq!((&door.identity, &other.identity), (&who(Some("u"), "c"), &who(None, "d")));
+        assert_eq!((a.to_str(), b.to_str()), (Some("/a"), Some("/b")));
+        let who = |user: Option<&str>, chat: &str| {
+            Whom::One(Identity { user: user.map(Into::into), chat: Some(chat.into()) })
+        };
+        assert_eq!((&door.whom, &other.whom), (&who(Some("u"), "c"), &who(None, "d")));
+        assert_eq!((&shared.whom, shared.admits("list_agents")), (&Whom::Bearers, false));
         for (method, own, others) in [
             ("memory.search", true, true),
             ("memory.add", true, false),
@@ -206,6 +217,8 @@ mod tests {
             &["--socket", "/a", "--socket-identity", "u"],
             &["--socket", "/a", "--socket-identity", "user=u,user=v"],
             &["--socket", "/a", "--socket-identity", "user=u,other=v"],
+            &["--socket", "/a", "--socket-identity", "token,user=u"],
+            &["--socket", "/a", "--socket-identity", "token", "--socket-identity", "user=u"],
         ] {
             assert!(parse(args).is_err(), "{args:?}");
         }

@@ -9,12 +9,21 @@ use nexus_protocol::RpcError;
 
 use crate::context_token::Claims;
 
-/// A socket that was opened for one identity alone, as a host gives one to each container.
+/// A socket that was opened for others than the owner, as a host gives them to containers.
 #[derive(Clone, Debug)]
 pub struct Door {
-    pub identity: Identity,
+    pub whom: Whom,
     /// The methods it leads to: names, or beginnings of names with a `*` behind them.
     pub methods: Vec<String>,
+}
+
+/// Whom such a socket is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// One identity alone, whoever calls.
+    One(Identity),
+    /// Whoever brings a token: several share it, and who brings none is nobody.
+    Bearers,
 }
 
 /// What such a socket leads to unless somebody says otherwise.
@@ -25,6 +34,8 @@ impl Door {
         leads_to(&self.methods, method)
     }
 }
+
+static NOBODY: Identity = Identity { user: None, chat: None };
 
 /// Kept for as long as the connection.
 #[derive(Debug, Default)]
@@ -39,9 +50,12 @@ impl Behalf {
         Self { door, bound: OnceLock::new() }
     }
 
-    /// The one identity that its socket is for.
+    /// The one identity that its socket is for; nobody in particular where that is for bearers of tokens.
     pub(crate) fn door(&self) -> Option<&Identity> {
-        self.door.as_ref().map(|door| &door.identity)
+        self.door.as_ref().map(|door| match &door.whom {
+            Whom::One(identity) => identity,
+            Whom::Bearers => &NOBODY,
+        })
     }
 
     /// Refuses what the connection's socket does not lead to, whether or not there is such a method.
@@ -67,11 +81,12 @@ impl Behalf {
             return Err(RpcError::identity_failed());
         }
         let claimed = claims.map(|claims| claims.identity.clone());
-        let speaker = match (&self.door, claimed) {
-            (Some(door), Some(claimed)) if !claimed.is_within(&door.identity) => {
+        let speaker = match (self.door.as_ref().map(|door| &door.whom), claimed) {
+            (Some(Whom::One(identity)), Some(claimed)) if !claimed.is_within(identity) => {
                 return Err(RpcError::identity_failed());
             }
-            (Some(door), None) => Some(door.identity.clone()),
+            (Some(Whom::Bearers), None) => return Err(RpcError::identity_failed()),
+            (Some(Whom::One(identity)), None) => Some(identity.clone()),
             (_, claimed) => claimed,
         };
         if let Some(token) = token {

@@ -33,7 +33,7 @@ pub struct Rates {
 type Key = (Who, Option<String>);
 
 /// All who have the rights of the administrator are one, unless they sign with different keys; what comes through a
-/// socket for one identity is that identity's.
+/// socket for one identity is that identity's, and through sockets for bearers of tokens nobody's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Who {
     Administrator,

@@ -407,6 +407,14 @@ impl MemoriesStore for SqliteStore {
         self.writer.submit(move |db, _| memory::add(db, &memory)).await
     }
 
+    async fn restore_memory(
+        &self,
+        memory: MemoryRecord,
+        now: Timestamp,
+    ) -> Result<MemoryRecord, StoreError> {
+        self.writer.submit(move |db, _| memory::restore(db, &memory, now)).await
+    }
+
     async fn memories_with(
         &self,
         scopes: Vec<MemoryScope>,

@@ -1,12 +1,12 @@
 //! Memories in SQL. Each function runs inside a transaction that its caller opened.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, ScopeKey,
-    StoredVector, Unembedded,
+    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, Said,
+    ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -14,8 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::fault::Fault;
 use super::record::{micros, timestamp};
 
-/// Memories of one subject that a new one is held against, the newest first. The cost of adding must not grow with what
-/// is there.
+/// Memories that a new one is held against, the newest of those that have a subject in common with it. The cost of adding
+/// must not grow with what is there, nor with how many subjects it has.
 const COMPARED_MAX: u32 = 32;
 
 /// What `decode` reads.
@@ -24,6 +24,24 @@ const COLUMNS: &str = "m.seq, m.id, m.scope, s.kind, s.name, m.content, m.source
 
 /// Keeps a memory, or renews the one that is like it.
 pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
+    keep(db, new, new.created_at, Said::Now)
+}
+
+/// Keeps one that was remembered elsewhere.
+pub(super) fn restore(
+    db: &Connection,
+    memory: &MemoryRecord,
+    now: Timestamp,
+) -> Result<MemoryRecord, Fault> {
+    keep(db, memory, now, Said::Earlier)
+}
+
+fn keep(
+    db: &Connection,
+    new: &MemoryRecord,
+    now: Timestamp,
+    said: Said,
+) -> Result<MemoryRecord, Fault> {
     if let Some(there) = find(db, new.id)? {
         return Ok(there);
     }
@@ -40,8 +58,8 @@ pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, F
         .optional()?;
     match same {
         // What has expired is gone, whether or not it was removed yet.
-        Some((seq, Some(expiry))) if expiry <= micros(new.created_at) => remove(db, seq)?,
-        Some((seq, _)) => return renew(db, seq, scope, new),
+        Some((seq, Some(expiry))) if expiry <= micros(now) => expire(db, seq)?,
+        Some((seq, _)) => return renew(db, seq, scope, new, said),
         None => {}
     }
     db.prepare_cached(
@@ -59,24 +77,29 @@ pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, F
         new.expires_at.map(micros),
     ])?;
     let seq = db.last_insert_rowid();
-    let supersedes = supersede(db, seq, scope, new)?;
+    let supersedes = supersede(db, seq, scope, new, said)?;
     index(db, seq, scope, &new.content, &new.subjects)?;
     Ok(MemoryRecord { supersedes, ..new.clone() })
 }
 
-/// Gives a memory the expiry of one that says the same, and the subjects of both.
-fn renew(db: &Connection, seq: i64, scope: i64, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
+/// Makes one memory of two that say the same.
+fn renew(
+    db: &Connection,
+    seq: i64,
+    scope: i64,
+    new: &MemoryRecord,
+    said: Said,
+) -> Result<MemoryRecord, Fault> {
     let Some(old) = read(db, seq)? else { return Err(Fault::unfit("a memory is missing")) };
-    let mut known: HashSet<String> = keys(&old.subjects);
-    let further = new.subjects.iter().filter(|subject| known.insert(words::subject_key(subject)));
-    let subjects: Vec<String> = old.subjects.iter().chain(further).cloned().collect();
-    if subjects.len() != old.subjects.len() {
+    let renewed = old.renewed(new, said);
+    if renewed.subjects.len() != old.subjects.len() {
         forget_words(db, seq, scope, &old.subjects)?;
-        index(db, seq, scope, &old.content, &subjects)?;
+        index(db, seq, scope, &renewed.content, &renewed.subjects)?;
     }
-    db.prepare_cached("UPDATE memories SET expires_at = ?, subjects = ? WHERE seq = ?")?
-        .execute(params![new.expires_at.map(micros), serde_json::to_string(&subjects)?, seq])?;
-    Ok(MemoryRecord { subjects, expires_at: new.expires_at, ..old })
+    db.prepare_cached("UPDATE memories SET expires_at = ?, subjects = ? WHERE seq = ?")?.execute(
+        params![renewed.expires_at.map(micros), serde_json::to_string(&renewed.subjects)?, seq],
+    )?;
+    Ok(renewed)
 }
 
 /// Hides what the new memory takes the place of.
@@ -85,29 +108,42 @@ fn supersede(
     seq: i64,
     scope: i64,
     new: &MemoryRecord,
+    said: Said,
 ) -> Result<Vec<MemoryId>, Fault> {
     let mut superseded = Vec::new();
-    for key in keys(&new.subjects) {
+    for old in about_same(db, scope, &new.subjects)? {
+        let Some(memory) = read(db, old)? else { continue };
+        let is_newer = said == Said::Earlier && memory.created_at > new.created_at;
+        if is_newer || !words::nearly_same(&memory.content, &new.content) {
+            continue;
+        }
+        forget_words(db, old, scope, &memory.subjects)?;
+        db.prepare_cached("UPDATE memories SET superseded_by = ? WHERE seq = ?")?
+            .execute([seq, old])?;
+        db.prepare_cached("DELETE FROM memory_vectors WHERE seq = ?")?.execute([old])?;
+        superseded.push(memory.id);
+    }
+    Ok(superseded)
+}
+
+/// What has a subject in common, each once, the newest [`COMPARED_MAX`] of it, the oldest first.
+fn about_same(
+    db: &Connection,
+    scope: i64,
+    subjects: &[String],
+) -> Result<impl Iterator<Item = i64>, Fault> {
+    let mut found = BTreeSet::new();
+    for key in keys(subjects) {
         let mut query = db.prepare_cached(
             "SELECT seq FROM memory_subjects WHERE scope = ? AND subject = ?
              ORDER BY seq DESC LIMIT ?",
         )?;
-        let older = query.query_map(params![scope, key, COMPARED_MAX], |row| row.get(0))?;
-        let older: Vec<i64> = older.collect::<Result<_, _>>()?;
-        for old in older {
-            let Some(memory) = read(db, old)? else { continue };
-            if !words::nearly_same(&memory.content, &new.content) {
-                continue;
-            }
-            forget_words(db, old, scope, &memory.subjects)?;
-            db.prepare_cached("UPDATE memories SET superseded_by = ? WHERE seq = ?")?
-                .execute([seq, old])?;
-            db.prepare_cached("DELETE FROM memory_vectors WHERE seq = ?")?.execute([old])?;
-            superseded.push((old, memory.id));
+        for seq in query.query_map(params![scope, key, COMPARED_MAX], |row| row.get(0))? {
+            found.insert(seq?);
         }
     }
-    superseded.sort_unstable();
-    Ok(superseded.into_iter().map(|(_, id)| id).collect())
+    let older = found.len().saturating_sub(COMPARED_MAX as usize);
+    Ok(found.into_iter().skip(older))
 }
 
 fn index(
@@ -153,6 +189,20 @@ fn remove(db: &Connection, seq: i64) -> Result<(), Fault> {
     forget_words(db, seq, scope, &serde_json::from_str::<Vec<String>>(&subjects)?)?;
     db.prepare_cached("DELETE FROM memories WHERE seq = ?")?.execute([seq])?;
     Ok(())
+}
+
+/// Removes what expired, and brings back what it took the place of: that was kept for longer.
+fn expire(db: &Connection, seq: i64) -> Result<(), Fault> {
+    let mut query = db.prepare_cached("SELECT seq, scope FROM memories WHERE superseded_by = ?")?;
+    let older = query.query_map([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (old, scope) in older.collect::<Result<Vec<(i64, i64)>, _>>()? {
+        db.prepare_cached("UPDATE memories SET superseded_by = NULL WHERE seq = ?")?
+            .execute([old])?;
+        if let Some(memory) = read(db, old)? {
+            index(db, old, scope, &memory.content, &memory.subjects)?;
+        }
+    }
+    remove(db, seq)
 }
 
 pub(super) fn delete(
@@ -220,7 +270,7 @@ pub(super) fn rename(db: &Connection, from: &AgentId, to: &AgentId) -> Result<()
         db.prepare_cached("UPDATE memory_scopes SET name = ? WHERE id = ?")?
             .execute(params![name, scope])?;
         for memory in waited {
-            add(db, &memory)?;
+            keep(db, &memory, memory.created_at, Said::Earlier)?;
         }
     }
     Ok(())
@@ -243,7 +293,7 @@ pub(super) fn remove_expired(db: &Connection, before: Timestamp, limit: u32) -> 
     let expired = query.query_map(params![micros(before), limit], |row| row.get(0))?;
     let expired: Vec<i64> = expired.collect::<Result<_, _>>()?;
     for seq in &expired {
-        remove(db, *seq)?;
+        expire(db, *seq)?;
     }
     Ok(expired.len() as u64)
 }
@@ -310,7 +360,9 @@ pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRec
     let mut found: Vec<(i64, i64, usize)> = Vec::new();
     for scope in find_scopes(db, &query.scopes)? {
         let mut select = db.prepare_cached(
-            "SELECT created_at, seq, length(CAST(content AS BLOB)) FROM memories
+            "SELECT created_at, seq,
+                 length(CAST(content AS BLOB)) + length(CAST(subjects AS BLOB)) - length('[]')
+             FROM memories
              WHERE scope = ? AND superseded_by IS NULL AND (expires_at IS NULL OR expires_at > ?)
              ORDER BY created_at DESC, seq DESC LIMIT ?",
         )?;
@@ -322,14 +374,10 @@ pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRec
         }
     }
     found.sort_unstable_by(|a, b| b.cmp(a));
-    let mut bytes = 0;
+    found.truncate(query.limit as usize);
     let mut page = Vec::new();
-    for (_, seq, length) in found.into_iter().take(query.limit as usize) {
-        bytes += length;
-        if bytes > query.bytes_max && !page.is_empty() {
-            break;
-        }
-        page.extend(read(db, seq)?);
+    for at in query.fitting(found.iter().map(|(_, _, bytes)| *bytes)) {
+        page.extend(read(db, found[at].1)?);
     }
     Ok(page)
 }

@@ -1,5 +1,6 @@
 //! What is remembered about people and chats.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -7,15 +8,27 @@ use jiff::Timestamp;
 
 use super::StoreError;
 use crate::name::AgentId;
+use crate::words;
+
+/// Subjects of a memory.
+pub const SUBJECTS_MAX: usize = 32;
 
 /// Memories lie in scopes. What a method here is told of a scope is all it looks at: nothing of another is read,
 /// counted or changed by it.
 #[async_trait]
 pub trait MemoriesStore: Send + Sync {
     /// Keeps a memory. One with the same text in the same scope is renewed instead: it has the new one's expiry and both
-    /// subjects. What has a subject in common with it and says nearly the same (`words::nearly_same`) is superseded: kept,
+    /// subjects, as many as a memory may have. What has a subject in common with it and says nearly the same (`words::nearly_same`) is superseded: kept,
     /// and shown to nobody. One whose id is there already changes nothing.
     async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError>;
+
+    /// Keeps a memory that was kept elsewhere before. What is here loses nothing by it: one with the same text keeps the
+    /// later expiry, and what was said after it is not superseded.
+    async fn restore_memory(
+        &self,
+        memory: MemoryRecord,
+        now: Timestamp,
+    ) -> Result<MemoryRecord, StoreError>;
 
     /// Memories with one of the words, in their text or among their subjects; the best first, as a full-text index has it.
     async fn memories_with(
@@ -118,6 +131,31 @@ impl MemoryRecord {
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
+
+    /// What it becomes when the same text is kept again: it has the subjects of both, its own first, as far as there is room
+    /// for them.
+    #[must_use]
+    pub fn renewed(&self, by: &Self, said: Said) -> Self {
+        let mut renewed = self.clone();
+        let key = |subject: &String| words::subject_key(subject);
+        let mut known: HashSet<String> = self.subjects.iter().map(key).collect();
+        let further = by.subjects.iter().filter(|subject| known.insert(key(subject)));
+        let room = SUBJECTS_MAX.saturating_sub(self.subjects.len());
+        renewed.subjects.extend(further.take(room).cloned());
+        renewed.expires_at = match said {
+            Said::Now => by.expires_at,
+            Said::Earlier => self.expires_at.zip(by.expires_at).map(|(own, other)| own.max(other)),
+        };
+        renewed
+    }
+}
+
+/// When something was said that a memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It has the last word.
+    Now,
+    Earlier,
 }
 
 #[derive(Clone, Debug)]
@@ -128,6 +166,24 @@ pub struct MemoryQuery {
     pub limit: u32,
     /// About how much text may be returned; one memory always may.
     pub bytes_max: usize,
+}
+
+impl MemoryQuery {
+    /// Which of the memories of these sizes are returned: what alone is too much hides nothing behind it.
+    pub fn fitting(&self, sizes: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut any = false;
+        let mut room = self.bytes_max;
+        let fitting = sizes.enumerate().filter(|(_, bytes)| {
+            any = true;
+            *bytes <= self.bytes_max
+        });
+        let fitting = fitting.map_while(|(at, bytes)| {
+            room = room.checked_sub(bytes)?;
+            Some(at)
+        });
+        let fitting: Vec<usize> = fitting.collect();
+        if fitting.is_empty() && any { vec![0] } else { fitting }
+    }
 }
 
 /// What became of a memory that was to be removed.

@@ -1,6 +1,7 @@
 //! What is remembered about people and chats, and who sees it.
 
 mod faults;
+mod field;
 mod host;
 mod identity;
 mod property;

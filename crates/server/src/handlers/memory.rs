@@ -118,15 +118,15 @@ fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// As many entries from the first as an answer has room for.
+/// As many entries from the first as an answer has room for. What is too large for the rest of it hides nothing behind it.
 fn fitting<T: Serialize>(entries: impl Iterator<Item = T>, bytes_max: usize) -> Vec<T> {
     let mut room = bytes_max.saturating_sub(ENVELOPE_BYTES);
     entries
-        .take_while(|entry| {
+        .filter(|entry| {
             let bytes = serde_json::to_vec(entry).map_or(usize::MAX, |json| json.len() + 1);
-            let fits = bytes <= room;
-            room = room.saturating_sub(bytes);
-            fits
+            let left = room.checked_sub(bytes);
+            room = left.unwrap_or(room);
+            left.is_some()
         })
         .collect()
 }

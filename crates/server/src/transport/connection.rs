@@ -58,7 +58,7 @@ pub struct Terms {
     pub requester: Requester,
     pub hand: Hand,
     pub signer: Signer,
-    /// What it came through, if that is for one identity alone.
+    /// What it came through, if that is not the owner's.
     pub door: Option<Arc<Door>>,
     /// Largest answer.
     pub answer_bytes_max: usize,

@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, ScopeKey,
-    StoredVector, Unembedded,
+    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, Said,
+    ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
+
+/// Memories that a new one is held against, as the store in SQLite does it.
+const COMPARED_MAX: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Memories {
@@ -26,6 +29,15 @@ struct Row {
 
 impl Memories {
     pub(super) fn add(&mut self, new: MemoryRecord) -> MemoryRecord {
+        let now = new.created_at;
+        self.keep(new, now, Said::Now)
+    }
+
+    pub(super) fn restore(&mut self, memory: MemoryRecord, now: Timestamp) -> MemoryRecord {
+        self.keep(memory, now, Said::Earlier)
+    }
+
+    fn keep(&mut self, new: MemoryRecord, now: Timestamp, said: Said) -> MemoryRecord {
         if let Some(row) = self.rows.values().find(|row| row.record.id == new.id) {
             return row.record.clone();
         }
@@ -33,16 +45,11 @@ impl Memories {
         let there = self.shown().find(|(_, row)| same(row)).map(|(seq, _)| seq);
         if let Some(seq) = there {
             match self.rows.get_mut(&seq) {
-                Some(row) if !row.record.is_expired(new.created_at) => {
-                    let mut known = keys(&row.record.subjects);
-                    let further = new.subjects.into_iter();
-                    let further =
-                        further.filter(|subject| known.insert(words::subject_key(subject)));
-                    row.record.subjects.extend(further);
-                    row.record.expires_at = new.expires_at;
+                Some(row) if !row.record.is_expired(now) => {
+                    row.record = row.record.renewed(&new, said);
                     return row.record.clone();
                 }
-                _ => self.remove(seq),
+                _ => self.expire(seq),
             }
         }
         self.last += 1;
@@ -52,16 +59,21 @@ impl Memories {
         self.last_scope = self.last_scope.max(scope.0);
         let mut record = new;
         let own = keys(&record.subjects);
-        for row in self.rows.values_mut().filter(|row| row.superseded_by.is_none()) {
-            let about_same = !own.is_disjoint(&keys(&row.record.subjects));
-            if row.record.scope == record.scope
-                && about_same
-                && words::nearly_same(&row.record.content, &record.content)
-            {
+        let about_same = |row: &Row| {
+            row.superseded_by.is_none()
+                && row.record.scope == record.scope
+                && !own.is_disjoint(&keys(&row.record.subjects))
+        };
+        let compared = self.rows.values_mut().rev().filter(|row| about_same(row));
+        let mut supersedes = Vec::new();
+        for row in compared.take(COMPARED_MAX) {
+            let is_newer = said == Said::Earlier && row.record.created_at > record.created_at;
+            if !is_newer && words::nearly_same(&row.record.content, &record.content) {
                 row.superseded_by = Some(seq);
-                record.supersedes.push(row.record.id);
+                supersedes.insert(0, row.record.id);
             }
         }
+        record.supersedes = supersedes;
         let row = Row { record: record.clone(), superseded_by: None, vector: None };
         self.rows.insert(seq, row);
         record
@@ -92,16 +104,13 @@ impl Memories {
         found.reverse();
         found.sort_by_key(|memory| std::cmp::Reverse(memory.created_at));
         found.truncate(query.limit as usize);
-        let mut bytes = 0;
-        let fits = |memory: &MemoryRecord| {
-            let first = bytes == 0;
-            bytes += memory.content.len();
-            first || bytes <= query.bytes_max
+        // As JSON has them, without its brackets.
+        let subjects = |it: &MemoryRecord| {
+            let quoted: usize = it.subjects.iter().map(|subject| subject.len() + 3).sum();
+            quoted.saturating_sub(1)
         };
-        let fitting: Vec<bool> = found.iter().map(fits).collect();
-        let count = fitting.iter().take_while(|fits| **fits).count();
-        found.truncate(count);
-        found
+        let sizes = found.iter().map(|it| it.content.len() + subjects(it));
+        query.fitting(sizes).into_iter().map(|at| found[at].clone()).collect()
     }
 
     pub(super) fn delete(&mut self, scopes: &[MemoryScope], prefix: IdPrefix) -> Deletion {
@@ -149,7 +158,7 @@ impl Memories {
             .take(limit as usize)
             .collect();
         for seq in &expired {
-            self.remove(*seq);
+            self.expire(*seq);
         }
         expired.len() as u64
     }
@@ -214,6 +223,14 @@ impl Memories {
         self.shown().map(|(_, row)| &row.record).filter(move |it| {
             scopes.contains(&it.scope) && alive_at.is_none_or(|now| !it.is_expired(now))
         })
+    }
+
+    /// Removes what expired; what it took the place of is back.
+    fn expire(&mut self, seq: i64) {
+        for older in self.rows.values_mut().filter(|row| row.superseded_by == Some(seq)) {
+            older.superseded_by = None;
+        }
+        self.remove(seq);
     }
 
     fn remove(&mut self, seq: i64) {

@@ -429,6 +429,14 @@ impl MemoriesStore for MemoryStore {
         self.write("add_memory", move |data, _| Ok(data.memories.add(memory))).await
     }
 
+    async fn restore_memory(
+        &self,
+        memory: MemoryRecord,
+        now: Timestamp,
+    ) -> Result<MemoryRecord, StoreError> {
+        self.write("restore_memory", move |data, _| Ok(data.memories.restore(memory, now))).await
+    }
+
     async fn memories_with(
         &self,
         scopes: Vec<MemoryScope>,

@@ -216,12 +216,17 @@ impl Setup {
     /// Starts `nexus3 --stdio` in a fresh world. It opens a socket only when told where, below the world's directory.
     pub async fn stdio(self) -> Stdio {
         let world = self.world().await;
+        self.stdio_in(&world)
+    }
+
+    /// The same in a world that may have a server.
+    pub fn stdio_in(self, world: &Arc<World>) -> Stdio {
         let mut command = world.command(["--stdio"]);
         if let Socket::At(path) = &self.socket {
             command.arg("--socket").arg(world.path("").join(path));
         }
         command.args(&self.args).envs(self.env.iter().cloned()).env(KEY.0, KEY.1);
-        Stdio::start(command, world)
+        Stdio::start(command, world.clone())
     }
 
     /// `nexus3 serve --terminal` in a world, but for its standard input.

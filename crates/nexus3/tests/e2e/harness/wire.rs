@@ -51,32 +51,26 @@ enum Link {
 impl Wire {
     /// A server of its own, reached over `transport`.
     pub async fn over(transport: Transport, setup: Setup) -> Self {
+        let world = setup.world().await;
+        Self::beside(transport, setup, &world).await
+    }
+
+    /// The same in a world that may have another one.
+    pub async fn beside(transport: Transport, setup: Setup, world: &Arc<World>) -> Self {
         match transport {
             Transport::Http => {
-                let server = setup.start().await;
+                let server = setup.start_in(world).await;
                 Self::to(&server).owning(server)
             }
             Transport::Unix => {
-                let server = setup.start().await;
+                let server = setup.start_in(world).await;
                 let path = server.socket.clone().unwrap();
                 let link = Link::Unix { path, idle: Mutex::default() };
                 Self::new(&server.world, link).owning(server)
             }
-            Transport::Stdio => {
-                let stdio = setup.stdio().await;
-                let world = stdio.world.clone();
-                Self::new(&world, Link::Stdio(Pipes::new(stdio)))
-            }
-            Transport::Memory => {
-                let world = setup.world().await;
-                let wired = wired(&world, Logs::none()).await;
-                Self::new(&world, Link::Memory(wired))
-            }
-            Transport::Direct => {
-                let world = setup.world().await;
-                let wired = wired(&world, Logs::none()).await;
-                Self::new(&world, Link::Direct(wired))
-            }
+            Transport::Stdio => Self::new(world, Link::Stdio(Pipes::new(setup.stdio_in(world)))),
+            Transport::Memory => Self::new(world, Link::Memory(wired(world, Logs::none()).await)),
+            Transport::Direct => Self::new(world, Link::Direct(wired(world, Logs::none()).await)),
         }
     }
 

@@ -83,6 +83,48 @@ async fn what_is_exported_is_imported_once() {
     assert_eq!(said(&elsewhere, &["export"]).await, exported);
 }
 
+/// What is imported takes nothing from what is there.
+#[tokio::test]
+async fn an_import_costs_nothing_that_lives() {
+    let world = Setup::new().world().await;
+    said(&world, &["add", "lasts", "--user", "u"]).await;
+    said(&world, &["add", "Sarah lives in Rome", "--user", "u", "-S", "Sarah"]).await;
+    let before = said(&world, &["list", "--user", "u", "--json"]).await;
+    let line = |id: usize, content: &str, expires_at: &str, subjects: &[String]| {
+        let line = json!({
+            "id": format!("{id:032}"), "content": content, "source": "old", "user_id": "u",
+            "created_at": "2020-01-01T00:00:00Z", "expires_at": expires_at, "subjects": subjects
+        });
+        format!("{line}\n")
+    };
+    let (past, future) = ("2020-01-02T00:00:00Z", "2999-01-01T00:00:00Z");
+    let sarah = ["Sarah".to_owned()];
+    let file = world.path("memories.jsonl");
+    let lines = [
+        line(1, "lasts", past, &[]),
+        line(2, "lasts", future, &[]),
+        line(3, "Sarah lives in Paris", future, &sarah),
+    ];
+    fs::write(&file, lines.concat()).unwrap();
+    let import = async || memory(&world, &["import", file.to_str().unwrap()]).await;
+    let imported = import().await;
+    assert_eq!((imported.code, &*imported.stdout), (Some(0), "{\"memories\":2}\n"));
+    assert_eq!(imported.stderr, "Passed over what has expired: 1\n");
+    let after = said(&world, &["list", "--user", "u", "--json"]).await;
+    let (before, after): (Value, Value) =
+        (serde_json::from_str(&before).unwrap(), serde_json::from_str(&after).unwrap());
+    let [before, after] = [&before, &after].map(|list| list.as_array().unwrap().clone());
+    // The older of the two is added, and stands behind.
+    assert_eq!((&after[..2], &after[2]["content"]), (&before[..], &json!("Sarah lives in Paris")));
+    let subjects = |count: usize| (0..count).map(|n| format!("s{n}")).collect::<Vec<_>>();
+    for (count, fine) in [(32, true), (33, false)] {
+        fs::write(&file, line(4, "about", future, &subjects(count))).unwrap();
+        let imported = import().await;
+        assert_eq!(imported.code == Some(0), fine, "{imported:?}");
+        assert_eq!(imported.stderr.contains("subjects must be at most 32"), !fine, "{imported:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_token_of_the_host_is_taken_by_the_server() {
     let server = Setup::new().env("ASH_CONTEXT_TOKEN_SECRET", SECRET).start().await;

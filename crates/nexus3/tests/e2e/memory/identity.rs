@@ -22,6 +22,13 @@ pub fn token(user: &str, chat: Option<&str>, seconds: i64) -> String {
     ContextTokens::new(SECRET).unwrap().mint(&identity, now, seconds)
 }
 
+/// A token that somebody signed who has not the key.
+pub fn forged(user: &str) -> String {
+    let identity = Identity { user: Some(user.into()), chat: None };
+    let other = ContextTokens::new("another secret").unwrap();
+    other.mint(&identity, jiff::Timestamp::now(), 60)
+}
+
 async fn ask(connection: &mut Framed, method: &str, params: Value) -> Value {
     connection.send(request(1, method, params).as_bytes()).await;
     connection.message().await
@@ -50,10 +57,8 @@ async fn a_token_replaces_what_the_parameters_say() {
 
     let valid = token("u", None, 60);
     let (rest, _) = valid.rsplit_once('.').unwrap();
-    let other = ContextTokens::new("another secret").unwrap();
-    let identity = Identity { user: Some("u".into()), chat: None };
-    let forged = other.mint(&identity, jiff::Timestamp::now(), 60);
-    for wrong in [forged, token("u", None, -1), format!("{rest}.AAAA"), "x".into(), "a.b.c".into()]
+    for wrong in
+        [forged("u"), token("u", None, -1), format!("{rest}.AAAA"), "x".into(), "a.b.c".into()]
     {
         for method in ["memory.list", "memory.search", "memory.add", "memory.delete"] {
             let params = json!({
@@ -179,4 +184,56 @@ async fn a_socket_can_be_for_one_identity_alone() {
     drop((u, v, own));
     assert!(server.terminate().await.success());
     assert!(paths.iter().all(|path| !path.exists()), "they go with the server");
+}
+
+#[tokio::test]
+async fn a_socket_can_be_for_whoever_brings_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared").join("rpc.sock");
+    let setup = with_secret().arg("--socket").arg(&path).arg("--socket-identity").arg("token");
+    let server = setup.start().await;
+    let wire = server.wire();
+    for (who, user) in [("u", "u"), ("v", "v"), ("all", "")] {
+        add(&wire, json!({"content": format!("of {who}"), "user_id": user})).await;
+    }
+    let mut connection = Framed::connect(&path).await;
+    let params = |token: Value| {
+        json!({
+            "query": "of", "content": "x", "memory_id": "01234567", "user_id": "u", "context_token": token
+        })
+    };
+    for wrong in [Value::Null, json!(""), json!(forged("u")), json!(token("u", None, -1))] {
+        for method in ["memory.list", "memory.search", "memory.add", "memory.delete"] {
+            let refused = ask(&mut connection, method, params(wrong.clone())).await;
+            assert_eq!(refused["error"]["code"], -32003, "{method} {refused}");
+            assert_eq!(refused["error"]["message"], "Authentication failed");
+        }
+    }
+    for user in ["u", "v"] {
+        let own = json!({"context_token": token(user, None, 60), "user_id": "w"});
+        let expected = ["of all".to_owned(), format!("of {user}")];
+        assert_eq!(seen_by(&mut connection, own).await, expected);
+    }
+    // The first one stays the connection's, and no other's.
+    assert_eq!(seen_by(&mut connection, json!({"user_id": "v"})).await, ["of all", "of u"]);
+    let mut other = Framed::connect(&path).await;
+    let nobody = ask(&mut other, "memory.list", json!({})).await;
+    assert_eq!(nobody["error"]["code"], -32003, "{nobody}");
+    for method in ["list_agents", "shutdown_server", "no.such"] {
+        let answer =
+            ask(&mut connection, method, json!({"context_token": token("u", None, 60)})).await;
+        assert_eq!(answer["error"]["code"], -32003, "{method} {answer}");
+    }
+    assert_eq!(seen(&wire, &json!({"user_id": "u"})).await, ["of all", "of u"]);
+}
+
+#[tokio::test]
+async fn a_socket_for_tokens_needs_a_key() {
+    let setup = Setup::new();
+    let world = setup.world().await;
+    let path = world.path("shared.sock");
+    let refused = setup.arg("--socket").arg(&path).arg("--socket-identity").arg("token");
+    let refused = refused.fails_in(&world).await;
+    assert!(refused.stderr.contains("ASH_CONTEXT_TOKEN_SECRET"), "{refused:?}");
+    assert!(refused.code != Some(0) && !path.exists());
 }

@@ -7,37 +7,57 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::identity::{token, with_doors};
+use super::identity::{forged, token, with_doors};
 use super::{contents, with};
-use crate::harness::wire::request;
-use crate::harness::{Framed, Server};
+use crate::harness::wire::{Transport, request};
+use crate::harness::{Framed, Server, Setup, Wire};
 
 const STEPS: usize = 400;
 const USERS: [&str; 3] = ["u", "v", "w"];
 const CHATS: [&str; 3] = ["c", "d", "u"];
+
+/// Whom and what memories are about. Texts differ in a number alone, so a newer one takes the place of the older whose
+/// subject it shares.
+const SUBJECTS: [&str; 4] = ["Sarah", "the garden", "@bob", "rent"];
 
 /// How somebody calls. Those with an identity of their own also lie about it.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Http,
     Unix,
+    /// From a second process on the home.
+    Stdio,
+    /// In this process, a third one on the home.
+    InProcess,
+    Typed,
     HttpWithToken,
     UnixWithToken,
+    /// Beside somebody else's call.
+    BatchWithToken,
     /// Over a connection that was bound by its first call.
     Bound,
     /// Through a socket for one identity.
     Door,
+    /// Through one for whoever brings a token.
+    DoorWithToken,
     Agent,
+    AgentToken,
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 13] = [
     Way::Http,
     Way::Unix,
+    Way::Stdio,
+    Way::InProcess,
+    Way::Typed,
     Way::HttpWithToken,
     Way::UnixWithToken,
+    Way::BatchWithToken,
     Way::Bound,
     Way::Door,
+    Way::DoorWithToken,
     Way::Agent,
+    Way::AgentToken,
 ];
 
 type Who = (Option<String>, Option<String>);
@@ -47,6 +67,8 @@ struct Kept {
     content: String,
     /// A user, a chat, or neither.
     scope: Who,
+    subjects: Vec<&'static str>,
+    is_expired: bool,
 }
 
 impl Kept {
@@ -59,40 +81,141 @@ impl Kept {
     }
 }
 
+/// All ways to one home.
+struct Ways {
+    server: Server,
+    doors: [PathBuf; 2],
+    shared: PathBuf,
+    stdio: Wire,
+    in_process: Wire,
+    typed: Wire,
+    agent_token: String,
+}
+
+impl Ways {
+    async fn open(dir: &tempfile::TempDir) -> Self {
+        let (setup, doors) = with_doors(dir);
+        let shared = dir.path().join("shared").join("rpc.sock");
+        let setup = setup.arg("--socket").arg(&shared).arg("--socket-identity").arg("token");
+        let server = setup.start().await;
+        let wire = server.wire();
+        wire.ok("create_agent", json!({"agent_id": "top"})).await;
+        let issued = wire.ok("create_agent_token", json!({"agent_id": "top"})).await;
+        let beside = async |transport| Wire::beside(transport, Setup::new(), &server.world).await;
+        Self {
+            stdio: beside(Transport::Stdio).await,
+            in_process: beside(Transport::Memory).await,
+            typed: beside(Transport::Direct).await,
+            agent_token: issued["token"].as_str().unwrap().to_owned(),
+            server,
+            doors,
+            shared,
+        }
+    }
+
+    async fn ask(&self, way: Way, who: &Who, method: &str, params: Value) -> Value {
+        let own =
+            || json!({"context_token": token(who.0.as_deref().unwrap(), who.1.as_deref(), 600)});
+        let server = &self.server;
+        let message = |params: Value| request(1, method, params);
+        let over_http = async |body: String| server.ask(server.post(body)).await.answer();
+        let over = async |mut connection: Framed, params: Value| {
+            connection.send(message(params).as_bytes()).await;
+            connection.message().await
+        };
+        match way {
+            Way::Http => over_http(message(params)).await,
+            Way::HttpWithToken => over_http(message(with(&params, own()))).await,
+            Way::BatchWithToken => {
+                let others = request(2, "memory.list", json!({"user_id": "w", "chat_id": "d"}));
+                let batch = format!("[{others},{}]", message(with(&params, own())));
+                let answers = over_http(batch).await;
+                let mut answers = answers.as_array().unwrap().iter();
+                answers.find(|answer| answer["id"] == 1).unwrap().clone()
+            }
+            Way::Stdio => self.stdio.exchange(message(params)).await,
+            Way::InProcess => self.in_process.exchange(message(params)).await,
+            Way::Typed => self.typed.exchange(message(params)).await,
+            Way::Unix => over(server.unix().await, params).await,
+            Way::UnixWithToken => over(server.unix().await, with(&params, own())).await,
+            Way::Bound => {
+                let mut connection = server.unix().await;
+                connection.send(request(0, "memory.list", own()).as_bytes()).await;
+                connection.message().await;
+                over(connection, params).await
+            }
+            Way::Door => {
+                let door =
+                    if who.0.as_deref() == Some("u") { &self.doors[0] } else { &self.doors[1] };
+                over(Framed::connect(door).await, params).await
+            }
+            Way::DoorWithToken => {
+                over(Framed::connect(&self.shared).await, with(&params, own())).await
+            }
+            Way::Agent => {
+                let call = server.post(message(params)).header("X-Nexus-Agent", "top");
+                server.ask(call).await.answer()
+            }
+            Way::AgentToken => {
+                let call = server.post(message(params)).bearer(Some(&self.agent_token));
+                server.ask(call).await.answer()
+            }
+        }
+    }
+
+    /// Asks as somebody whose token is not valid, wherever tokens are taken.
+    async fn ask_as_nobody(&self, dice: &mut Dice, method: &str, params: Value) -> Value {
+        let wrong = [token("u", Some("c"), -1), forged("u"), "x".into()][dice.below(3)].clone();
+        let message = request(1, method, with(&params, json!({"context_token": wrong})));
+        let mut connection = match dice.below(5) {
+            0 => return self.server.ask(self.server.post(message)).await.answer(),
+            1 => return self.stdio.exchange(message).await,
+            2 => self.server.unix().await,
+            3 => Framed::connect(&self.doors[0]).await,
+            _ => Framed::connect(&self.shared).await,
+        };
+        connection.send(message.as_bytes()).await;
+        connection.message().await
+    }
+
+    async fn close(self) {
+        for wire in [self.stdio, self.in_process, self.typed] {
+            wire.finish().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn nobody_reaches_what_is_not_theirs() {
     let seed = RandomState::new().build_hasher().finish() | 1;
     let dir = tempfile::tempdir().unwrap();
-    let (setup, doors) = with_doors(&dir);
-    let server = setup.start().await;
-    server.wire().ok("create_agent", json!({"agent_id": "top"})).await;
+    let ways = Ways::open(&dir).await;
     let mut dice = Dice(seed);
     let mut kept: Vec<Kept> = Vec::new();
     for step in 0..STEPS {
         let way = WAYS[dice.below(WAYS.len())];
-        let (who, mut params) = caller(way, &mut dice);
+        let (who, params) = caller(way, &mut dice);
         let case = format!("seed {seed}, step {step}: {way:?} as {who:?} saying {params}");
-        let is_agent = matches!(way, Way::Agent);
-        match dice.below(4) {
-            0 | 1 => {
-                let content = format!("fact {step}");
-                let shared = who.1.is_some() && dice.below(2) == 0;
-                params = with(&params, json!({"content": content, "shared": shared}));
-                let answer = ask(&server, &doors, way, &who, "memory.add", params).await;
-                let id =
-                    answer["result"]["id"].as_str().unwrap_or_else(|| panic!("{case}: {answer}"));
-                let scope = match (shared, &who) {
-                    (true, (_, chat)) => (None, chat.clone()),
-                    (false, (user, _)) => (user.clone(), None),
+        match dice.below(5) {
+            0..=2 => {
+                let (added, memory) = addition(step, &who, &mut dice);
+                let answer = ways.ask(way, &who, "memory.add", with(&params, added)).await;
+                let id = answer["result"]["id"].as_str();
+                let id = id.unwrap_or_else(|| panic!("{case}: {answer}")).to_owned();
+                let takes_place_of = |older: &Kept| {
+                    let shares = |subject| older.subjects.contains(subject);
+                    older.scope == memory.scope && memory.subjects.iter().any(shares)
                 };
-                kept.push(Kept { id: id.into(), content, scope });
+                kept.retain(|older| !takes_place_of(older));
+                kept.push(Kept { id, ..memory });
             }
-            2 if !kept.is_empty() => {
+            3 if !kept.is_empty() => {
                 let at = dice.below(kept.len());
                 let id = &kept[at].id;
                 let named = if dice.below(2) == 0 { &id[..8] } else { id };
-                params = with(&params, json!({"memory_id": named}));
-                let answer = ask(&server, &doors, way, &who, "memory.delete", params).await;
+                let params = with(&params, json!({"memory_id": named}));
+                let answer = ways.ask(way, &who, "memory.delete", params).await;
+                let is_agent = matches!(way, Way::Agent | Way::AgentToken);
                 let global = kept[at].scope == (None, None);
                 let expected = kept[at].is_seen_by(&who) && !(is_agent && global);
                 assert_eq!(answer["result"]["deleted"], expected, "{case}: {answer}");
@@ -100,18 +223,35 @@ async fn nobody_reaches_what_is_not_theirs() {
                     kept.remove(at);
                 }
             }
-            _ => {}
+            _ => {
+                let id = kept.first().map_or("01234567", |first| &first.id);
+                let params =
+                    with(&params, json!({"query": "fact", "content": "x", "memory_id": id}));
+                let methods = ["memory.add", "memory.search", "memory.list", "memory.delete"];
+                let method = methods[dice.below(4)];
+                let answer = ways.ask_as_nobody(&mut dice, method, params).await;
+                assert_eq!(answer["error"]["code"], -32003, "{case}: {method} {answer}");
+            }
         }
-        let (_, params) = (&who, caller_params(way, &who, &mut dice));
-        let visible: BTreeSet<&str> =
-            kept.iter().filter(|it| it.is_seen_by(&who)).map(|it| &*it.content).collect();
-        let list = with(&params, json!({"limit": 1000, "include_expired": true}));
-        let listed = ask(&server, &doors, way, &who, "memory.list", list).await;
-        let listed = contents(&listed["result"]);
-        assert_eq!(listed.iter().map(String::as_str).collect::<BTreeSet<_>>(), visible, "{case}");
-        assert_eq!(listed.len(), visible.len(), "{case}");
+        let params = caller_params(way, &who, &mut dice);
+        let subject = SUBJECTS[dice.below(SUBJECTS.len())];
+        let all = dice.below(2) == 0;
+        let own = |all: bool| kept.iter().filter(move |it| all || !it.is_expired);
+        let visible = |all: bool| -> BTreeSet<&str> {
+            own(all).filter(|it| it.is_seen_by(&who)).map(|it| &*it.content).collect()
+        };
+        let list = with(&params, json!({"limit": 1000, "include_expired": all}));
+        let listed = contents(&ways.ask(way, &who, "memory.list", list).await["result"]);
+        assert_eq!(
+            listed.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+            visible(all),
+            "{case}"
+        );
+        assert_eq!(listed.len(), visible(all).len(), "{case}");
+
+        let visible = visible(false);
         let search = with(&params, json!({"query": "fact", "limit": 200}));
-        let found = ask(&server, &doors, way, &who, "memory.search", search).await;
+        let found = ways.ask(way, &who, "memory.search", search).await;
         for entry in found["result"].as_array().unwrap() {
             // Whatever others remember, the number is the same.
             assert_eq!(entry["similarity"], 1.0, "{case}");
@@ -119,7 +259,34 @@ async fn nobody_reaches_what_is_not_theirs() {
         let found = contents(&found["result"]);
         assert_eq!(found.len(), visible.len().min(200), "{case}");
         assert!(found.iter().all(|content| visible.contains(&**content)), "{case}");
+
+        let search = with(&params, json!({"query": subject, "limit": 200}));
+        let found = contents(&ways.ask(way, &who, "memory.search", search).await["result"]);
+        assert!(found.iter().all(|content| visible.contains(&**content)), "{case} about {subject}");
+        let mut about =
+            own(false).filter(|it| it.is_seen_by(&who) && it.subjects.contains(&subject));
+        assert!(about.all(|it| found.contains(&it.content)), "{case} about {subject}");
     }
+    ways.close().await;
+}
+
+/// The parameters of a memory, and what is to be expected of it.
+fn addition(step: usize, who: &Who, dice: &mut Dice) -> (Value, Kept) {
+    let content = format!("fact {step}");
+    let shared = who.1.is_some() && dice.below(2) == 0;
+    let subjects: Vec<_> = SUBJECTS.into_iter().filter(|_| dice.below(8) == 0).collect();
+    let is_expired = dice.below(6) == 0;
+    // About a tenth of a millisecond.
+    let expires_days =
+        if is_expired { json!(1e-9) } else { [json!(1), Value::Null][dice.below(2)].clone() };
+    let params = json!({
+        "content": content, "shared": shared, "subjects": subjects, "expires_days": expires_days
+    });
+    let scope = match (shared, who) {
+        (true, (_, chat)) => (None, chat.clone()),
+        (false, (user, _)) => (user.clone(), None),
+    };
+    (params, Kept { id: String::new(), content, scope, subjects, is_expired })
 }
 
 /// Who calls, and what that one says of itself.
@@ -128,13 +295,17 @@ fn caller(way: Way, dice: &mut Dice) -> (Who, Value) {
         names.get(dice.below(names.len() + 1)).map(|it| (*it).to_owned())
     };
     let who = match way {
-        Way::Http | Way::Unix => (name(&USERS, dice), name(&CHATS, dice)),
-        Way::HttpWithToken | Way::UnixWithToken | Way::Bound => {
-            (Some(USERS[dice.below(3)].to_owned()), name(&CHATS, dice))
+        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed => {
+            (name(&USERS, dice), name(&CHATS, dice))
         }
+        Way::HttpWithToken
+        | Way::UnixWithToken
+        | Way::BatchWithToken
+        | Way::DoorWithToken
+        | Way::Bound => (Some(USERS[dice.below(3)].to_owned()), name(&CHATS, dice)),
         Way::Door if dice.below(2) == 0 => (Some("u".into()), Some("c".into())),
         Way::Door => (Some("v".into()), None),
-        Way::Agent => (Some("agent:top".into()), Some("tree:top".into())),
+        Way::Agent | Way::AgentToken => (Some("agent:top".into()), Some("tree:top".into())),
     };
     let params = caller_params(way, &who, dice);
     (who, params)
@@ -142,49 +313,14 @@ fn caller(way: Way, dice: &mut Dice) -> (Who, Value) {
 
 fn caller_params(way: Way, who: &Who, dice: &mut Dice) -> Value {
     match way {
-        Way::Http | Way::Unix => json!({"user_id": who.0, "chat_id": who.1}),
+        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed => {
+            json!({"user_id": who.0, "chat_id": who.1})
+        }
         _ => {
             let lie = |names: &[&str; 3], dice: &mut Dice| {
                 [names[0], names[1], names[2], ""][dice.below(4)].to_owned()
             };
             json!({"user_id": lie(&USERS, dice), "chat_id": lie(&CHATS, dice)})
-        }
-    }
-}
-
-async fn ask(
-    server: &Server,
-    doors: &[PathBuf; 2],
-    way: Way,
-    who: &Who,
-    method: &str,
-    params: Value,
-) -> Value {
-    let own = || json!({"context_token": token(who.0.as_deref().unwrap(), who.1.as_deref(), 600)});
-    let over_http =
-        async |params: Value| server.ask(server.post(request(1, method, params))).await.answer();
-    let over = async |mut connection: Framed, params: Value| {
-        connection.send(request(1, method, params).as_bytes()).await;
-        connection.message().await
-    };
-    match way {
-        Way::Http => over_http(params).await,
-        Way::HttpWithToken => over_http(with(&params, own())).await,
-        Way::Unix => over(server.unix().await, params).await,
-        Way::UnixWithToken => over(server.unix().await, with(&params, own())).await,
-        Way::Bound => {
-            let mut connection = server.unix().await;
-            connection.send(request(0, "memory.list", own()).as_bytes()).await;
-            connection.message().await;
-            over(connection, params).await
-        }
-        Way::Door => {
-            let door = if who.0.as_deref() == Some("u") { &doors[0] } else { &doors[1] };
-            over(Framed::connect(door).await, params).await
-        }
-        Way::Agent => {
-            let message = server.post(request(1, method, params)).header("X-Nexus-Agent", "top");
-            server.ask(message).await.answer()
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use nexus_core::store::{
     AgentStore as _, Deletion, IdPrefix, MemoriesStore as _, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, SessionStore as _, Store,
+    MemoryRecord, MemoryScope, SUBJECTS_MAX, SessionStore as _, Store,
 };
 use nexus_core::words;
 
@@ -57,6 +57,57 @@ pub async fn the_same_again_is_a_renewal(place: impl Place) {
     made(store.add_memory(memory(3, &Global, "Tea is hot")).await);
     made(store.add_memory(memory(4, &user("u"), "tea is hot")).await);
     assert_eq!(listed(&store, &[Global, user("u")]).await.len(), 3);
+}
+
+pub async fn a_renewed_memory_has_as_many_subjects_as_one_may_have(place: impl Place) {
+    let store = place.open().await;
+    let with = |n, subjects: std::ops::Range<usize>| MemoryRecord {
+        subjects: subjects.map(|subject| format!("s{subject}")).collect(),
+        ..memory(n, &Global, "tea")
+    };
+    made(store.add_memory(with(1, 0..SUBJECTS_MAX - 1)).await);
+    // One that is known, one that there is room for, and one more.
+    let renewed = made(store.add_memory(with(2, SUBJECTS_MAX - 2..SUBJECTS_MAX + 1)).await);
+    assert_eq!(renewed.subjects, with(1, 0..SUBJECTS_MAX).subjects);
+    assert_eq!(all(&store, &[Global]).await, [renewed]);
+    let last = |n: usize| format!("s{n}");
+    assert_eq!(found(&store, &[Global], &last(SUBJECTS_MAX - 1)).await, [id(1)].into());
+    assert!(found(&store, &[Global], &last(SUBJECTS_MAX)).await.is_empty());
+}
+
+pub async fn what_comes_from_elsewhere_costs_nothing_that_is_here(place: impl Place) {
+    let store = place.open().await;
+    let tea = |n, expires_at| MemoryRecord { expires_at, ..memory(n, &Global, "tea") };
+    let restore = async |it: MemoryRecord| made(store.restore_memory(it, at(20)).await);
+    made(store.add_memory(tea(1, Some(at(50)))).await);
+    for (expires_at, expected) in [
+        (Some(at(40)), Some(at(50))),
+        (Some(at(60)), Some(at(60))),
+        (None, None),
+        (Some(at(99)), None),
+    ] {
+        let there = restore(tea(2, expires_at)).await;
+        assert_eq!((there.id, there.expires_at), (id(1), expected));
+    }
+    // What expired meanwhile is gone.
+    made(
+        store
+            .add_memory(MemoryRecord { expires_at: Some(at(20)), ..memory(3, &Global, "milk") })
+            .await,
+    );
+    assert_eq!(restore(memory(4, &Global, "milk")).await.id, id(4));
+    let about = |n, second, text| MemoryRecord {
+        subjects: texts(&["Sarah"]),
+        created_at: at(second),
+        ..memory(n, &Global, text)
+    };
+    made(store.add_memory(about(5, 10, "Sarah lives in Rome")).await);
+    let older = restore(about(6, 9, "Sarah lives in Paris")).await;
+    assert!(older.supersedes.is_empty());
+    let newer = restore(about(7, 11, "Sarah lives in Oslo")).await;
+    assert_eq!(newer.supersedes, [id(5), id(6)]);
+    assert_eq!(restore(about(5, 10, "Sarah lives in Rome")).await.id, id(5));
+    assert_eq!(listed(&store, &[Global]).await, [id(7), id(4), id(1)]);
 }
 
 pub async fn what_has_expired_is_not_there(place: impl Place) {
@@ -127,6 +178,41 @@ pub async fn a_newer_memory_takes_the_place_of_the_older(place: impl Place) {
     assert_eq!(listed(&store, &[Global]).await, [id(3), id(2)]);
     let again = made(store.add_memory(about(1, "Sarah lives in Paris", &["Sarah"])).await);
     assert_eq!((again.id, again.supersedes), (id(1), Vec::new()));
+}
+
+pub async fn what_was_superseded_for_a_while_comes_back(place: impl Place) {
+    let store = place.open().await;
+    let about = |n, text, until: Option<i64>| MemoryRecord {
+        subjects: texts(&["Sarah"]),
+        expires_at: until.map(at),
+        ..memory(n, &Global, text)
+    };
+    made(store.add_memory(about(1, "Sarah lives in Paris", None)).await);
+    made(store.add_memory(about(2, "Sarah lives in Rome", Some(10))).await);
+    assert_eq!(listed(&store, &[Global]).await, [id(2)]);
+    assert_eq!(made(store.remove_expired(at(11), 9).await), 1);
+    assert_eq!(listed(&store, &[Global]).await, [id(1)]);
+    assert_eq!(found(&store, &[Global], "Paris").await, [id(1)].into());
+    // It is known by its subject again, too.
+    let newer = made(store.add_memory(about(3, "Sarah lives in Oslo", None)).await);
+    assert_eq!(newer.supersedes, [id(1)]);
+}
+
+/// However many subjects they share, a new memory is held against the newest 32 alone.
+pub async fn a_new_memory_is_compared_with_few_others(place: impl Place) {
+    const COMPARED: usize = 32;
+    let store = place.open().await;
+    let subjects = |of: std::ops::Range<usize>| of.map(|n| format!("s{n}")).collect::<Vec<_>>();
+    for n in 0..=COMPARED {
+        // Each shares another subject with the new one, and the last ones all of them.
+        let own = if n < 9 { n..n + 1 } else { 0..SUBJECTS_MAX };
+        let text = if n < 2 { format!("the price is {n}") } else { format!("{n}this {n}that") };
+        let older = MemoryRecord { subjects: subjects(own), ..memory(n as u128, &Global, &text) };
+        made(store.add_memory(older).await);
+    }
+    let all_of = subjects(0..SUBJECTS_MAX);
+    let new = MemoryRecord { subjects: all_of, ..memory(99, &Global, "the price is high") };
+    assert_eq!(made(store.add_memory(new).await).supersedes, [id(1)]);
 }
 
 pub async fn a_memory_is_found_by_its_words_and_subjects(place: impl Place) {
@@ -239,6 +325,10 @@ pub async fn memories_come_the_newest_first(place: impl Place) {
     };
     assert_eq!(page(4, usize::MAX).await, 4);
     assert_eq!((page(9, 10).await, page(9, 9).await, page(9, 0).await), (2, 1, 1));
+    // Subjects count, and what alone is too much hides nothing behind it.
+    let fat = MemoryRecord { subjects: texts(&["of twelve by"]), ..memory(9, &Global, "tea 9") };
+    made(store.add_memory(MemoryRecord { created_at: at(9), ..fat }).await);
+    assert_eq!((page(9, 20).await, page(9, 18).await, page(1, 18).await), (1, 3, 1));
 }
 
 pub async fn an_id_that_is_there_changes_nothing(place: impl Place) {

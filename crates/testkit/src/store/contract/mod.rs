@@ -99,9 +99,13 @@ macro_rules! store_contract {
             a_memory_is_seen_in_its_scope_alone
             what_is_an_agents_goes_with_it_and_follows_its_name
             the_same_again_is_a_renewal
+            a_renewed_memory_has_as_many_subjects_as_one_may_have
+            what_comes_from_elsewhere_costs_nothing_that_is_here
             what_has_expired_is_not_there
             what_expired_is_removed_in_portions
             a_newer_memory_takes_the_place_of_the_older
+            what_was_superseded_for_a_while_comes_back
+            a_new_memory_is_compared_with_few_others
             a_memory_is_found_by_its_words_and_subjects
             a_query_is_data
             a_memory_is_deleted_by_id_or_beginning

@@ -1,0 +1,156 @@
+//! An embedder that is slow, refuses or fails, and memories that are gone.
+
+use std::future::pending;
+
+use jiff::{SignedDuration, Timestamp};
+use nexus_core::memory::{Identity, Memories};
+use nexus_core::store::{IdPrefix, MemoriesStore as _, MemoryRecord};
+use nexus_testkit::store::MemoryStore;
+
+use super::*;
+
+/// Memories that a search weighs.
+const WEIGHED: u128 = 100;
+
+#[derive(Clone, Copy)]
+enum Does {
+    Embeds,
+    Hangs,
+    /// What says so.
+    RefusesBad,
+    RefusesAll,
+}
+
+struct Scripted(Mutex<Does>);
+
+impl Scripted {
+    fn new(does: Does) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(does)))
+    }
+
+    fn now(&self, does: Does) {
+        *self.0.lock().unwrap() = does;
+    }
+}
+
+#[async_trait]
+impl Embedder for Scripted {
+    fn model_id(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn dimensions(&self) -> usize {
+        2
+    }
+
+    /// What is far points elsewhere, and is still near enough to be found.
+    async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let does = *self.0.lock().unwrap();
+        match does {
+            Does::Hangs => pending().await,
+            Does::RefusesBad if !texts.iter().any(|text| text.contains("bad")) => {}
+            Does::RefusesBad | Does::RefusesAll => return Err(EmbedError::Refused("no".into())),
+            Does::Embeds => {}
+        }
+        let vector =
+            |text: &String| if text.contains("far") { vec![0.8, 0.6] } else { vec![1.0, 0.0] };
+        Ok(texts.iter().map(vector).collect())
+    }
+}
+
+/// Waits and rests no longer than a test has to.
+const IMPATIENT: Patience = Patience { query: Duration::from_millis(1), rest: Duration::ZERO };
+
+fn meanings(embedder: &Arc<Scripted>) -> (Arc<MemoryStore>, Arc<Meanings>) {
+    let store = Arc::new(MemoryStore::new());
+    let meanings = Meanings::patient(store.clone(), embedder.clone(), IMPATIENT);
+    (store, meanings)
+}
+
+async fn add(store: &MemoryStore, n: u128, content: &str, expires_at: Option<Timestamp>) {
+    let memory = MemoryRecord {
+        id: MemoryId(n),
+        scope: MemoryScope::Global,
+        content: content.into(),
+        source: "test".into(),
+        subjects: Vec::new(),
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at,
+        supersedes: Vec::new(),
+    };
+    store.add_memory(memory).await.unwrap();
+}
+
+async fn embed_all(meanings: &Meanings) {
+    let mut after = MemoryKey::default();
+    while let Some(last) = meanings.embed_some(after).await.unwrap() {
+        after = last;
+    }
+}
+
+async fn near(meanings: &Meanings) -> Vec<MemoryId> {
+    let near = meanings.nearest(&[MemoryScope::Global], "question", 9).await;
+    near.into_iter().map(|(id, _)| id).collect()
+}
+
+#[tokio::test]
+async fn a_search_does_not_wait_for_a_slow_embedder() {
+    let embedder = Scripted::new(Does::Embeds);
+    let (store, meanings) = meanings(&embedder);
+    add(&store, 1, "here", None).await;
+    embed_all(&meanings).await;
+    embedder.now(Does::Hangs);
+    assert_eq!(near(&meanings).await, []);
+    assert!(meanings.failed.lock().unwrap().is_some());
+    embedder.now(Does::Embeds);
+    assert_eq!(near(&meanings).await, [MemoryId(1)]);
+}
+
+#[tokio::test]
+async fn an_embedder_that_refuses_everything_has_failed() {
+    let embedder = Scripted::new(Does::RefusesAll);
+    let (store, meanings) = meanings(&embedder);
+    for count in 1..3 {
+        add(&store, count, &format!("here {count}"), None).await;
+        let failed = meanings.embed_some(MemoryKey::default()).await;
+        assert!(matches!(failed, Err(Failed::RefusesAll(_))), "{failed:?}");
+    }
+    embedder.now(Does::Embeds);
+    embed_all(&meanings).await;
+    assert_eq!(near(&meanings).await, [MemoryId(1), MemoryId(2)]);
+}
+
+#[tokio::test]
+async fn a_text_that_is_refused_costs_itself_alone() {
+    let embedder = Scripted::new(Does::RefusesBad);
+    let (store, meanings) = meanings(&embedder);
+    for (n, content) in [(1, "here"), (2, "bad"), (3, "there")] {
+        add(&store, n, content, None).await;
+    }
+    embed_all(&meanings).await;
+    assert_eq!(near(&meanings).await, [MemoryId(1), MemoryId(3)]);
+}
+
+#[tokio::test]
+async fn memories_that_are_gone_do_not_stand_before_those_that_are_there() {
+    let (store, meanings) = meanings(&Scripted::new(Does::Embeds));
+    let expired = Timestamp::now() - SignedDuration::from_hours(1);
+    for n in 0..WEIGHED {
+        // Some expire, some another process deletes.
+        let expires_at = (n % 2 == 0).then_some(expired);
+        add(&store, n + 1, &format!("here {n}"), expires_at).await;
+    }
+    add(&store, WEIGHED + 1, "far", None).await;
+    embed_all(&meanings).await;
+    for n in (1..WEIGHED).step_by(2) {
+        let id = MemoryId(n + 1);
+        let prefix = IdPrefix { first: id, last: id };
+        store.delete_memory(vec![MemoryScope::Global], prefix).await.unwrap();
+    }
+    let memories = Memories::alone(store);
+    memories.find_by(meanings.clone());
+    let found = memories.search(&Identity::default(), "question", 5).await.unwrap();
+    let found: Vec<&str> = found.iter().map(|found| &*found.memory.content).collect();
+    assert_eq!(found, ["far"]);
+    assert_eq!(meanings.read().index.len(), 1);
+}
