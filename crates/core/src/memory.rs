@@ -38,6 +38,10 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Expired memories that one write removes: others wait for it.
 const REMOVED_AT_ONCE: u32 = 500;
 
+/// How often a search looks again for what is near, when what it found is no more: what is gone stands before what is
+/// there.
+const LOOKS_MAX: u32 = 3;
+
 /// Of what the user said and of each memory, in what is recalled for a turn: every call pays for it.
 const RECALL_SIGNS_MAX: usize = 2_000;
 
@@ -101,6 +105,9 @@ pub trait Meaning: Send + Sync {
 
     /// A memory is not to be found any more.
     fn removed(&self, id: MemoryId);
+
+    /// Looks which memories went without a word: with their agents, in time, or by another process.
+    async fn forget_gone(&self) -> Result<(), StoreError>;
 }
 
 #[derive(Debug, Clone, Error)]
@@ -239,8 +246,9 @@ impl Memories {
         let (by_words, mut near) = tokio::join!(by_words, by_meaning);
         let by_words = weigh(words, by_words?).await;
         let mut others = self.others(&scopes, &by_words, &near, now).await?;
-        let gone = gone(&by_words, &near, &others);
-        if let Some(meaning) = self.meaning.get().filter(|_| !gone.is_empty()) {
+        for _ in 1..LOOKS_MAX {
+            let gone = gone(&by_words, &near, &others);
+            let Some(meaning) = self.meaning.get().filter(|_| !gone.is_empty()) else { break };
             // They stood in the way of others that are nearer than none.
             gone.into_iter().for_each(|id| meaning.removed(id));
             near = meaning.nearest(&scopes, query, weighed as usize).await;
@@ -336,7 +344,10 @@ impl Memories {
         while self.store.remove_expired(before, REMOVED_AT_ONCE).await?
             == u64::from(REMOVED_AT_ONCE)
         {}
-        Ok(())
+        match self.meaning.get() {
+            Some(meaning) => meaning.forget_gone().await,
+            None => Ok(()),
+        }
     }
 }
 

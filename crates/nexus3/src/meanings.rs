@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Memories that are embedded and written down together.
 const EMBEDDED_AT_ONCE: u32 = 16;
 
-/// Vectors that are read together.
+/// Vectors that are read together, and memories that are looked for together.
 const READ_AT_ONCE: u32 = 1_000;
 
 /// A memory has to do with a query from this nearness on: the built-in embedder puts texts that have nothing in common
@@ -281,6 +281,16 @@ impl Meaning for Meanings {
     fn removed(&self, id: MemoryId) {
         self.write().remove(id);
     }
+
+    async fn forget_gone(&self) -> Result<(), StoreError> {
+        let known: Vec<MemoryId> = self.read().keys.keys().copied().collect();
+        for some in known.chunks(READ_AT_ONCE as usize) {
+            let gone = self.store.gone_memories(some.to_vec()).await?;
+            let mut known = self.write();
+            gone.into_iter().for_each(|id| known.remove(id));
+        }
+        Ok(())
+    }
 }
 
 impl Known {
@@ -296,7 +306,11 @@ impl Known {
         // What is no vector of this model is found by its words.
         if self.index.insert(key, scope, vector).is_ok() {
             self.ids.insert(key, id);
-            self.keys.insert(id, key);
+            // Where an agent got the name that memories waited for, they were added anew.
+            if let Some(old) = self.keys.insert(id, key).filter(|old| *old != key) {
+                self.ids.remove(&old);
+                self.index.remove(old);
+            }
         }
     }
 

@@ -310,6 +310,15 @@ impl SessionStore for SqliteStore {
         self.readers.read(move |db| session::read(db, &name)).await
     }
 
+    async fn session_message(
+        &self,
+        name: &AgentId,
+        index: u64,
+    ) -> Result<Option<SharedMessage>, StoreError> {
+        let name = name.clone();
+        self.readers.read(move |db| session::message(db, &name, index)).await
+    }
+
     async fn settle(
         &self,
         was: &AgentId,
@@ -450,6 +459,10 @@ impl MemoriesStore for SqliteStore {
         self.writer.submit(move |db, _| memory::remove_expired(db, before, limit)).await
     }
 
+    async fn gone_memories(&self, ids: Vec<MemoryId>) -> Result<Vec<MemoryId>, StoreError> {
+        self.readers.read(move |db| memory::gone(db, &ids)).await
+    }
+
     async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
         self.readers.read(move |db| memory::scope_keys(db, &scopes)).await
     }
@@ -571,6 +584,19 @@ impl AnswersStore for SqliteStore {
 impl KeyStore for SqliteStore {
     async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError> {
         self.writer.submit(move |db, _| key::add(db, &key, keys_max)).await
+    }
+
+    async fn add_key_with_agent(
+        &self,
+        key: KeyRecord,
+        agent: AgentRecord,
+        keys_max: u64,
+    ) -> Result<KeyAdded<Lease>, StoreError> {
+        let row = AgentRow::encode(&agent)?;
+        let work = move |db: &Connection, me: &mut Owner| {
+            key::add_with_agent(db, me, key, (agent.id, &row), keys_max)
+        };
+        self.writer.submit(work).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {

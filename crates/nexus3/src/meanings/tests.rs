@@ -154,3 +154,33 @@ async fn memories_that_are_gone_do_not_stand_before_those_that_are_there() {
     assert_eq!(found, ["far"]);
     assert_eq!(meanings.read().index.len(), 1);
 }
+
+#[tokio::test]
+async fn what_another_process_removed_is_forgotten() {
+    let (store, meanings) = meanings(&Scripted::new(Does::Embeds));
+    let elsewhere = Memories::alone(Arc::new(store.neighbour()));
+    let (admin, who) = (nexus_core::Requester::Administrator, Identity::default());
+    let add = |content: &str| nexus_core::memory::NewMemory {
+        content: content.into(),
+        source: "test".into(),
+        ..nexus_core::memory::NewMemory::default()
+    };
+    let gone = elsewhere.add(&admin, &who, add("tea")).await.unwrap().id;
+    let kept = elsewhere.add(&admin, &who, add("coffee")).await.unwrap().id;
+    meanings.embed_some(MemoryKey::default()).await.unwrap();
+    let found = async || {
+        let scopes = [MemoryScope::Global];
+        let mut near: Vec<_> =
+            meanings.nearest(&scopes, "x", 9).await.into_iter().map(|it| it.0).collect();
+        near.sort();
+        near
+    };
+    let mut both = [gone, kept];
+    both.sort();
+    assert_eq!(found().await, both);
+    assert!(elsewhere.delete(&admin, &who, &gone.to_string()).await.unwrap());
+    meanings.forget_gone().await.unwrap();
+    assert_eq!(found().await, [kept]);
+    let known = meanings.read();
+    assert_eq!((known.ids.len(), known.keys.len()), (1, 1));
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nexus_core::authority::Action;
 use nexus_core::watch::{Interest, Over, Owner, Watch};
-use nexus_core::watching::{Standing, WatchSpec};
+use nexus_core::watching::{Outset, WatchSpec};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::RpcError;
 use nexus_protocol::watch::{
@@ -71,7 +71,7 @@ async fn tell(
     cx: &Cx,
     watch: &mut Watch,
     feed: &mut Feed,
-    standing: Standing,
+    standing: Outset,
     after: BTreeMap<AgentId, u64>,
 ) -> Result<Over, RpcError> {
     let services = cx.services();
@@ -105,7 +105,8 @@ async fn catch_up(
     let agent = engine.agents.find(&cx.caller.requester, id, Action::Read).await.map_err(wire)?;
     while from < to {
         let limit = u32::try_from(to - from).unwrap_or(u32::MAX).min(MISSED_AT_ONCE);
-        let page = engine.history(&agent, from, limit, MISSED_BYTES_MAX).await.map_err(wire)?;
+        let page =
+            engine.agents.history(&agent, from, limit, MISSED_BYTES_MAX).await.map_err(wire)?;
         if page.messages.is_empty() {
             return Ok(());
         }

@@ -16,9 +16,9 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey,
-    SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
+    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey,
+    MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
+    ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
     SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
     Unembedded,
 };
@@ -351,6 +351,17 @@ impl SessionStore for MemoryStore {
         self.read("read_session", |data, _| data.session(name))
     }
 
+    async fn session_message(
+        &self,
+        name: &AgentId,
+        index: u64,
+    ) -> Result<Option<SharedMessage>, StoreError> {
+        self.read("session_message", |data, _| {
+            let (_, messages) = data.session(name)?;
+            messages.into_iter().nth(usize::try_from(index).ok()?)
+        })
+    }
+
     async fn settle(
         &self,
         was: &AgentId,
@@ -472,6 +483,10 @@ impl MemoriesStore for MemoryStore {
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
         self.write("remove_expired", move |data, _| Ok(data.memories.remove_expired(before, limit)))
             .await
+    }
+
+    async fn gone_memories(&self, ids: Vec<MemoryId>) -> Result<Vec<MemoryId>, StoreError> {
+        self.read("gone_memories", |data, _| data.memories.gone(ids))
     }
 
     async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
@@ -606,14 +621,32 @@ impl AnswersStore for MemoryStore {
 impl KeyStore for MemoryStore {
     async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError> {
         self.write("add_key", move |data, _| {
-            if data.signing.contains_key(&key.name) {
-                return Ok(KeyAdded::Exists);
+            let room = room_for_key(data, &key.name, keys_max);
+            if room == KeyAdded::Done(()) {
+                data.signing.insert(key.name.clone(), key);
             }
-            if data.signing.len() as u64 >= keys_max {
-                return Ok(KeyAdded::Full);
+            Ok(room)
+        })
+        .await
+    }
+
+    async fn add_key_with_agent(
+        &self,
+        key: KeyRecord,
+        agent: AgentRecord,
+        keys_max: u64,
+    ) -> Result<KeyAdded<Lease>, StoreError> {
+        self.write("add_key_with_agent", move |data, me| {
+            match room_for_key(data, &key.name, keys_max) {
+                KeyAdded::Done(()) => {}
+                KeyAdded::Exists => return Ok(KeyAdded::Exists),
+                KeyAdded::Full => return Ok(KeyAdded::Full),
             }
-            data.signing.insert(key.name.clone(), key);
-            Ok(KeyAdded::Done)
+            let id = agent.id.clone();
+            let lease = data.create(me, agent)?;
+            let agent = Some(KeyAgent { id, born: lease.fence.0 });
+            data.signing.insert(key.name.clone(), KeyRecord { agent, ..key });
+            Ok(KeyAdded::Done(lease))
         })
         .await
     }
@@ -625,6 +658,14 @@ impl KeyStore for MemoryStore {
     async fn remove_key(&self, name: &str) -> Result<bool, StoreError> {
         let name = name.to_owned();
         self.write("remove_key", move |data, _| Ok(data.signing.remove(&name).is_some())).await
+    }
+}
+
+fn room_for_key(data: &Data, name: &str, keys_max: u64) -> KeyAdded {
+    match data.signing.len() as u64 >= keys_max {
+        _ if data.signing.contains_key(name) => KeyAdded::Exists,
+        true => KeyAdded::Full,
+        false => KeyAdded::Done(()),
     }
 }
 
