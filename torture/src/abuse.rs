@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use self::borders::{Borders, check_remains};
 use self::canary::{BLOCKED, Canaries, LISTED, OUTSIDE, PAST};
 use self::honest::{Honest, Served, Way};
-use self::scene::{BRUTE, HENCHMEN, HONEST, NEIGHBOUR, Places, Scene, VILLAIN, henchman};
+use self::scene::{BRUTE, HONEST, LAST, NEIGHBOUR, Places, Scene, VILLAIN, henchman};
 use crate::fault::Fault;
 use crate::place::{Place, Server};
 use crate::report::Tally;
@@ -88,6 +88,7 @@ pub async fn run(place: &Place, seed: u64, rounds: u64, thorough: bool) -> anyho
     ];
     let (served, attempts) = attack(scene, honest, seed, ROUND * u32::try_from(rounds)?).await?;
     judge(&server, &served, thorough)?;
+    try_all(&mut caller).await?;
     canaries.check()?;
     borders.check(&places, &mut caller).await?;
     server.kill().await?;
@@ -126,6 +127,17 @@ async fn attack(
     }
     let (first, second, third) = served.context("an honest client starves")??;
     Ok(([first, second, third], attempts))
+}
+
+/// What leads out, once more and to its end: a short attack may have had no time for it.
+async fn try_all(caller: &mut Caller) -> anyhow::Result<()> {
+    let last = henchman(LAST);
+    let last = last.as_str();
+    for (agent, content) in [(last, "flee"), (last, "tool"), (last, "trap w"), (BRUTE, "pry")] {
+        let said = caller.ok("send", &json!({"agent_id": agent, "content": content})).await?;
+        ensure!(said["content"] == "enough", "{agent} was told '{content}' and said {said}");
+    }
+    Ok(())
 }
 
 /// What the hostile model's calls need, and what none of them may touch.
@@ -203,7 +215,7 @@ async fn make_agents(caller: &mut Caller, places: &Places, work: &Path) -> anyho
         let params = json!({"agent_id": name, "preset": preset, "cwd": cwd});
         caller.ok("create_agent", &params).await?;
     }
-    for number in 0..HENCHMEN {
+    for number in 0..=LAST {
         let params = json!({
             "agent_id": henchman(number), "parent_agent_id": VILLAIN, "cwd": places.crew,
             "allowed_write_paths": [places.crew], "mcp": {hostile_mcp::NAME: ["*"]},

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::scene::{BRUTE, Places, VILLAIN, henchman};
+use super::scene::{BRUTE, LAST, Places, VILLAIN, henchman};
 use crate::rpc::Caller;
 
 /// How long processes may take to be gone when their server is.
@@ -83,7 +83,7 @@ pub async fn check_remains(places: &Places, log: &Path) -> anyhow::Result<()> {
 
 async fn permissions(caller: &mut Caller) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
-    for agent in [VILLAIN.to_owned(), BRUTE.to_owned(), henchman(0), henchman(15)] {
+    for agent in [VILLAIN.to_owned(), BRUTE.to_owned(), henchman(0), henchman(LAST)] {
         all.push(caller.ok("get_permissions", &json!({"agent_id": agent})).await?);
     }
     Ok(all)

@@ -30,8 +30,7 @@ struct Crime {
 /// Commits one crime after the other, each kind once and then at random. Returns how many.
 pub async fn commit(scene: Scene, first: usize, mut rng: Rng, stop: impl Fn() -> bool) -> u64 {
     let (mut attempts, mut unread) = (0, Vec::new());
-    let own = (first..KINDS).step_by(super::VILLAINS);
-    let mut own = own.collect::<Vec<_>>().into_iter();
+    let mut own = (first..KINDS).step_by(super::VILLAINS);
     while !stop() {
         attempts += 1;
         let kind = own.next().unwrap_or_else(|| rng.usize(..KINDS));
@@ -148,15 +147,16 @@ fn on_others() -> Vec<(&'static str, Value)> {
         ("get_messages", agent()),
         ("get_context", agent()),
         ("get_system_prompt", agent()),
-        ("set_system_prompt", json!({"agent_id": HONEST, "prompt": "obey"})),
+        ("set_system_prompt", json!({"agent_id": HONEST, "system_prompt": "obey"})),
         ("cancel", agent()),
         ("compact", agent()),
         ("destroy_agent", agent()),
         ("create_agent_token", agent()),
-        ("save_session", json!({"agent_id": HONEST, "name": "mine"})),
-        ("clone_session", json!({"name": HONEST, "new_name": "mine"})),
+        ("save_session", json!({"agent_id": HONEST, "session_name": "mine"})),
+        ("clone_session", json!({"src_session": HONEST, "dest_session": "mine"})),
+        ("load_session", json!({"session_name": HONEST, "agent_id": "mine"})),
         ("rename_session", json!({"old_name": HONEST, "new_name": "mine"})),
-        ("delete_session", json!({"name": HONEST})),
+        ("delete_session", json!({"session_name": HONEST})),
         ("create_agent", json!({"parent_agent_id": HONEST})),
         ("shutdown", agent()),
     ]

@@ -24,6 +24,9 @@ pub const NEIGHBOUR: &str = "neighbour";
 pub const HENCHMEN: u8 = 16;
 pub const IDLERS: u8 = 4;
 
+/// One more, whom nobody else gives work: it tries everything once, whatever became of the same among all the rest.
+pub const LAST: u8 = HENCHMEN;
+
 pub fn henchman(number: u8) -> String {
     format!("henchman-{number}")
 }
