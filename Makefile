@@ -207,7 +207,7 @@ torture:
 # Lets libFuzzer look for bytes that break a reader, SECONDS long each: all of them, or the one that TARGET names
 # (fuzzing/src/lib.rs has the list). What it found stays in target/fuzz/found. A short form is part of `make test`.
 SECONDS ?= 600
-TARGET ?= envelope sse lines frames provider patch session gguf config attached
+TARGET ?= envelope sse lines frames provider patch session gguf config mcp openai websocket acp signed token shown attached
 HOST = $(shell rustc --print host-tuple)
 FUZZ = target/fuzz
 FUZZ_FLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -44,6 +44,8 @@ mod watch;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use nexus_local::{WRITER_ARGUMENT, writer_main};
+use nexus_tools::sandbox::close_in;
 
 use table::Table;
 
@@ -107,6 +109,10 @@ impl Bench {
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    // The built-in model has its chat template run by the program that it is in.
+    if args.first().is_some_and(|first| first == WRITER_ARGUMENT) {
+        writer_main(close_in);
+    }
     // As the server's own runtime, so that baselines differ from it in their work only.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {

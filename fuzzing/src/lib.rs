@@ -5,6 +5,7 @@
 //! look for hours.
 
 mod attached;
+mod doors;
 mod files;
 mod house;
 mod mutate;
@@ -25,7 +26,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "envelope", seeds: text::MESSAGES, run: text::envelope },
     Target { name: "sse", seeds: provider::STREAMS, run: text::sse },
     Target { name: "lines", seeds: text::MESSAGES, run: wire::lines },
@@ -35,6 +36,13 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "session", seeds: files::SESSIONS, run: files::session },
     Target { name: "gguf", seeds: files::WEIGHTS, run: files::gguf },
     Target { name: "config", seeds: files::CONFIGS, run: files::config },
+    Target { name: "mcp", seeds: doors::HOSTS, run: doors::mcp },
+    Target { name: "openai", seeds: doors::CHATS, run: doors::openai },
+    Target { name: "websocket", seeds: doors::SOCKETS, run: doors::websocket },
+    Target { name: "acp", seeds: doors::EDITORS, run: doors::acp },
+    Target { name: "signed", seeds: wire::SIGNED, run: wire::lines },
+    Target { name: "token", seeds: text::TOKENS, run: text::token },
+    Target { name: "shown", seeds: text::SHOWN, run: text::shown },
     Target { name: "attached", seeds: attached::SEEDS, run: attached::run },
 ];
 

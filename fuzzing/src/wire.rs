@@ -15,6 +15,12 @@ pub const FRAMES: &[&[u8]] = &[
     b"\xff\xff\xff\xff",
 ];
 
+/// Calls with a signature, of a key that nobody has: whatever becomes of one, it is an answer.
+pub const SIGNED: &[&[u8]] = &[
+    br#"{"jsonrpc":"2.0","id":1,"method":"list_agents","params":{"limit":5},"auth":{"timestamp":1763500000,"signature":"vKBzE0rFZKJpoaB+vmB7iUqvEJpQHo6r0ZZXuJ0Yh2Y=","key_id":"worker","nonce":"n1"}}"#,
+    br#"[{"jsonrpc":"2.0","id":"x","method":"rpc.version","auth":{"timestamp":18446744073709551615,"signature":"","key_id":null}},{"jsonrpc":"2.0","id":2,"method":"rpc.version","params":{"a":1.0e2,"a":"\u00e9\ud83d\ude00"},"auth":{"timestamp":0,"signature":"AA=="}}]"#,
+];
+
 const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// Lines, as on standard input.
@@ -55,7 +61,7 @@ pub fn frames(bytes: &[u8]) {
 }
 
 /// The same bytes, but none that stop the server: that it obeys is another test's.
-fn calm(bytes: &[u8]) -> Vec<u8> {
+pub fn calm(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     while let Some(at) = bytes.windows(8).position(|word| word == b"shutdown") {
         bytes[at] = b'S';
@@ -63,7 +69,7 @@ fn calm(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn check(message: &[u8]) {
+pub fn check(message: &[u8]) {
     let answer: Value = must(serde_json::from_slice(message));
     let one = |answer: &Value| {
         assert_eq!(answer["jsonrpc"], "2.0", "{answer}");

@@ -21,7 +21,9 @@ macro_rules! short {
     };
 }
 
-short! { envelope sse lines frames provider patch session gguf config attached }
+short! {
+    envelope sse lines frames provider patch session gguf config mcp openai websocket acp signed token shown attached
+}
 
 fn check(name: &str) {
     let target = TARGETS.into_iter().find(|target| target.name == name);

@@ -34,6 +34,7 @@ pub use embed::LocalEmbedder;
 #[cfg(feature = "llama-cpp")]
 pub use llama_cpp::backend as llama_backend;
 pub use provider::{Local, threads};
+pub use template::{WRITER_ARGUMENT, writer_main};
 
 /// What models are computed with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

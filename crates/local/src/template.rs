@@ -1,21 +1,29 @@
 //! The chat template of the file: how a conversation is written for this model.
 
+mod apart;
+
 use std::io;
 
-use minijinja::{Environment, ErrorKind, context};
+use minijinja::{Environment, ErrorKind};
 use nexus_core::message::{self, Message, Role};
 use nexus_core::provider::ModelCall;
+use serde_json::json;
 
+pub use self::apart::{WRITER_ARGUMENT, writer_main};
 use crate::Fault;
 use crate::said::Said;
 use crate::tokenizer::{Part, Vocabulary};
 use crate::weights::Gguf;
 
 pub struct Template {
-    environment: Environment<'static>,
+    /// The model's own; [`CHATML`] where there is none.
+    own: Option<String>,
     bos: String,
     eos: String,
 }
+
+/// What a template is shown.
+type Conversation = serde_json::Value;
 
 const NAME: &str = "chat";
 
@@ -47,26 +55,14 @@ impl Template {
 
     /// Of the template's text, or of the usual one where there is none.
     pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, String> {
-        let source = source.unwrap_or_else(|| CHATML.to_owned());
-        if source.len() > SOURCE_BYTES_MAX {
-            return Err(format!("its chat template is larger than {SOURCE_BYTES_MAX} bytes"));
+        if let Some(source) = &source {
+            if source.len() > SOURCE_BYTES_MAX {
+                return Err(format!("its chat template is larger than {SOURCE_BYTES_MAX} bytes"));
+            }
+            environment(source)
+                .map_err(|error| format!("its chat template is unusable ({error})"))?;
         }
-        let mut environment = Environment::new();
-        environment.set_fuel(Some(STEPS_MAX));
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        // Templates are written for Python, whose strings have methods.
-        environment.set_unknown_method_callback(python_method);
-        environment.add_function(
-            "raise_exception",
-            |text: String| -> Result<String, minijinja::Error> {
-                Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
-            },
-        );
-        environment
-            .add_template_owned(NAME, source)
-            .map_err(|error| format!("its chat template is unusable ({error})"))?;
-        Ok(Self { environment, bos, eos })
+        Ok(Self { own: source, bos, eos })
     }
 
     /// The tokens of a conversation, up to where the model's answer begins.
@@ -83,14 +79,18 @@ impl Template {
         let messages: Vec<_> = said
             .iter()
             .enumerate()
-            .map(|(at, (role, _))| context! { role => role, content => mark(at) })
+            .map(|(at, (role, _))| json!({"role": role, "content": mark(at)}))
             .collect();
-        let written = self.write(context! {
-            messages => messages,
-            add_generation_prompt => true,
-            bos_token => self.bos,
-            eos_token => self.eos,
-        })?;
+        let conversation = json!({
+            "messages": messages,
+            "add_generation_prompt": true,
+            "bos_token": self.bos,
+            "eos_token": self.eos,
+        });
+        let written = match &self.own {
+            Some(source) => apart::written(source, &conversation)?,
+            None => run(CHATML, &conversation)?,
+        };
         let mut tokens = Vec::new();
         if let Some(bos) = vocabulary.bos.filter(|_| !written.starts_with(&self.bos)) {
             tokens.push(bos);
@@ -113,24 +113,43 @@ impl Template {
         vocabulary.encode(parts, &mut tokens);
         Ok(tokens)
     }
+}
 
-    /// What the template makes of a conversation.
-    fn write(&self, conversation: minijinja::Value) -> Result<String, String> {
-        let template = self.environment.get_template(NAME).map_err(|error| error.to_string())?;
-        let mut written = Written(Vec::new());
-        match template.render_captured_to(conversation, &mut written) {
-            Ok(_) => Ok(String::from_utf8_lossy(&written.0).into_owned()),
-            Err(error) => Err(match error.kind() {
-                ErrorKind::OutOfFuel => {
-                    format!("the model's chat template takes more than {STEPS_MAX} steps")
-                }
-                ErrorKind::WriteFailure => {
-                    format!("the model's chat template writes more than {WRITTEN_BYTES_MAX} bytes")
-                }
-                _ => format!("the model's chat template refuses the conversation: {error}"),
-            }),
-        }
+/// What a template makes of a conversation, in this process.
+fn run(source: &str, conversation: &Conversation) -> Result<String, String> {
+    let environment = environment(source).map_err(|error| error.to_string())?;
+    let template = environment.get_template(NAME).map_err(|error| error.to_string())?;
+    let mut written = Written(Vec::new());
+    match template.render_captured_to(conversation, &mut written) {
+        Ok(_) => Ok(String::from_utf8_lossy(&written.0).into_owned()),
+        Err(error) => Err(match error.kind() {
+            ErrorKind::OutOfFuel => {
+                format!("the model's chat template takes more than {STEPS_MAX} steps")
+            }
+            ErrorKind::WriteFailure => {
+                format!("the model's chat template writes more than {WRITTEN_BYTES_MAX} bytes")
+            }
+            _ => format!("the model's chat template refuses the conversation: {error}"),
+        }),
     }
+}
+
+/// With the template in it. It is read and not run.
+fn environment(source: &str) -> Result<Environment<'_>, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_fuel(Some(STEPS_MAX));
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    // Templates are written for Python, whose strings have methods.
+    environment.set_unknown_method_callback(python_method);
+    environment.add_function(
+        "raise_exception",
+        |text: String| -> Result<String, minijinja::Error> {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
+        },
+    );
+    environment.add_template(NAME, source)?;
+    Ok(environment)
 }
 
 /// Takes what a template writes, up to a limit.
@@ -236,13 +255,12 @@ mod tests {
     use super::*;
 
     fn check(source: &str, expected: &str) {
-        let template = Template::new(Some(source.into()), String::new(), String::new()).unwrap();
-        let written = template.environment.get_template(NAME).unwrap().render(context! {});
-        assert_eq!(written.unwrap(), expected, "{source}");
+        assert_eq!(written(source).unwrap(), expected, "{source}");
     }
 
     fn written(source: &str) -> Result<String, String> {
-        Template::new(Some(source.into()), String::new(), String::new())?.write(context! {})
+        Template::new(Some(source.into()), String::new(), String::new())?;
+        run(source, &json!({}))
     }
 
     #[test]
@@ -277,8 +295,6 @@ mod tests {
         check("{{ 'xya yx'.strip('xy') }}|{{ 'a</think>b'.split('</think>')[-1] }}", "a |b");
         check("{{ 'a-b'.replace('-', '+').upper() }}{{ ' a  b '.split() | length }}", "A+B2");
         check("{{ 'ab'.startswith('a') and 'ab'.endswith('b') }}", "True");
-        let unknown = Template::new(Some("{{ 'a'.swapcase() }}".into()), "".into(), "".into());
-        let unknown = unknown.unwrap().environment.get_template(NAME).unwrap().render(());
-        assert!(unknown.is_err());
+        assert!(written("{{ 'a'.swapcase() }}").is_err());
     }
 }

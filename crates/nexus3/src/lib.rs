@@ -11,7 +11,7 @@ mod cli;
 mod clients;
 mod conversation;
 mod doctor;
-mod doors;
+pub mod doors;
 mod exec;
 mod greet;
 mod guard;
@@ -49,6 +49,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use nexus_check::{WORKER_ARGUMENT, worker_main};
+use nexus_local::{WRITER_ARGUMENT, writer_main};
 use nexus_store::SqliteStore;
 use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, close_in, confine_main};
 
@@ -59,7 +60,7 @@ use wiring::OpenStore;
 
 pub fn main() -> ExitCode {
     // The program is also the launcher of its agents' commands, which must start quickly and touch nothing else, what
-    // checks code, and what puts a terminal in order.
+    // checks code, what runs the templates of model files, and what puts a terminal in order.
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let is_launcher = first == LAUNCHER_ARGUMENT;
     // A heap of huge pages would be three times as large as what an idle server has in it. Programs inherit the choice,
@@ -70,6 +71,9 @@ pub fn main() -> ExitCode {
     }
     if first == WORKER_ARGUMENT {
         worker_main(close_in);
+    }
+    if first == WRITER_ARGUMENT {
+        writer_main(close_in);
     }
     if first == guard::ARGUMENT {
         return guard::main();

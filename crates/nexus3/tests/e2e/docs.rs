@@ -88,6 +88,153 @@ fn the_tests_of_the_security_page_exist() {
     }
 }
 
+/// The page of limits says what the sources say: of each row a constant, and a number that stands in the row.
+#[test]
+fn the_page_of_limits_has_the_numbers_of_the_sources() {
+    let page = fs::read_to_string(root().join("docs/guide/limits.md")).unwrap();
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| ")).collect();
+    let (mut file, mut said) = ("", String::new());
+    for &(place, constant, row) in LIMITS {
+        if !place.is_empty() {
+            file = place;
+            said = fs::read_to_string(root().join("crates").join(file)).unwrap();
+        }
+        let marks = ["const ", constant, ":"].concat();
+        let line = said.lines().find(|line| line.contains(&marks));
+        let line = line.unwrap_or_else(|| panic!("{file} has no {constant}"));
+        let value = line.rsplit_once(" = ").and_then(|(_, value)| number(value));
+        let value = value.unwrap_or_else(|| panic!("{file}: {line}"));
+        let row = rows.iter().find(|line| line.starts_with(&format!("| {row}")));
+        let row = row.unwrap_or_else(|| panic!("no row for {constant} of {file}"));
+        assert!(numbers(row).contains(&value), "{file}: {line}\n{row}");
+    }
+}
+
+/// A file, where it is another than before; a constant of it; how its row begins.
+const LIMITS: &[(&str, &str, &str)] = &[
+    ("tools/src/command.rs", "TIMEOUT_DEFAULT", "time on the clock"),
+    ("core/src/keys.rs", "KEYS_MAX", "keys"),
+    ("", "NAME_CHARS_MAX", "name of a key"),
+    ("", "METHODS_MAX", "patterns of methods"),
+    ("", "METHOD_BYTES_MAX", "patterns of methods"),
+    ("", "DAYS_DEFAULT", "days that a key holds"),
+    ("signing/src/lib.rs", "SECRET_BYTES_MIN", "secret of a key"),
+    ("", "WINDOW_SECONDS", "age of a [signature]"),
+    ("server/src/signing.rs", "SEEN_MAX", "signatures that are remembered"),
+    ("server/src/context_token.rs", "TOKEN_BYTES_MAX", "a [context token]"),
+    ("", "AHEAD_SECONDS_MAX", "a [context token]"),
+    ("core/src/memory.rs", "CONTENT_BYTES_MAX", "text of a [memory]"),
+    ("", "NAME_BYTES_MAX", "source, a subject"),
+    ("", "SUBJECTS_MAX", "subjects of a memory"),
+    ("", "EXPIRES_DAYS_MAX", "days until a memory expires"),
+    ("", "PREFIX_DIGITS_MIN", "digits of an id"),
+    ("core/src/words.rs", "QUERY_WORDS_MAX", "words of a query"),
+    ("doors/src/openai/door.rs", "BODY_BYTES_MAX", "body of a request to [`/v1`]"),
+    ("doors/src/openai/ask.rs", "MESSAGES_MAX", "messages of a request to `/v1`"),
+    ("", "CHOICES_MAX", "answers that are asked for at once"),
+    ("doors/src/openai/bare.rs", "STOPS_MAX", "texts that end an answer"),
+    ("doors/src/openai/embeddings.rs", "INPUTS_MAX", "texts of one request for embeddings"),
+    ("", "TEXT_BYTES_MAX", "texts of one request for embeddings"),
+    ("doors/src/openai/responses/kept.rs", "ANSWERS_MAX", "responses that are kept"),
+    ("", "BYTES_MAX", "responses that are kept"),
+    ("doors/src/openai/repeats.rs", "KEPT_MAX", "turns that are given again"),
+    ("", "KEPT_BYTES_MAX", "turns that are given again"),
+    ("doors/src/openai/conversations.rs", "POINTS_MAX", "answers after which"),
+    ("doors/src/mcp/http.rs", "BODY_BYTES_MAX", "message to [`/mcp`]"),
+    ("", "SESSIONS_MAX", "sessions of one caller at `/mcp`"),
+    ("", "SESSION_IDLE", "sessions of one caller at `/mcp`"),
+    ("doors/src/mcp/subscriptions.rs", "SUBSCRIPTIONS_MAX", "resources that one session"),
+    ("doors/src/mcp/turns.rs", "KEPT_MAX", "turns of a host"),
+    ("", "KEPT_BYTES_MAX", "turns of a host"),
+    ("server/src/transport/unix.rs", "FRAME_BYTES_MAX", "message on [`/ws`]"),
+    ("", "FRAME_BYTES_MAX", "socket frame"),
+    ("server/src/transport/ws.rs", "CALLS_MAX", "calls of one WebSocket"),
+    ("", "PING_EVERY", "silence on a WebSocket"),
+    ("server/src/transport/stdio.rs", "LINE_BYTES_MAX", "stdio line"),
+    ("server/src/freight.rs", "FREIGHT_BYTES_MAX", "messages and answers under way"),
+    ("server/src/dispatcher.rs", "ANSWER_BYTES_MAX", "one answer"),
+    ("server/src/handlers/conversation.rs", "PAGE_BYTES_MAX", "bytes of one `get_messages`"),
+    ("doors/src/acp/lines.rs", "LINE_BYTES_MAX", "line of an editor"),
+    ("doors/src/acp/fault.rs", "IN_FLIGHT_MAX", "requests of an editor"),
+    ("doors/src/acp/content.rs", "EMBEDDED_BYTES_MAX", "a text that an editor puts"),
+    ("core/src/settings.rs", "DIRECTORIES_MAX", "further directories"),
+    ("core/src/mcp.rs", "SERVERS_MAX", "[MCP servers]"),
+    ("", "SERVER_TOOLS_MAX", "tools of one server"),
+    ("mcp/src/connection.rs", "PAGES_MAX", "tools of one server"),
+    ("mcp/src/seat.rs", "OWN_PROCESSES_MAX", "processes of servers"),
+    ("mcp/src/lookup.rs", "PROMPTS_MAX", "prompts of one server"),
+    ("", "ANSWER_BYTES_MAX", "a text that is looked up"),
+    ("mcp/src/transport.rs", "MESSAGE_BYTES_MAX", "one message of a server"),
+    ("mcp/src/server.rs", "CALLS_MAX", "calls of one server at once"),
+    ("mcp/src/state.rs", "ENDS_MAX", "unasked ends"),
+    ("", "ENDS_WITHIN", "unasked ends"),
+    ("mcp/src/result.rs", "SHOWN_BYTES_MAX", "what a model is shown of one result"),
+    ("mcp/src/results.rs", "RESULT_BYTES_MAX", "what is kept of one result"),
+    ("", "AGENT_BYTES_MAX", "what is kept of one result"),
+    ("", "ALL_BYTES_MAX", "what is kept of one result"),
+    ("mcp/src/schema.rs", "SCHEMA_BYTES_MAX", "schema of a tool's arguments"),
+    ("", "SCHEMA_DEPTH_MAX", "schema of a tool's arguments"),
+    ("mcp/src/clean.rs", "DESCRIPTION_BYTES_MAX", "description of a tool"),
+    ("", "INSTRUCTIONS_BYTES_MAX", "what a server says of itself"),
+    ("mcp/src/elicit.rs", "ROUNDS_MAX", "questions within one call"),
+    ("", "MESSAGE_BYTES_MAX", "a question; its form"),
+    ("", "SCHEMA_BYTES_MAX", "a question; its form"),
+    ("", "URL_BYTES_MAX", "a question; its form"),
+    ("core/src/sampling.rs", "SAMPLE_TOKENS_MAX", "words that a server has the model say"),
+    ("mcp/src/tail.rs", "KEPT_BYTES_MAX", "what a server prints"),
+    ("core/src/permission.rs", "DEPTH_MAX", "depth of a tree"),
+    ("core/src/lifecycle/create.rs", "WRITE_PATHS_MAX", "places in"),
+    ("core/src/plan.rs", "TASKS_MAX", "tasks of a plan"),
+    ("core/src/store/shared_context.rs", "ENTRIES_MAX", "entries of the [shared context]"),
+    ("core/src/attach.rs", "ATTACHMENTS_MAX", "attachments of one message"),
+    ("core/src/code.rs", "CODE_BYTES_MAX", "code, and rules"),
+    ("core/src/watch/mod.rs", "WATCHES_MAX", "watches of one connection"),
+    ("", "WATCHES_PER_CALLER_MAX", "watches of one connection"),
+    ("local/src/template.rs", "SOURCE_BYTES_MAX", "chat template"),
+    ("", "STEPS_MAX", "chat template"),
+    ("", "WRITTEN_BYTES_MAX", "chat template"),
+    ("local/src/template/apart.rs", "MEMORY_BYTES_MAX", "chat template"),
+    ("", "PROCESSOR_SECONDS_MAX", "chat template"),
+    ("nexus3/src/session_file/mod.rs", "FILE_BYTES_MAX", "file of `nexus3 session import`"),
+    ("", "VALUES_MAX", "file of `nexus3 session import`"),
+    ("", "MESSAGES_MAX", "file of `nexus3 session import`"),
+    ("", "CALLS_MAX", "file of `nexus3 session import`"),
+];
+
+/// The value of a constant, as it stands in the source; times in seconds.
+fn number(source: &str) -> Option<u64> {
+    let source = source.trim_end_matches(';').trim();
+    let source = match source.split_once("from_secs(") {
+        Some((_, seconds)) => seconds.trim_end_matches(')'),
+        None => source,
+    };
+    let whole = |text: &str| text.trim().trim_end_matches(".0").replace('_', "").parse().ok();
+    match source.split_once("<<") {
+        Some((left, right)) => Some(whole(left)? << whole(right)?),
+        None => source.split('*').map(whole).product(),
+    }
+}
+
+/// The numbers of a row: `10,000`, `64 KiB`.
+fn numbers(row: &str) -> Vec<u64> {
+    let words: Vec<_> = row.split([' ', ';', '(', ')']).collect();
+    let following = words.iter().skip(1).copied().chain([""]);
+    words
+        .iter()
+        .zip(following)
+        .filter_map(|(word, unit)| {
+            let number: u64 = word.trim_end_matches(',').replace(',', "").parse().ok()?;
+            let shift = match unit.trim_end_matches(',') {
+                "KiB" => 10,
+                "MiB" => 20,
+                "GiB" => 30,
+                _ => 0,
+            };
+            Some(number << shift)
+        })
+        .collect()
+}
+
 /// A command line can be read by everybody on the machine, agents' commands included, and `localhost` by itself does not
 /// say whose address it is.
 #[test]
