@@ -11,7 +11,9 @@ use nexus_outward::{cause, is_loopback};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
-use reqwest::{Certificate, Client, ClientBuilder, Proxy, Response, StatusCode, Url};
+use reqwest::{
+    Certificate, Client, ClientBuilder, Proxy, RequestBuilder, Response, StatusCode, Url,
+};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
@@ -19,12 +21,13 @@ use tracing::Level;
 use super::attempts::Attempts;
 use super::errors::{self, Failure};
 use super::json::Body;
-use super::lane::{Lane, Permit};
+use super::lane::{Lane, Permit, RETRY};
+use super::lowered::Lowered;
 use super::prefix::Prefixes;
 use super::redact::Secrets;
 use super::silence::{Patience, Silence};
 use super::stream::{self, Decode, Terms};
-use super::{AuthMethod, Bounds, BuildError, ProviderSettings};
+use super::{AuthMethod, Bounds, BuildError, Kind, ProviderSettings};
 
 /// How much of an error page is read for its message, and for how long: one that drips would never be over.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -36,6 +39,9 @@ const CA_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Headers whose names have one of these words carry what opens doors.
 const OF_KEYS: [&str; 5] = ["auth", "key", "token", "secret", "cookie"];
 
+/// OpenRouter sends the calls of one conversation to one of its providers, for the cache that it has there.
+static SESSION: HeaderName = HeaderName::from_static("x-session-id");
+
 /// How much of an answer to a question is taken. The largest router's list of models has 2 MB.
 pub(super) const ASKED_BYTES_MAX: usize = 16 << 20;
 
@@ -44,6 +50,10 @@ pub(super) struct Http {
     client: OnceCell<Client>,
     way: Way,
     headers: HeaderMap,
+    /// The service is told which calls belong to one conversation.
+    names_session: bool,
+    /// `None` for a router, which lowers by itself what a model cannot do.
+    lowered: Option<Lowered>,
     secrets: Arc<Secrets>,
     bounds: Bounds,
     patience: Patience,
@@ -93,7 +103,9 @@ impl Http {
         Ok(Self {
             client: OnceCell::new(),
             way,
+            names_session: settings.kind == Kind::OpenRouter && !headers.contains_key(&SESSION),
             headers,
+            lowered: (settings.kind != Kind::OpenRouter).then(Lowered::default),
             secrets: Arc::new(Secrets::of(settings)),
             bounds: settings.bounds,
             patience: Patience {
@@ -127,6 +139,9 @@ impl Http {
         call: &ModelCall,
     ) -> Result<Opened, ProviderError> {
         let client = self.client.get_or_try_init(|| self.way.connect()).await?;
+        if let Some(lowered) = &self.lowered {
+            lowered.warn(call);
+        }
         if !self.prefixes.is_kept(call, &body.blocks) {
             tracing::warn!(
                 agent = &*call.asker.agent,
@@ -144,10 +159,12 @@ impl Http {
         }
         let mut place = self.lane.place(&call.asker, &call.model.id, tokens(call));
         let mut permit = place.pass().await?;
-        let mut attempts = Attempts::begin(self.max_retries);
+        let mut attempts = Attempts::begin(self.max_retries, call.asker.wait_max);
+        let headers = self.headers_of(call);
         loop {
             let sent = Instant::now();
-            let failure = match self.attempt(client, url, &body, &mut permit).await {
+            let request = client.post(url.clone()).headers(headers.clone()).body(body.clone());
+            let failure = match self.attempt(request, &mut permit).await {
                 Ok(response) => {
                     let silence = Silence::since(sent, self.patience);
                     return Ok(Opened { response, silence, permit });
@@ -167,7 +184,10 @@ impl Http {
             if let Some(observer) = &call.asker.observer {
                 observer.model_call_retried(&call.model, error.name());
             }
-            tokio::time::sleep(wait).await;
+            if !wait.is_zero() {
+                place.tell(RETRY, Some(wait));
+                tokio::time::sleep(wait).await;
+            }
             place.give_up_at(attempts.end());
             permit = match place.pass().await {
                 Ok(permit) => permit,
@@ -212,14 +232,23 @@ impl Http {
         }
     }
 
+    fn headers_of(&self, call: &ModelCall) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let session = HeaderValue::from_str(&call.asker.conversation);
+        if self.names_session
+            && let Ok(session) = session
+            && !session.is_empty()
+        {
+            headers.insert(&SESSION, session);
+        }
+        headers
+    }
+
     async fn attempt(
         &self,
-        client: &Client,
-        url: &Url,
-        body: &Bytes,
+        request: RequestBuilder,
         permit: &mut Permit,
     ) -> Result<Response, Failure> {
-        let request = client.post(url.clone()).headers(self.headers.clone()).body(body.clone());
         let sending = tokio::time::timeout(self.patience.first_event, request.send());
         let response = sending.await.map_err(|_| errors::silent())?.map_err(errors::not_sent)?;
         let status = response.status();

@@ -151,6 +151,7 @@ impl Snapshot {
             born: self.born,
             conversation: conversation.into(),
             urgency,
+            wait_max: None,
             waiting: None,
             observer: None,
         }
