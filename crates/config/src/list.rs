@@ -40,16 +40,23 @@ pub(super) fn page(catalog: &ModelCatalog, query: &ModelQuery) -> Result<ModelPa
     }
     let total = models.len() as u64;
     let skip = usize::try_from(query.offset).unwrap_or(usize::MAX);
-    let default = catalog.default_name().ok().and_then(|name| {
-        let (service, model) = catalog.find(&name).ok()?;
+    let default_name = catalog.default_name().ok();
+    let default = default_name.as_ref().and_then(|name| {
+        let (service, model) = catalog.find(name).ok()?;
         Some((service.entry.name.clone(), model.id.clone(), model.alias.clone()))
     });
+    let is_default = |provider: &ProviderEntry, model: &ModelEntry| {
+        default.as_ref().is_some_and(|(of, id, alias)| {
+            *of == provider.name && *id == model.id && *alias == model.alias
+        })
+    };
+    // As the list has it, where it does: that can be longer than what the configuration says.
+    let listed = models.iter().find(|(_, provider, model)| is_default(provider, model));
+    let listed = listed.map(|(name, ..)| name.clone());
+    let default_name = listed.or_else(|| default_name.map(Cow::into_owned));
     let on_page = models.into_iter().skip(skip).take(query.limit as usize);
     let listed = on_page.map(|(name, provider, model)| {
         let (figures, _) = catalog.figures(&name, provider, &model);
-        let is_default = default.as_ref().is_some_and(|(of, id, alias)| {
-            *of == provider.name && *id == model.id && *alias == model.alias
-        });
         ListedModel {
             info: Arc::new(figures.info),
             sources: figures.sources,
@@ -58,10 +65,10 @@ pub(super) fn page(catalog: &ModelCatalog, query: &ModelQuery) -> Result<ModelPa
             wires: figures.wires,
             retires: figures.retires,
             key_set: catalog.has_key(provider),
-            default: is_default,
+            default: is_default(provider, &model),
         }
     });
-    Ok(ModelPage { total, models: listed.collect() })
+    Ok(ModelPage { total, default: default_name, models: listed.collect() })
 }
 
 /// The ids of what a provider has beside the models that were named: as it said itself, or as the shipped table has it.

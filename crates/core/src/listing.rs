@@ -19,6 +19,8 @@ pub struct ModelQuery {
 pub struct ModelPage {
     /// All that the query means, on this page or not.
     pub total: u64,
+    /// The name of the one that answers when none is named, on this page or not.
+    pub default: Option<String>,
     pub models: Vec<ListedModel>,
 }
 

@@ -176,6 +176,7 @@ fn options(args: TerminalArgs, serve: &ServeOptions) -> anyhow::Result<Options> 
     let settings = settings::settings(&config.terminal, &args, &around)?;
     Ok(Options {
         cwd,
+        has_cwd: args.cwd.is_some(),
         program: std::env::current_exe().context("this program")?,
         sockets: match serve.no_socket {
             true => Vec::new(),

@@ -64,7 +64,8 @@ pub async fn run(args: ModelsArgs) -> anyhow::Result<ExitCode> {
             let models: Vec<_> = page.models.into_iter().map(model_entry).collect();
             if args.json {
                 let limit = u32::MAX;
-                let list = ListModelsResult { total: page.total, offset: 0, limit, models };
+                let (total, default) = (page.total, page.default);
+                let list = ListModelsResult { total, offset: 0, limit, default, models };
                 print_json(format!("{}\n", serde_json::to_string_pretty(&list)?))?;
             } else if models.is_empty() {
                 complain(catalog.describe(&home));

@@ -35,6 +35,9 @@ pub struct ListModelsResult {
     pub total: u64,
     pub offset: u64,
     pub limit: u32,
+    /// The name of the model that answers when none is named, listed here or not; null when there is none.
+    #[serde(default)]
+    pub default: Option<String>,
     pub models: Vec<ModelEntry>,
 }
 
@@ -54,6 +57,9 @@ pub struct ModelEntry {
     /// `text`, `image`, `pdf`.
     pub input: Vec<String>,
     pub reasoning: ModelReasoning,
+    /// What it is known to be able to do: `image`, `pdf`, `reasoning`, `schemas`, `tools`.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
     /// Null when nobody knows it.
     pub price: Option<ModelPrice>,
     /// Whether it takes tools; null when nobody knows.
@@ -65,6 +71,12 @@ pub struct ModelEntry {
     /// The day its service ends it, as `2026-01-31`; null when none is known.
     pub retires: Option<String>,
     pub sources: ModelSources,
+    /// Whether a turn could have it now.
+    #[serde(default)]
+    pub available: bool,
+    /// Why it is not available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Whether its provider has the key it needs, or needs none.
     pub key_set: bool,
     /// It answers when none is named.

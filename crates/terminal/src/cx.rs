@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nexus_client::{Api as _, CallError, Target};
+use nexus_client::{CallError, Target};
 use nexus_protocol::Method;
 use nexus_protocol::once::IdempotencyKey;
 use nexus_protocol::params::NonBlank;
@@ -117,7 +117,7 @@ pub fn refuse<T>(why: impl Into<String>) -> Result<T, Refused> {
 impl Cx {
     /// Calls a method of the server.
     pub async fn server<M: Method>(&self, params: M::Params) -> Result<M::Result, Refused> {
-        Ok(self.link.call::<M>(&Target::Server, params).await?)
+        Ok(self.link.ask::<M>(&Target::Server, params).await?)
     }
 
     /// Calls a method of an agent.
@@ -126,7 +126,7 @@ impl Cx {
         agent: &str,
         params: M::Params,
     ) -> Result<M::Result, Refused> {
-        Ok(self.link.call::<M>(&Target::Agent(agent.into()), params).await?)
+        Ok(self.link.ask::<M>(&Target::Agent(agent.into()), params).await?)
     }
 
     /// Says something to an agent, and waits for the answer. The turn goes on when the terminal is gone: who hangs up does

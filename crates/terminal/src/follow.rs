@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nexus_client::{CallError, DiscoveredServer, WatchItem};
+use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::conversation::{InterruptedTurn, MessageEntry};
 use nexus_protocol::error::UNAVAILABLE;
+use nexus_protocol::shared::Shared;
 use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_protocol::watch::{Event, Happened, WatchParams};
 use tokio::sync::mpsc::Sender;
@@ -51,6 +53,8 @@ pub enum News {
 }
 
 pub struct Recent {
+    /// What there is, and so what this agent is, where it is the first that is shown.
+    pub agents: Option<Shared<Vec<AgentEntry>>>,
     pub messages: Vec<MessageEntry>,
     pub total: u64,
     pub interrupted: Option<InterruptedTurn>,
@@ -98,6 +102,11 @@ pub async fn follow(link: Arc<Link>, mut params: WatchParams, of: Of, news: Send
                 return;
             }
             Ok(Ended::Over) => return,
+            // It was there before a connection was lost, and the next server does not have it.
+            Err(error @ CallError::Rpc(_)) if let Of::Shown(generation) = of => {
+                let _ = news.send(News::Unshown(generation, error)).await;
+                return;
+            }
             Err(error) => {
                 let _ = news.send(News::Lost(error)).await;
                 return;

@@ -52,12 +52,9 @@ impl Link {
         Self::new(Wire::Http(Box::new(client)), Some(url), traced)
     }
 
-    pub fn channel(
-        client: ChannelClient,
-        url: Option<String>,
-        traced: UnboundedSender<Traced>,
-    ) -> Self {
-        Self::new(Wire::Channel(client), url, traced)
+    /// What its address is, it says itself.
+    pub fn channel(client: ChannelClient, traced: UnboundedSender<Traced>) -> Self {
+        Self::new(Wire::Channel(client), None, traced)
     }
 
     fn new(wire: Wire, url: Option<String>, traced: UnboundedSender<Traced>) -> Self {
@@ -72,7 +69,18 @@ impl Link {
         }
     }
 
-    /// Calls a method known by name only.
+    /// Calls a method for the person, who may ask for it as a line for curl.
+    pub async fn ask<M: Method>(
+        &self,
+        target: &Target,
+        params: M::Params,
+    ) -> Result<M::Result, CallError> {
+        let params_said = serde_json::to_value(&params).unwrap_or_default();
+        self.keep(Call { target: target.clone(), method: M::NAME.into(), params: params_said });
+        self.call::<M>(target, params).await
+    }
+
+    /// Calls a method known by name only, for the person.
     pub async fn value(
         &self,
         target: &Target,
@@ -84,7 +92,9 @@ impl Link {
             Wire::Http(client) => client.call_value(target, method, &params).await,
             Wire::Channel(client) => client.call_value(target, method, &params).await,
         };
-        self.note(Call { target: target.clone(), method: method.into(), params }, &answer);
+        let call = Call { target: target.clone(), method: method.into(), params };
+        self.keep(call.clone());
+        self.note(call, &answer);
         answer
     }
 
@@ -93,14 +103,17 @@ impl Link {
         self.is_traced.store(is_on, Ordering::Relaxed);
     }
 
-    /// The call that was made last.
+    fn keep(&self, call: Call) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+    }
+
+    /// The call that was made last for the person. What the terminal asks for itself is not among them.
     pub fn last(&self) -> Option<Call> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps the call. What came of it is written out for those only who want to see it: it may be large.
+    /// Tells of the call. What came of it is written out for those only who want to see it: it may be large.
     fn note<R: Serialize>(&self, call: Call, answer: &Result<R, CallError>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(call.clone());
         if self.is_traced.load(Ordering::Relaxed) {
             let answer = match answer {
                 Ok(result) => serde_json::to_string(result).unwrap_or_default(),

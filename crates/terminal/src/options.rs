@@ -11,6 +11,8 @@ pub struct Options {
     pub home: PathBuf,
     /// The directory that agents of this terminal are given.
     pub cwd: PathBuf,
+    /// Whether the command line named it.
+    pub has_cwd: bool,
     /// This program, to start servers and guards with.
     pub program: PathBuf,
     /// Unix sockets at which a server of this home is looked for first.

@@ -388,7 +388,7 @@ fn asks(approval: &ApprovalEntry) -> Vec<Line> {
         true => "1) allow once  2) allow for the session  3) deny",
         false => "1) allow once  3) deny",
     });
-    lines.extend(approval_lines(approval, keys));
+    lines.extend(approval_lines(approval, &keys));
     lines
 }
 

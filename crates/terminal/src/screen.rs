@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::style::{Colour, Line, Style};
+use crate::style::{Colour, Line, Style, TAB};
 
 /// The live part as it is to stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,6 @@ const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
 const SAVE: &str = "\x1b7";
 const RESTORE: &str = "\x1b8";
-const TAB: usize = 8;
 
 impl Screen {
     pub fn new(width: usize, colours: bool, reflow: Reflow) -> Self {

@@ -4,6 +4,7 @@
 mod connection;
 mod making;
 mod news;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -12,25 +13,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nexus_client::{Api as _, CallError, Target};
-use nexus_protocol::agent::{AgentEntry, CreateAgentParams};
+use nexus_protocol::agent::{AgentEntry, CreateAgentParams, ListAgents, ListAgentsParams};
 use nexus_protocol::conversation::{
     GetContext, GetContextResult, GetMessages, GetMessagesParams, GetTokens, InterruptedTurn,
 };
 use nexus_protocol::model::ListModels;
-use nexus_protocol::once::IdempotencyKey;
-use nexus_protocol::params::{Bounded, NoParams, NonBlank};
+use nexus_protocol::params::{Bounded, NoParams};
 use nexus_protocol::permission::{ApprovalEntry, ListPresets};
 use nexus_protocol::server::ServerInfoResult;
 use nexus_protocol::session::ListSessions;
 use nexus_protocol::terminal::{LeftTurns, TerminalLeave, TerminalLeaveParams, TerminalStay};
-use nexus_protocol::turn::{Cancel, CancelParams, RequestId, Send as SendMessage, SendParams};
+use nexus_protocol::turn::{Cancel, CancelParams, RequestId};
 use nexus_protocol::watch::WatchParams;
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio::task::AbortHandle;
 
 use crate::commands::{self, Said};
-use crate::cx::{Cx, Front, Leaving, MESSAGE_BYTES_MAX, Making, request_id, terminal_name};
-use crate::figures::count;
+use crate::cx::{Cx, Front, Leaving, Making, terminal_name};
 use crate::follow::{News, Of, Recent, follow, soon};
 use crate::link::{Link, Traced};
 use crate::markdown::Look;
@@ -39,6 +38,7 @@ use crate::start::{Found, Own};
 use crate::style::{Colour, Line, Style};
 use crate::view::View;
 use making::{agent_name, create};
+use sending::{Sending, Unsent};
 
 /// What a server may take to hear that the terminal leaves.
 const HEARD: Duration = Duration::from_secs(2);
@@ -91,8 +91,12 @@ pub struct Session {
     pub over: Option<u8>,
     /// What was said and not sent yet.
     unsent: VecDeque<Unsent>,
-    /// The turn whose call was sent and of which nothing was heard.
-    sending: Option<RequestId>,
+    /// The message whose call was sent and of which nothing was heard.
+    sending: Option<Sending>,
+    /// The agent that this terminal made last, for its first message.
+    made: Option<String>,
+    /// What the first agent is that was shown has been said.
+    is_introduced: bool,
 }
 
 /// Names that can be completed.
@@ -101,12 +105,6 @@ pub struct Names {
     pub sessions: Vec<String>,
     pub models: Vec<String>,
     pub presets: Vec<String>,
-}
-
-/// Something that was said.
-struct Unsent {
-    content: NonBlank,
-    whisper: Option<String>,
 }
 
 /// An agent, and what there is to see of it.
@@ -164,6 +162,8 @@ impl Session {
             over: None,
             unsent: VecDeque::new(),
             sending: None,
+            made: None,
+            is_introduced: false,
         };
         session.watch_all();
         session.ask_names();
@@ -178,6 +178,26 @@ impl Session {
     pub fn mark(&self) -> Option<&Mark> {
         let shown = self.agent()?;
         self.agents.iter().find(|mark| mark.agent.agent_id == shown)
+    }
+
+    /// Whether something that this agent would do waits for somebody's leave.
+    pub fn waits_for_leave(&self, agent: &str) -> bool {
+        self.approvals.iter().any(|approval| approval.agent_id == agent)
+    }
+
+    /// Whether there is something of this agent that was not seen, or that waits for somebody.
+    pub fn is_to_be_looked_at(&self, mark: &Mark) -> bool {
+        mark.unseen > 0 || mark.has_failed || self.waits_for_leave(&mark.agent.agent_id)
+    }
+
+    /// The next agent of that kind behind the one that is shown; behind the last comes the first.
+    pub fn next_to_look_at(&self) -> Option<String> {
+        let is_shown = |mark: &Mark| Some(mark.agent.agent_id.as_str()) == self.agent();
+        let behind = self.agents.iter().position(is_shown).map_or(0, |at| at + 1);
+        let (before, behind) = self.agents.split_at(behind);
+        let mut others = behind.iter().chain(before).filter(|mark| !is_shown(mark));
+        let next = others.find(|mark| self.is_to_be_looked_at(mark))?;
+        Some(next.agent.agent_id.clone())
     }
 
     /// Asks for the names that can be completed; those of now are there until they come.
@@ -234,58 +254,6 @@ impl Session {
             }
             Said::Text(text) => self.send(text),
         }
-    }
-
-    fn send(&mut self, text: String) -> Vec<Line> {
-        if !self.is_connected {
-            return vec![warning("not connected: nothing was sent")];
-        }
-        if text.len() > MESSAGE_BYTES_MAX {
-            let size = count(text.len() as u64);
-            return vec![warning(&format!(
-                "not sent: {size} bytes, and a message has at most 1 MiB"
-            ))];
-        }
-        let Some(content) = NonBlank::new(text) else { return Vec::new() };
-        self.unsent.push_back(Unsent { content, whisper: self.whisper.clone() });
-        self.pump();
-        Vec::new()
-    }
-
-    /// Sends what waits, one after another: two calls at once could come in either order. What is said before there is an
-    /// agent waits until one is made, and watched: of a turn that ended before, nobody would tell the end.
-    fn pump(&mut self) {
-        if self.sending.is_some() || self.is_making {
-            return;
-        }
-        let Some(next) = self.unsent.front() else { return };
-        let Some(agent) = next.whisper.clone().or_else(|| self.agent().map(Into::into)) else {
-            return self.make();
-        };
-        if self.agent() == Some(&agent) && !self.is_following {
-            return;
-        }
-        let Some(Unsent { content, whisper }) = self.unsent.pop_front() else { return };
-        let name = match request_id() {
-            Ok(name) => name,
-            Err(refused) => return self.cx().warn(refused.to_string()),
-        };
-        let id = RequestId::Text(name.clone());
-        let mut params = SendParams::new(content);
-        params.request_id = Some(id.clone());
-        // With a key, the turn outlives this terminal.
-        params.idempotency_key = IdempotencyKey::new(name).ok();
-        params.source = Some(format!("terminal:{}", terminal_name()));
-        if let Some(view) = &mut self.view {
-            view.own(&id);
-        }
-        self.sending = Some(id.clone());
-        let (link, news) = (Arc::clone(&self.link), self.news.clone());
-        tokio::spawn(async move {
-            let sent = link.call::<SendMessage>(&Target::Agent(agent), params).await;
-            let _ =
-                news.send(News::Answered { id, whispered_to: whisper, sent: Box::new(sent) }).await;
-        });
     }
 
     /// Makes the agent for whom something waits to be said.
@@ -376,9 +344,11 @@ impl Session {
             mark.unseen = 0;
             mark.has_failed = false;
         }
+        self.tell_who_waits();
         let (link, news, generation) = (Arc::clone(&self.link), self.news.clone(), self.generation);
+        let is_first = !self.is_introduced;
         let task = tokio::spawn(async move {
-            let total = match soon(|| recent(&link, &agent)).await {
+            let total = match soon(|| recent(&link, &agent, is_first)).await {
                 Ok(recent) => {
                     let total = recent.total;
                     let _ = news.send(News::Recent(generation, recent)).await;
@@ -400,6 +370,14 @@ impl Session {
             tokio::join!(counted, following);
         });
         self.shown.push(task.abort_handle());
+    }
+
+    /// The agent that is shown says what it does, or that it waits.
+    fn tell_who_waits(&mut self) {
+        let waits = self.agent().is_some_and(|agent| self.waits_for_leave(agent));
+        if let Some(view) = &mut self.view {
+            view.wait_for_approval(waits);
+        }
     }
 
     /// Nothing is shown; the next message makes an agent.
@@ -454,7 +432,8 @@ fn watch_one(agent: &str, after: i64) -> WatchParams {
     }
 }
 
-async fn recent(link: &Link, agent: &str) -> Result<Recent, CallError> {
+/// The end of the conversation; of the agent that is shown first also what it is.
+async fn recent(link: &Link, agent: &str, is_first: bool) -> Result<Recent, CallError> {
     let target = Target::Agent(agent.to_owned());
     let page = GetMessagesParams {
         from_end: Some(true),
@@ -463,7 +442,15 @@ async fn recent(link: &Link, agent: &str) -> Result<Recent, CallError> {
     };
     let page = link.call::<GetMessages>(&target, page).await?;
     let context = link.call::<GetContext>(&target, NoParams {}).await?;
-    Ok(Recent { messages: page.messages, total: page.total, interrupted: interrupted(context) })
+    let agents = match is_first {
+        true => {
+            let params = ListAgentsParams::default();
+            Some(link.call::<ListAgents>(&Target::Server, params).await?.agents)
+        }
+        false => None,
+    };
+    let (messages, total) = (page.messages, page.total);
+    Ok(Recent { agents, messages, total, interrupted: interrupted(context) })
 }
 
 /// The turn that can be taken up again, where none runs.

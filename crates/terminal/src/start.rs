@@ -72,6 +72,20 @@ pub async fn find(options: &Options, traced: &UnboundedSender<Traced>) -> Result
     }
 }
 
+/// Finds the server that the options name, or another of the same home in its place, and starts none: the one that was
+/// there was somebody else's, who may be starting it again.
+pub async fn find_again(
+    options: &Options,
+    traced: &UnboundedSender<Traced>,
+) -> Result<Found, String> {
+    match &options.server {
+        ServerChoice::Any | ServerChoice::Own { .. } => {
+            running(options, traced).await.ok_or_else(|| NONE.into())
+        }
+        ServerChoice::At { .. } | ServerChoice::Found { .. } => find(options, traced).await,
+    }
+}
+
 /// What is said where none is found and none is to be started.
 pub const NONE: &str = "No server was found. nexus3 without --connect starts one.";
 
@@ -140,7 +154,7 @@ async fn running(options: &Options, traced: &UnboundedSender<Traced>) -> Option<
     let HomeServer { way, info } =
         find_home_server(&options.home, &options.sockets, &options.ports).await?;
     let link = match way {
-        Way::Unix(client) => Link::unix(*client, None, traced.clone()),
+        Way::Unix(client) => Link::unix(*client, info.url.clone(), traced.clone()),
         Way::Http { client, url } => Link::http(*client, url, traced.clone()),
     };
     Some(Found { link: Arc::new(link), info, own: None })
@@ -200,9 +214,12 @@ async fn start_once(
     // Its own end of the pair went to the child; dropped here, its end is the end of the child.
     drop(command);
     let client = ChannelClient::from_std(ours).map_err(failed)?;
-    let link = Arc::new(Link::channel(client, None, traced.clone()));
-    let error = match who_answers(&*link, START).await {
-        Ok(info) => return Ok(Found { link, info, own: Some(Own { child }) }),
+    let mut link = Link::channel(client, traced.clone());
+    let error = match who_answers(&link, START).await {
+        Ok(info) => {
+            link.url.clone_from(&info.url);
+            return Ok(Found { link: Arc::new(link), info, own: Some(Own { child }) });
+        }
         Err(error) => error,
     };
     let mut said = String::new();

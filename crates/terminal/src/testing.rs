@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use nexus_client::UnixClient;
+use nexus_client::{Api as _, Target, UnixClient};
 use nexus_protocol::error::RpcError;
+use nexus_protocol::params::NoParams;
+use nexus_protocol::permission::ListPresets;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -180,6 +182,11 @@ impl Stage {
         };
         tokio::join!(commands::run(cx, name, rest), listening);
         Seen { calls: self.fake.calls(before).into(), told: seen }
+    }
+
+    /// A call that no command makes.
+    pub async fn asks_by_itself(&self) {
+        let _ = self.link.call::<ListPresets>(&Target::Server, NoParams {}).await;
     }
 
     /// Runs a command and compares all that came of it.

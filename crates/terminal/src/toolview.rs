@@ -215,20 +215,26 @@ fn current_step(arguments: &Value) -> Option<&str> {
     with("in_progress").or_else(|| with("pending")).or(steps.last())?.get("step")?.as_str()
 }
 
-/// Words as a shell would be given them. Only what has room is read.
+/// The words of a command. Only what has room is read.
 fn command_line(words: &[Value]) -> String {
+    let word = |word: &Value| match word.as_str() {
+        Some(word) => word.chars().take(ARGUMENT_CHARS_MAX + 1).collect(),
+        None => word.to_string(),
+    };
+    for_shell(words.iter().take(ARGUMENT_CHARS_MAX).map(word))
+}
+
+/// Words as a shell would be given them: where one ends and the next begins is seen.
+pub fn for_shell<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> String {
     let mut line = String::new();
-    for word in words.iter().take(ARGUMENT_CHARS_MAX) {
-        let word = word.as_str().map_or_else(
-            || word.to_string(),
-            |word| word.chars().take(ARGUMENT_CHARS_MAX + 1).collect(),
-        );
+    for word in words {
+        let word = word.as_ref();
         let plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
         if !line.is_empty() {
             line.push(' ');
         }
         if !word.is_empty() && word.chars().all(plain) {
-            line.push_str(&word);
+            line.push_str(word);
         } else {
             line.push_str(&format!("'{}'", word.replace('\'', "'\\''")));
         }

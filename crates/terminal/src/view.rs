@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nexus_protocol::conversation::{MessageEntry, ToolCallEntry};
-use nexus_protocol::permission::FileChange;
+use nexus_protocol::permission::{ApprovalKind, FileChange};
 use nexus_protocol::turn::RequestId;
 use nexus_protocol::usage::Usage;
 use nexus_protocol::watch::{Asked, Event, Happened, Piece, TurnEntry, TurnFailure, WatchedAgent};
@@ -47,8 +47,10 @@ pub struct View {
     standing: Option<TurnEntry>,
     /// The turn that is shown was over then.
     has_ended: bool,
-    /// How many messages there were: what was missed is printed when they are.
+    /// How many messages there were: what was missed is printed when they are. 0 when it is.
     caught_up_at: u64,
+    /// Something that the agent would do waits for somebody's leave.
+    waits_for_approval: bool,
 }
 
 /// The turn that runs.
@@ -56,7 +58,6 @@ struct Turn {
     id: RequestId,
     began: Instant,
     activity: Activity,
-    waits_for_approval: bool,
     step: u32,
     /// Characters of the step's text that are printed.
     said: u64,
@@ -112,6 +113,7 @@ impl View {
             standing: None,
             has_ended: false,
             caught_up_at: 0,
+            waits_for_approval: false,
         }
     }
 
@@ -149,8 +151,9 @@ impl View {
         }
     }
 
-    pub fn resize(&mut self, look: Look) {
-        self.text.markdown.look = look;
+    /// What is said from here on looks like this.
+    pub fn look_as(&mut self, look: Look) {
+        self.text.markdown.look_as(look);
     }
 
     pub fn running(&self) -> Option<&RequestId> {
@@ -159,7 +162,7 @@ impl View {
 
     /// What runs, for how long, and how many wait.
     pub fn activity(&self) -> Option<(&Activity, std::time::Duration)> {
-        self.turn.as_ref().map(|turn| match turn.waits_for_approval {
+        self.turn.as_ref().map(|turn| match self.waits_for_approval {
             true => (&Activity::Approval, turn.began.elapsed()),
             false => (&turn.activity, turn.began.elapsed()),
         })
@@ -170,9 +173,12 @@ impl View {
     }
 
     pub fn wait_for_approval(&mut self, does: bool) {
-        if let Some(turn) = &mut self.turn {
-            turn.waits_for_approval = does;
-        }
+        self.waits_for_approval = does;
+    }
+
+    /// Whether all that was said before the watch began is printed.
+    pub fn has_caught_up(&self) -> bool {
+        self.last_index + 1 >= self.caught_up_at as i64
     }
 
     /// The text that is not finished, as it stands.
@@ -276,6 +282,15 @@ impl View {
                     turn.activity = Activity::Held(words);
                 }
             }
+            Event::ApprovalRequested { approval }
+                if approval.agent_id == self.agent
+                    && approval.kind != ApprovalKind::Elicitation
+                    && !self.settings.plain =>
+            {
+                self.close_text(&mut lines);
+                let yellow = Style::colour(Colour::Yellow);
+                lines.push(Line::styled("? waits for approval", yellow));
+            }
             Event::Fallback { from, to, reason } => {
                 self.close_step(&mut lines);
                 lines.push(Line::styled(format!("{from} → {to}: {reason}"), Style::DIM));
@@ -372,13 +387,14 @@ impl View {
         self.has_ended = self.turn.as_ref().is_some_and(|turn| running_id != Some(&turn.id));
         self.standing = running;
         self.caught_up_at = count;
-        if self.last_index + 1 >= count as i64 {
+        if self.has_caught_up() {
             self.take_up(lines);
         }
     }
 
     /// What was missed is printed: ends a turn that ended while nobody looked, and goes on with one that runs already.
     fn take_up(&mut self, lines: &mut Vec<Line>) {
+        self.caught_up_at = 0;
         if std::mem::take(&mut self.has_ended) {
             self.close_text(lines);
             let lasted = self.turn.take().map_or(0, |turn| turn.began.elapsed().as_millis());
@@ -428,7 +444,6 @@ impl View {
             id,
             began: Instant::now(),
             activity: Activity::Waiting,
-            waits_for_approval: false,
             step: 0,
             said: 0,
             thought: None,

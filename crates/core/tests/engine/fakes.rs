@@ -462,7 +462,7 @@ impl Models for FakeModels {
             default: false,
         };
         let models: Vec<_> = self.known.lock().unwrap().values().map(listed).collect();
-        Ok(ModelPage { total: models.len() as u64, models })
+        Ok(ModelPage { total: models.len() as u64, models, ..ModelPage::default() })
     }
 }
 

@@ -182,6 +182,7 @@ mod tests {
                 effort: None,
                 budget_tokens: None,
             },
+            capabilities: Vec::new(),
             price: None,
             tools: None,
             schemas: None,
@@ -194,6 +195,8 @@ mod tests {
                 reasoning: source("assumed"),
                 price: source("assumed"),
             },
+            available: true,
+            reason: None,
             key_set: true,
             default: false,
         }

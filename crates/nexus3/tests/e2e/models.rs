@@ -37,23 +37,25 @@ async fn a_list_has_exactly_its_members(wire: &Wire) {
         "budget_tokens": null});
     let scripted = json!({
         "alias": "scripted", "provider": "scripted", "id": "scripted", "wire": "chat", "context_window": 200_000,
-        "max_output_tokens": null, "input": ["text"], "reasoning": none, "price": null, "tools": null,
+        "max_output_tokens": null, "input": ["text"], "reasoning": none, "capabilities": [], "price": null, "tools": null,
         "schemas": null, "wires": [], "retires": null,
         "sources": {"context_window": "configuration", "max_output_tokens": "assumed", "input": "assumed",
             "reasoning": "assumed", "price": "assumed"},
-        "key_set": true, "default": true,
+        "available": true, "key_set": true, "default": true,
     });
     let deep = json!({
         "alias": "deep", "provider": "claude", "id": "claude-opus-4-5", "wire": "messages", "context_window": 200_000,
         "max_output_tokens": 1000, "input": ["text", "image", "pdf"],
         "reasoning": {"kind": "budget", "efforts": [], "always_on": false, "asked": true, "effort": "high",
             "budget_tokens": 2048},
+        "capabilities": ["image", "pdf", "reasoning", "schemas", "tools"],
         "price": {"input": 1.0, "output": 2.5, "cache_read": 0.1, "cache_write": 1.25},
         "tools": true, "schemas": true, "wires": [], "retires": null,
         "sources": {"context_window": "catalogue", "max_output_tokens": "configuration", "input": "catalogue",
             "reasoning": "catalogue", "price": "configuration"},
-        "key_set": false, "default": false,
+        "available": false, "reason": "the key of claude is not set", "key_set": false, "default": false,
     });
+    assert_eq!(page["default"], "scripted");
     assert_eq!(page["models"][0], scripted);
     assert_eq!(page["models"][1], deep);
     let sol = &page["models"][2];

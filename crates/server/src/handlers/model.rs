@@ -27,7 +27,7 @@ async fn list(cx: Cx, params: ListModelsParams) -> Result<ListModelsResult, RpcE
     let query = ModelQuery { provider: params.provider, all, offset, limit };
     let page = cx.services().engine.models.list(&query).map_err(wire)?;
     let models = page.models.into_iter().map(entry).collect();
-    Ok(ListModelsResult { total: page.total, offset, limit, models })
+    Ok(ListModelsResult { total: page.total, offset, limit, default: page.default, models })
 }
 
 /// A model as the wire has it; the program's own list is made of it too.
@@ -42,12 +42,15 @@ pub fn entry(model: ListedModel) -> ModelEntry {
         max_output_tokens: output(&info),
         input: inputs(info.inputs),
         reasoning: reasoning(&info),
+        capabilities: capabilities(&info, tools, schemas),
         price: info.prices.as_ref().map(price),
         tools,
         schemas,
         wires,
         retires,
         sources: named(sources),
+        available: key_set,
+        reason: (!key_set).then(|| format!("the key of {} is not set", info.provider_name)),
         key_set,
         default,
     }
@@ -64,6 +67,17 @@ fn output(info: &ModelInfo) -> Option<u32> {
 fn inputs(inputs: Inputs) -> Vec<String> {
     let taken = [("text", true), ("image", inputs.image), ("pdf", inputs.pdf)];
     taken.into_iter().filter(|(_, taken)| *taken).map(|(name, _)| name.to_owned()).collect()
+}
+
+fn capabilities(info: &ModelInfo, tools: Option<bool>, schemas: Option<bool>) -> Vec<String> {
+    let known = [
+        ("image", info.inputs.image),
+        ("pdf", info.inputs.pdf),
+        ("reasoning", info.thinking.kind != ThinkingKind::None),
+        ("schemas", schemas == Some(true)),
+        ("tools", tools == Some(true)),
+    ];
+    known.into_iter().filter(|(_, can)| *can).map(|(name, _)| name.to_owned()).collect()
 }
 
 fn reasoning(info: &ModelInfo) -> ModelReasoning {

@@ -17,9 +17,9 @@ use crate::cx::Front;
 use crate::keys::{Code, Key};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
-use crate::toolview::raw_line;
+use crate::toolview::{for_shell, raw_line};
 
-/// Lines of a diff, a command or a message that are shown in the panel; the rest is in the pager.
+/// Rows of a diff, a command or a message that are shown in the panel; the rest is in the pager.
 const PREVIEW_LINES: usize = 12;
 
 impl App {
@@ -32,19 +32,22 @@ impl App {
     /// Another one may stand there now, and then nobody has looked at it yet.
     pub(super) fn look_at_approvals(&mut self) {
         let asked = self.asked_approval().map(|approval| approval.approval_id.clone());
-        let shown = self.approval.as_ref().map(|(id, _)| id);
-        if asked.as_ref() != shown {
-            self.focus.forget();
+        if asked != self.approval {
+            // A question in front of it keeps what it has.
+            if self.panel.is_none() {
+                self.focus.forget();
+            }
             self.is_dirty = true;
-            self.approval = asked.map(|id| (id, Instant::now()));
+            self.approval = asked;
             if self.approval.is_some() && self.options.settings.bell_approval {
                 let _ = self.tty.write("\x07");
             }
         }
     }
 
-    pub(super) fn turn_to_approval(&mut self) {
-        if self.approval.is_some() {
+    /// Gives the keys to the question that stands on the screen.
+    pub(super) fn turn_to_question(&mut self) {
+        if self.asker().is_some() {
             self.focus.turn_to(Instant::now());
         }
     }
@@ -155,39 +158,55 @@ impl App {
         });
     }
 
-    /// The question as rows.
-    /// What is asked, in at most so many rows.
-    pub(super) fn approval_rows(&self, rows_max: usize) -> Vec<Line> {
+    /// What is asked, as rows of the screen.
+    pub(super) fn approval_rows(&self, width: usize, rows_max: usize) -> Vec<Line> {
         let Some(approval) = self.asked_approval() else { return Vec::new() };
         let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
-        let keys = match can_grant(approval) {
-            _ if is_question(approval) => "y answer · n decline · c cancel · p all · Esc later",
-            true if approval.has_server() => {
-                "y once · a session · s server · n deny · d deny, saying why · p all · Esc later"
-            }
-            true => "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later",
-            false => "y once · n deny · d deny, saying why · p all · ? rule · Esc later",
-        };
         let keys = match self.focus.has() {
-            true => Line::styled(keys, Style::BOLD),
+            true => Line::styled(answers(approval, width), Style::BOLD),
             false => Line::styled("Shift-Tab to answer", Style::DIM),
         };
-        Question::of(approval, waiting).rows(keys, rows_max, "p")
+        Question::of(approval, waiting).rows(&keys, width, rows_max, "p")
     }
 }
 
 /// What is asked beside who asks, where there is no panel; `keys` say how to answer.
-pub fn question(approval: &ApprovalEntry, keys: Line) -> Vec<Line> {
-    let mut rows = Question::of(approval, 1).rows(keys, usize::MAX, "/approvals");
+pub fn question(approval: &ApprovalEntry, keys: &Line) -> Vec<Line> {
+    let mut rows = Question::of(approval, 1).rows(keys, usize::MAX, usize::MAX, "/approvals");
     rows.remove(0);
     rows
+}
+
+/// How to answer, as far as there is room. What has the highest number goes first; 0 always stands there.
+fn answers(approval: &ApprovalEntry, width: usize) -> String {
+    let mut answers = if is_question(approval) {
+        vec![("y answer", 0), ("n decline", 0), ("c cancel", 2), ("p all", 0), ("Esc later", 3)]
+    } else {
+        let mut answers = vec![("y once", 0)];
+        answers.extend(can_grant(approval).then_some(("a session", 1)));
+        answers.extend(approval.has_server().then_some(("s server", 2)));
+        answers.extend([("n deny", 0), ("d deny, saying why", 3), ("p all", 0)]);
+        answers.extend([("? rule", 5), ("Esc later", 4)]);
+        answers
+    };
+    loop {
+        let words: Vec<&str> = answers.iter().map(|(words, _)| *words).collect();
+        let line = words.join(" · ");
+        let last = answers.iter().map(|(_, order)| *order).max().unwrap_or(0);
+        if last == 0 || Line::plain(line.as_str()).width() <= width {
+            return line;
+        }
+        answers.retain(|(_, order)| *order != last);
+    }
 }
 
 /// What a person decides upon.
 #[derive(Default)]
 struct Question {
-    /// Who asks, and for what.
-    head: Vec<Line>,
+    who: Line,
+    reason: Line,
+    /// On what it would be done: a file, another agent.
+    subject: Vec<Line>,
     /// What a yes would do, line by line.
     shown: Vec<Line>,
     /// Where that is, and what a yes for longer would allow.
@@ -202,72 +221,107 @@ impl Question {
             who.push_str(" › ");
         }
         who.push_str(&approval.agent_id);
-        let mut head = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
+        let mut who = Line::styled(format!("? {who}: {}", approval.tool), yellow.bold());
         if waiting > 1 {
-            head.push(format!("  1 of {waiting}"), Style::DIM);
+            who.push(format!("  1 of {waiting}"), Style::DIM);
         }
         if let Some(left) = approval.expires_at.as_deref().and_then(time_left) {
-            head.push(format!("  {left} left"), Style::DIM);
+            who.push(format!("  {left} left"), Style::DIM);
         }
         let mut asked = Self {
-            head: vec![head, Line::plain(approval.reason.as_str())],
+            who,
+            reason: Line::plain(approval.reason.as_str()),
             below: grants(approval),
             ..Self::default()
         };
-        let Self { head, shown, below } = &mut asked;
+        let Self { subject, shown, below, .. } = &mut asked;
         if is_question(approval) {
             let message = approval.message.as_deref().unwrap_or_default();
             // A stranger's words: none of them may pass for ours.
             let quoted = |line| Line::styled("│ ", Style::DIM).with(line, Style::PLAIN);
             shown.extend(message.lines().map(quoted));
-            below.extend(approval.url.iter().map(|url| underlined(url, "")));
+            below.extend(approval.url.iter().map(|url| judged(&[("", url)], "", Style::PLAIN)));
             return asked;
         }
         match &approval.preview {
             Some(Preview::Diff(change)) => {
-                let count = format!("  +{} -{}", change.added, change.removed);
-                head.push(underlined(&change.path, &count));
+                let cut = if change.truncated { ", cut" } else { "" };
+                let size = format!("  +{} -{}{cut}", change.added, change.removed);
+                subject.push(judged(&[("", &change.path)], &size, Style::PLAIN));
                 shown.extend(change.diff.lines().map(raw_line));
             }
             Some(Preview::Command { argv, command, code, cwd, sandbox }) => {
                 let text = command.clone().or_else(|| code.clone());
-                let text = text.or_else(|| argv.as_ref().map(|argv| argv.join(" ")));
-                let text = text.unwrap_or_default();
-                shown.extend(text.lines().map(|line| underlined(line, "")));
-                let held = format!("in {cwd}, held by {sandbox}");
-                below.insert(0, Line::styled(held, Style::DIM));
+                let text = text.or_else(|| argv.as_ref().map(for_shell)).unwrap_or_default();
+                shown.extend(text.lines().map(|line| judged(&[("", line)], "", Style::PLAIN)));
+                let held = format!(", held by {sandbox}");
+                below.insert(0, judged(&[("in ", cwd)], &held, Style::DIM));
             }
             Some(Preview::Agent { target, content }) => {
-                head.push(Line::plain(format!("to {target}:")));
+                subject.push(Line::plain(format!("to {target}:")));
                 shown.extend(content.lines().map(Line::plain));
             }
             Some(Preview::Write { path, bytes }) => {
-                head.push(underlined(path, &format!("  {bytes} bytes")));
+                let size = format!("  {bytes} bytes");
+                subject.push(judged(&[("", path)], &size, Style::PLAIN));
             }
-            None => shown.push(underlined(&approval.arguments.to_string(), "")),
+            None => {
+                shown.push(judged(&[("", &approval.arguments.to_string())], "", Style::PLAIN));
+            }
         }
         asked
     }
 
-    /// Of too much for the screen it is said how much is missing, and what shows it. Who asks and how to answer always
-    /// stand there.
-    fn rows(mut self, keys: Line, rows_max: usize, all: &str) -> Vec<Line> {
-        self.below.truncate(rows_max.saturating_sub(self.head.len() + 1));
-        let below = self.below.len() + 1;
-        self.head.truncate(rows_max.saturating_sub(below).max(1));
-        let room = rows_max.saturating_sub(self.head.len() + below).min(PREVIEW_LINES);
-        let mut rows = self.head;
-        if self.shown.len() <= room {
-            rows.append(&mut self.shown);
-        } else if let Some(room) = room.checked_sub(1) {
-            let left = self.shown.split_off(room).len();
-            rows.append(&mut self.shown);
-            let lines = if left == 1 { "line" } else { "lines" };
-            rows.push(Line::styled(format!("… {left} more {lines}: {all}"), Style::DIM));
+    /// As rows: nothing of it may be beyond the edge of the screen unseen. Of too much it is said how much is missing, and
+    /// what shows it. Who asks, that and how to answer always stand there, though it be more than `rows_max`; then what a
+    /// yes would do counts for more than why it is asked.
+    fn rows(self, keys: &Line, width: usize, rows_max: usize, all: &str) -> Vec<Line> {
+        let broken = |lines: Vec<Line>| -> Vec<Line> {
+            lines.iter().flat_map(|line| line.broken(width)).collect()
+        };
+        let (mut rows, keys) = (self.who.broken(width), keys.broken(width));
+        let who = rows.len();
+        rows.truncate(rows_max.saturating_sub(keys.len() + 1).max(1));
+        let mut parts = [vec![self.reason], self.subject, self.shown, self.below].map(broken);
+        let [reason, subject, shown, below] = [0, 1, 2, 3];
+        let room = rows_max.saturating_sub(rows.len() + keys.len());
+        let mut missing = who - rows.len() + parts.iter().map(Vec::len).sum::<usize>();
+        if missing > room || parts[shown].len() > PREVIEW_LINES {
+            let (mut room, mut kept) = (room.saturating_sub(1), [0; 4]);
+            let all_of = usize::MAX;
+            for (part, most) in [
+                (subject, all_of),
+                (shown, 1),
+                (below, all_of),
+                (reason, all_of),
+                (shown, PREVIEW_LINES - 2),
+            ] {
+                let more = most.min(parts[part].len() - kept[part]).min(room);
+                kept[part] += more;
+                room -= more;
+            }
+            for (part, kept) in parts.iter_mut().zip(kept) {
+                part.truncate(kept);
+                missing -= kept;
+            }
+        } else {
+            missing = 0;
         }
-        rows.append(&mut self.below);
-        rows.push(keys);
+        let [reason, subject, shown, below] = parts;
+        rows.extend(reason.into_iter().chain(subject).chain(shown));
+        if missing > 0 {
+            let lines = if missing == 1 { "line" } else { "lines" };
+            rows.push(Line::styled(format!("… {missing} more {lines}: {all}"), Style::DIM));
+        }
+        rows.extend(below.into_iter().chain(keys));
         rows
+    }
+
+    /// All of it, for the pager.
+    fn text(self) -> String {
+        let lines = [self.who, self.reason].into_iter().chain(self.subject);
+        let lines = lines.chain(self.shown).chain(self.below);
+        lines.map(|line| line.text() + "\n").collect()
     }
 }
 
@@ -322,39 +376,42 @@ pub fn can_grant(approval: &ApprovalEntry) -> bool {
 
 /// What a yes for longer than once would allow.
 fn grants(approval: &ApprovalEntry) -> Vec<Line> {
-    let words = match &approval.grant {
+    let line = |pieces: &[(&str, &str)], rest: &str| judged(pieces, rest, Style::DIM);
+    match &approval.grant {
         Some(ApprovalGrant::Write { path }) => {
-            vec![format!("for the session: may write {path}")]
+            vec![line(&[("for the session: may write ", path)], "")]
         }
         Some(ApprovalGrant::Command { tool, dir }) if can_grant(approval) => {
-            vec![format!("for the session: {tool} without asking in {dir}")]
+            vec![line(&[("for the session: ", tool), (" without asking in ", dir)], "")]
         }
         Some(ApprovalGrant::Mcp { server, tool }) => vec![
-            format!("for the session: {tool} of the MCP server {server} without asking"),
-            format!("for the server: all tools that {server} has now without asking"),
+            line(
+                &[("for the session: ", tool), (" of the MCP server ", server)],
+                " without asking",
+            ),
+            line(&[("for the server: all tools that ", server)], " has now without asking"),
         ],
         _ => Vec::new(),
-    };
-    words.into_iter().map(|words| Line::styled(words, Style::DIM)).collect()
+    }
 }
 
-/// A path or a command: what is not ASCII in it is underlined, since it may only look like what it seems to be.
-fn underlined(text: &str, rest: &str) -> Line {
-    let mut line = Line { spans: Shown::suspicious(text, Style::PLAIN) };
+/// Pieces of ours, each before a path or a command: what is not ASCII in those is underlined, since it may only look like
+/// what it seems to be.
+fn judged(pieces: &[(&str, &str)], rest: &str, style: Style) -> Line {
+    let mut line = Line::default();
+    for (words, judged) in pieces {
+        line.push(*words, style);
+        line.spans.extend(Shown::suspicious(judged, style));
+    }
     line.push(rest, Style::DIM);
     line
 }
 
 /// All that is known of it, for the pager.
 fn everything(approval: &ApprovalEntry) -> String {
-    let text = match &approval.preview {
-        Some(Preview::Diff(change)) => change.diff.clone(),
-        _ => serde_json::to_string_pretty(&approval.arguments).unwrap_or_default(),
-    };
-    let asked = approval.message.iter().chain(&approval.url).map(|it| format!("{it}\n\n"));
-    let text = asked.chain([text]).collect::<String>();
-    let head = format!("{} asks for {}\n{}\n\n", approval.agent_id, approval.tool, approval.reason);
-    Shown::from(format!("{head}{text}\n")).as_str().to_owned()
+    let arguments = serde_json::to_string_pretty(&approval.arguments).unwrap_or_default();
+    let text = format!("{}\n{arguments}\n", Question::of(approval, 1).text());
+    Shown::from(text).as_str().to_owned()
 }
 
 fn time_left(until: &str) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::commands::{self, Argument, COMMANDS};
+use crate::commands::{self, Argument, COMMANDS, Command};
 use crate::editor::Editor;
 use crate::fuzzy::Files;
 use crate::session::Session;
@@ -63,17 +63,20 @@ impl Walk {
 }
 
 impl Completion {
-    /// The list that opens by itself: commands and files.
+    /// The list that opens by itself: commands, agents behind those that want one, and files.
     pub fn of(editor: &Editor, session: Option<&Session>, walk: &mut Walk) -> Option<Self> {
         let (from, word) = editor.word();
-        let is_command = from == 0 && word.len() > 1 && word.starts_with('/');
-        match is_command || word.starts_with('@') {
-            true => Self::asked(editor, session, walk),
-            false => {
-                walk.forget();
-                None
-            }
+        let is_command = from == 0 && word.starts_with('/') && !word.starts_with("//");
+        if is_command || word.starts_with('@') {
+            return Self::asked(editor, session, walk);
         }
+        walk.forget();
+        let is_agents = from > 0
+            && editor.raw().starts_with('/')
+            && command_before(editor.raw()).is_some_and(|it| it.argument == Argument::Agent);
+        let list = Self::asked(editor, session, walk).filter(|_| is_agents)?;
+        // A name that is written out needs no help.
+        (!list.items.iter().any(|item| item.text.trim_end() == word)).then_some(list)
     }
 
     /// The list that Tab asks for: what stands behind a command, and names of agents, too.
@@ -115,9 +118,11 @@ impl Completion {
         Some((self.from, item.text))
     }
 
-    pub fn rows(&self) -> Vec<Line> {
-        let first = (self.at + 1).saturating_sub(ROWS_MAX);
-        let items = self.items.iter().enumerate().skip(first).take(ROWS_MAX);
+    /// The part of the list in which the chosen item is.
+    pub fn rows(&self, rows_max: usize) -> Vec<Line> {
+        let rows_max = rows_max.min(ROWS_MAX);
+        let first = (self.at + 1).saturating_sub(rows_max);
+        let items = self.items.iter().enumerate().skip(first).take(rows_max);
         let rows = items.map(|(at, item)| {
             let style = if at == self.at { Style::BOLD } else { Style::PLAIN };
             Line::styled(format!("{:<16}", item.text), style).with(item.says.as_str(), Style::DIM)
@@ -128,8 +133,13 @@ impl Completion {
 
 /// What the word behind the command is; an agent where there is none.
 fn argument(text: &str) -> Argument {
-    let name = text.strip_prefix('/').and_then(|text| text.split([' ', '\t', '\n']).next());
-    name.and_then(commands::find).map_or(Argument::Agent, |command| command.argument)
+    command_before(text).map_or(Argument::Agent, |command| command.argument)
+}
+
+/// The command that a text begins with.
+fn command_before(text: &str) -> Option<&'static Command> {
+    let name = text.strip_prefix('/')?.split([' ', '\t', '\n']).next()?;
+    commands::find(name)
 }
 
 fn behind(argument: Argument, word: &str, session: &Session) -> Vec<Item> {
@@ -166,5 +176,41 @@ fn quoted(path: &str) -> String {
     match path.contains(char::is_whitespace) {
         true => format!("\"{path}\" "),
         false => format!("{path} "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a list opens by itself, without a server, and the rows that it then has.
+    fn rows(text: &str, rows_max: usize) -> Option<Vec<String>> {
+        let mut editor = Editor::default();
+        editor.set(text);
+        let list = Completion::of(&editor, None, &mut Walk::default())?;
+        Some(list.rows(rows_max).iter().map(Line::text).collect())
+    }
+
+    #[test]
+    fn a_slash_opens_the_list_of_commands() {
+        let all = rows("/", 20).unwrap();
+        assert_eq!(all.len(), ROWS_MAX);
+        assert!(rows("/dest", 20).unwrap()[0].starts_with("/destroy "));
+        for nothing in ["", "hello", "//", "a /b", "/nothing"] {
+            assert_eq!(rows(nothing, 20), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn the_chosen_item_is_in_the_rows_that_there_are() {
+        let mut editor = Editor::default();
+        editor.set("/");
+        let mut list = Completion::of(&editor, None, &mut Walk::default()).unwrap();
+        for _ in 0..5 {
+            list.step(true);
+        }
+        let rows = list.rows(3);
+        assert_eq!(rows.len(), 3);
+        assert_eq!(rows[2].spans[0].style, Style::BOLD);
     }
 }

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use nexus_protocol::agent::AgentEntry;
+
 use super::{App, FLOOD_FRAME, FLOOD_LINES, FRAME};
 use crate::compose::compose;
+use crate::focus::has_room;
 use crate::screen::{Live, Reflow};
 use crate::session::{Mark, Session};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
 use crate::view::Activity;
 
-/// Below this only the input is drawn.
-const ROWS_MIN: usize = 6;
-const COLUMNS_MIN: usize = 24;
+/// Who asks, what, how much is missing, and how to answer.
+const QUESTION_ROWS_MIN: usize = 4;
+
+/// The one level of permissions that asks nobody.
+const ABOVE_TRUSTED: &str = "yolo";
 
 /// Rows of open text: few, since an emulator that gets narrow and low at once pushes what is above into its scrollback.
 const OPEN_ROWS_MAX: usize = 3;
@@ -25,6 +30,7 @@ impl App {
         // A frame for another size than the emulator has now would leave its rows behind.
         if self.tty.size() != (self.screen.width(), self.rows) {
             self.resized.get_or_insert_with(std::time::Instant::now);
+            self.focus.unseen();
             return Ok(());
         }
         let live = self.live();
@@ -50,33 +56,35 @@ impl App {
         format!("\x1b]0;{}\x07", title.as_str())
     }
 
+    /// At most half of the rows, but for a question that needs more to be one.
     fn live(&mut self) -> Live {
         let width = self.screen.width();
-        let prompt = self.prompt();
-        let style = Style::colour(Colour::Cyan).bold();
-        let input = compose(&self.editor, &prompt, style, width);
-        let input_max = (self.rows * 2 / 5).max(1);
-        // The rows around the caret.
-        let first = (input.caret.0 + 1).saturating_sub(input_max);
-        let input_rows: Vec<Line> = input.rows.into_iter().skip(first).take(input_max).collect();
-        let mut caret = (input.caret.0 - first, input.caret.1);
-        if self.rows < ROWS_MIN || width < COLUMNS_MIN {
-            return Live { rows: input_rows, caret };
+        let at = std::time::Instant::now();
+        if !has_room(self.rows, width) {
+            return self.live_in_place(at);
         }
-        let room = (self.rows / 2).max(4);
+        let asks = self.asker().is_some();
+        self.focus.drawn(at, asks);
+        self.look_at_focus(at);
+        let question_rows = if asks { QUESTION_ROWS_MIN } else { 0 };
+        // The input and the status are there whatever else is.
+        let half = self.rows / 2;
+        let input_max = (self.rows * 2 / 5).min(half.saturating_sub(1 + question_rows)).max(1);
+        let (input_rows, mut caret) = self.input_rows(input_max);
+        let mut room = half.saturating_sub(input_rows.len() + 1);
         let status = self.status(width);
-        let now = self.now();
-        let marks = self.marks();
-        let taken =
-            input_rows.len() + usize::from(now.is_some()) + usize::from(marks.is_some()) + 1;
-        let fixed_max = room.saturating_sub(taken).max(3);
-        let mut fixed = self.panels(fixed_max);
-        fixed.truncate(fixed_max);
-        let room = room.saturating_sub(taken + fixed.len()).min(OPEN_ROWS_MAX);
-        let mut rows = self.open_text(room);
+        let (marks, now) = (self.marks(), self.now());
+        let said = usize::from(marks.is_some()) + usize::from(now.is_some());
+        let asked = self.panels(room.saturating_sub(said).max(QUESTION_ROWS_MIN));
+        room = room.saturating_sub(asked.len());
+        let now = now.filter(|_| room > 0);
+        room -= usize::from(now.is_some());
+        let marks = marks.filter(|_| room > 0);
+        room -= usize::from(marks.is_some());
+        let mut rows = self.open_text(room.min(OPEN_ROWS_MAX));
         rows.extend(marks);
         rows.extend(now);
-        rows.extend(fixed);
+        rows.extend(asked);
         let (above, below) = match self.screen.reflow() {
             Reflow::Above => (Some(status), None),
             _ => (None, Some(status)),
@@ -86,6 +94,31 @@ impl App {
         rows.extend(input_rows);
         rows.extend(below);
         Live { rows, caret }
+    }
+
+    /// The input alone; in its place, while it is empty, what one key answers. Nothing else can be answered there, since it
+    /// would not be seen.
+    fn live_in_place(&mut self, at: std::time::Instant) -> Live {
+        let width = self.screen.width();
+        let is_empty = self.editor.is_empty();
+        let question = |app: &Self| app.confirm_rows(width, app.rows).filter(|_| is_empty);
+        self.focus.drawn(at, question(self).is_some());
+        self.look_at_focus(at);
+        if let Some(rows) = question(self) {
+            let caret = (rows.len() - 1, rows.last().map_or(0, Line::width));
+            return Live { rows, caret };
+        }
+        let (rows, caret) = self.input_rows((self.rows * 2 / 5).max(1));
+        Live { rows, caret }
+    }
+
+    /// The rows of the input around the caret, and that.
+    fn input_rows(&self, rows_max: usize) -> (Vec<Line>, (usize, usize)) {
+        let style = Style::colour(Colour::Cyan).bold();
+        let input = compose(&self.editor, &self.prompt(), style, self.screen.width());
+        let first = (input.caret.0 + 1).saturating_sub(rows_max);
+        let rows = input.rows.into_iter().skip(first).take(rows_max).collect();
+        (rows, (input.caret.0 - first, input.caret.1))
     }
 
     /// The text that is not finished; what does not fit is finished.
@@ -102,15 +135,16 @@ impl App {
 
     /// Lists and questions, whichever stands there.
     fn panels(&self, rows_max: usize) -> Vec<Line> {
-        let panel = self.panel_rows();
+        let width = self.screen.width();
+        let panel = self.panel_rows(width, rows_max);
         if !panel.is_empty() {
             return panel;
         }
-        let approval = self.approval_rows(rows_max);
+        let approval = self.approval_rows(width, rows_max);
         if !approval.is_empty() {
             return approval;
         }
-        self.completion.as_ref().map(|list| list.rows()).unwrap_or_default()
+        self.completion.as_ref().map(|list| list.rows(rows_max)).unwrap_or_default()
     }
 
     pub(super) fn prompt(&self) -> String {
@@ -154,7 +188,7 @@ impl App {
         let session = self.session.as_ref()?;
         let mut line = Line::default();
         for (number, mark) in self.marked().into_iter().enumerate() {
-            let waits = session.approvals.iter().any(|it| it.agent_id == mark.agent.agent_id);
+            let waits = session.waits_for_leave(&mark.agent.agent_id);
             let (sign, style) = match mark {
                 _ if waits => (" !".to_owned(), Style::colour(Colour::Yellow)),
                 _ if mark.is_running => (" ⧗".to_owned(), Style::colour(Colour::Cyan)),
@@ -183,9 +217,8 @@ impl App {
         let Some(session) = &self.session else { return Vec::new() };
         let shown = session.agent();
         let marks = session.agents.iter().filter(|mark| {
-            let waits = session.approvals.iter().any(|it| it.agent_id == mark.agent.agent_id);
             Some(mark.agent.agent_id.as_str()) != shown
-                && (mark.is_running || mark.unseen > 0 || mark.has_failed || waits)
+                && (mark.is_running || session.is_to_be_looked_at(mark))
         });
         marks.collect()
     }
@@ -221,7 +254,7 @@ impl App {
         let mut line = Line::default();
         for (number, item) in items.iter().enumerate() {
             let text = if number == 0 { item.clone() } else { format!(" · {item}") };
-            let is_dangerous = item == "yolo";
+            let is_dangerous = item == ABOVE_TRUSTED;
             let piece = Line::plain(text.as_str());
             if line.width() + piece.width() > width.saturating_sub(1) {
                 break;
@@ -270,7 +303,8 @@ pub fn home_relative(path: &str) -> String {
     }
 }
 
-/// What a person is told first: three lines at most.
+/// What a person is told first. Of which agent there is something to be told stands below, once one is shown
+/// ([`crate::session::Session`]).
 pub fn banner(session: &Session) -> Vec<Line> {
     let info = &session.info;
     let place = info.url.clone().or_else(|| info.socket.clone()).unwrap_or_default();
@@ -291,6 +325,20 @@ pub fn banner(session: &Session) -> Vec<Line> {
             Style::DIM,
         ),
     ]
+}
+
+/// The agent that is shown first: what it is, and in red what is to be known of it before anything is said.
+pub fn introduction(agent: &AgentEntry) -> Vec<Line> {
+    let level = agent.permission_level.to_lowercase();
+    let model = agent.model.as_deref().unwrap_or("no model");
+    let words = format!("{} · {model} · {} · {level}", agent.agent_id, home_relative(&agent.cwd));
+    let mut lines = vec![Line::styled(words, Style::DIM)];
+    if level == ABOVE_TRUSTED {
+        let words =
+            format!("{level}: {} may do whatever you may, and nobody is asked", agent.agent_id);
+        lines.push(Line::styled(words, Style::colour(Colour::Red).bold()));
+    }
+    lines
 }
 
 /// What the emulator does with lines when its width changes. It is not asked: what it is called says it.

@@ -29,14 +29,16 @@ impl App {
             }
             Input::Key(key) => self.key(key).await,
         }
+        self.close_lobby_for_text();
     }
 
     async fn key(&mut self, key: Key) {
         let is_questions = self.focus.takes_key(Instant::now());
-        if self.panel.is_some() {
+        if self.is_panels(key, is_questions) {
             return self.panel_key(key).await;
         }
-        if self.approval.is_some() && is_questions && self.approval_key(key).await {
+        let is_approvals = is_questions && self.panel.is_none() && self.approval.is_some();
+        if is_approvals && self.approval_key(key).await {
             return;
         }
         if self.completion.is_some() && self.completion_key(key) {
@@ -72,9 +74,9 @@ impl App {
             Action::Tree => self.say("/tree"),
             Action::Search => {
                 let draft = self.editor.text();
-                self.panel = Some(Panel::Search(Search { draft, ..Search::default() }));
+                self.ask_first(Panel::Search(Search { draft, ..Search::default() }));
             }
-            Action::Approval => self.turn_to_approval(),
+            Action::Approval => self.turn_to_question(),
             Action::Complete => self.complete_now(),
             Action::Older => self.up(),
             Action::Newer => self.down(),
@@ -176,15 +178,15 @@ impl App {
             self.history.add(&text);
             return;
         }
+        if matches!(pressed, Some((Pressed::Quit, _))) {
+            return self.leave(Leaving::Quit);
+        }
         if self.runs() {
             if let Some(session) = &self.session {
                 session.cancel();
             }
             self.pressed = Some((Pressed::Quit, Instant::now()));
             return self.hint("cancelling; Ctrl-C again to quit");
-        }
-        if matches!(pressed, Some((Pressed::Quit, _))) {
-            return self.leave(Leaving::Quit);
         }
         self.pressed = Some((Pressed::Quit, Instant::now()));
         self.hint("Ctrl-C again to quit");
@@ -232,9 +234,13 @@ impl App {
         }
     }
 
-    /// Shows the next agent with something unread, or one that waits for approval.
+    /// Shows the next agent behind the shown one with something unread, or one that waits for approval.
     fn show_next(&mut self) {
-        self.show_marked(0);
+        if let Some(session) = &mut self.session
+            && let Some(agent) = session.next_to_look_at()
+        {
+            session.show(agent);
+        }
     }
 
     pub(super) fn redraw(&mut self) {

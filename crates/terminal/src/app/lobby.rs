@@ -1,7 +1,7 @@
 //! Which conversation to begin with.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use nexus_client::{Api as _, CallError, Target};
@@ -15,9 +15,12 @@ use super::panel::{Choosing, Panel, Then};
 use crate::cx::{Chosen, Front};
 use crate::figures::{ago, counted};
 use crate::link::Link;
-use crate::options::SessionChoice;
+use crate::options::{ServerChoice, SessionChoice};
 use crate::session::Session;
 use crate::style::Line;
+
+/// The agent that every server has: who names none means it.
+const MAIN: &str = "main";
 
 /// Before it is asked again what there is to begin with.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -25,8 +28,32 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// What there is to choose from.
 pub struct Lobby {
     pub sessions: Vec<SessionEntry>,
-    /// Agents that run.
+    /// Agents that run, and temporary ones, which are no sessions.
     pub running: Vec<String>,
+}
+
+/// What a line of the lobby leads to.
+enum Way<'a> {
+    Resume(&'a SessionEntry),
+    Fresh,
+    Saved,
+    Agent(&'a str),
+}
+
+impl Lobby {
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty() && self.running.is_empty()
+    }
+
+    /// In the order of their numbers.
+    fn ways(&self) -> Vec<Way<'_>> {
+        let last = self.sessions.first();
+        let mut ways: Vec<_> = last.map(Way::Resume).into_iter().collect();
+        ways.push(Way::Fresh);
+        ways.extend(last.map(|_| Way::Saved));
+        ways.extend(self.running.iter().map(|name| Way::Agent(name)));
+        ways
+    }
 }
 
 impl App {
@@ -38,47 +65,49 @@ impl App {
     }
 
     /// Puts the choice on the screen, unless somebody began to write.
-    pub(super) fn enter_lobby(&mut self, lobby: Lobby, uncalled: Option<Instant>) {
+    pub(super) fn enter_lobby(&mut self, lobby: Lobby, is_uncalled: bool) {
+        self.show_lobby(lobby, |choosing| Choosing { is_uncalled, ..choosing });
+    }
+
+    fn show_lobby(&mut self, lobby: Lobby, how: impl FnOnce(Choosing) -> Choosing) {
         let is_begun = self.session.as_ref().is_none_or(|session| session.view.is_some());
-        if lobby.sessions.is_empty() || !self.editor.is_empty() || is_begun {
+        if lobby.is_empty() || !self.editor.is_empty() || is_begun {
             return;
         }
-        let mut items: Vec<String> = Vec::new();
-        if let Some(last) = lobby.sessions.first() {
-            items.push(format!("1) Resume: {}", describe(last)));
-        }
-        items.push("2) Fresh session".into());
-        items.push("3) Choose from saved...".into());
-        items.extend(
-            lobby.running.iter().enumerate().map(|(at, name)| format!("{}) {name}", at + 4)),
-        );
+        let ways = lobby.ways().into_iter().enumerate();
+        let items = ways.map(|(at, way)| {
+            let words = match way {
+                Way::Resume(last) => format!("Resume: {}", describe(last)),
+                Way::Fresh => "Fresh session".into(),
+                Way::Saved => "Choose from saved...".into(),
+                Way::Agent(name) => name.to_owned(),
+            };
+            format!("{}) {words}", at + 1)
+        });
+        let title = if lobby.sessions.is_empty() { "[1/2/q]" } else { "[1/2/3/q]" };
+        let choosing = Choosing::then(Then::Lobby, title, items.collect());
         self.lobby = Some(lobby);
-        let choosing = Choosing::then(Then::Lobby, "[1/2/3/q]", items);
-        self.ask(Panel::Choose(Choosing { uncalled, ..choosing }));
+        self.ask(Panel::Choose(how(choosing)));
     }
 
     /// Who is shown it uncalled goes on with a fresh session instead of leaving.
     pub(super) fn chosen_in_lobby(&mut self, chosen: Option<Chosen>, is_uncalled: bool) {
         let Some(lobby) = &self.lobby else { return };
-        match chosen {
-            Some(Chosen::Item(0)) => {
-                if let Some(last) = lobby.sessions.first() {
-                    self.open_session(last.name.clone());
-                }
+        let Some(Chosen::Item(number)) = chosen else {
+            if !is_uncalled {
+                self.leave_quietly();
             }
-            Some(Chosen::Item(1)) => {}
-            Some(Chosen::Item(2)) => {
+            return;
+        };
+        match lobby.ways().get(number) {
+            Some(Way::Resume(last)) => self.open_session(last.name.clone()),
+            Some(Way::Agent(name)) => self.open_session((*name).to_owned()),
+            Some(Way::Saved) => {
                 let items = lobby.sessions.iter().map(describe).collect();
                 let choosing = Choosing::then(Then::Sessions, "Sessions (b: back)", items);
-                self.ask(Panel::Choose(choosing));
+                self.ask(Panel::Choose(choosing.opened()));
             }
-            Some(Chosen::Item(number)) => {
-                if let Some(agent) = lobby.running.get(number - 3) {
-                    self.open_session(agent.clone());
-                }
-            }
-            Some(Chosen::Delete(_)) | None if is_uncalled => {}
-            Some(Chosen::Delete(_)) | None => self.leave_quietly(),
+            Some(Way::Fresh) | None => {}
         }
     }
 
@@ -90,7 +119,7 @@ impl App {
                     self.open_session(session.name.clone());
                 }
             }
-            Some(Chosen::Delete(_)) | None => self.enter_lobby(lobby, None),
+            Some(Chosen::Delete(_)) | None => self.show_lobby(lobby, Choosing::opened),
         }
     }
 
@@ -113,9 +142,11 @@ pub fn begin(session: &Session, may_ask: bool) {
     let (link, front) = (Arc::clone(&session.link), session.front.clone());
     let is_connected = session.is_connected;
     let cwd = session.options.cwd.to_string_lossy().into_owned();
+    // A server that was named has this one, though it is made, and listed, when it is first asked something.
+    let has_main = matches!(session.options.server, ServerChoice::At { .. });
     tokio::spawn(async move {
         let found = match is_connected {
-            true => first(&link, choice, &cwd).await,
+            true => first(&link, choice, &cwd, has_main).await,
             false => Err(CallError::Connect("not connected".into())),
         };
         let told = match found {
@@ -131,12 +162,19 @@ pub fn begin(session: &Session, may_ask: bool) {
     });
 }
 
-async fn first(link: &Link, choice: SessionChoice, cwd: &str) -> Result<Option<Front>, CallError> {
+async fn first(
+    link: &Link,
+    choice: SessionChoice,
+    cwd: &str,
+    has_main: bool,
+) -> Result<Option<Front>, CallError> {
     let (found, none) = match choice {
         SessionChoice::Fresh { .. } => return Ok(None),
         SessionChoice::Lobby => return Ok(Some(Front::Lobby(look(link, cwd).await?))),
         SessionChoice::Named(name) => {
-            (open(link, &name).await?, format!("Session not found: {name}"))
+            let found = open(link, &name).await?;
+            let none = format!("Session not found: {name}");
+            (found.or_else(|| (has_main && name == MAIN).then_some(name)), none)
         }
         SessionChoice::Last => (last(link, cwd).await?, "No last session to resume".into()),
     };
@@ -218,8 +256,14 @@ async fn look(link: &Link, cwd: &str) -> Result<Lobby, CallError> {
         .partition(|session| session.cwd == cwd);
     here.extend(elsewhere);
     let agents = link.call::<ListAgents>(&Target::Server, ListAgentsParams::default()).await?;
-    let running =
-        agents.agents.iter().filter(|agent| agent.status != "stored" && agent.status != "idle");
+    let running = agents.agents.iter().filter(|agent| {
+        let is_somebodys = agent.is_temp && agent.parent_agent_id.is_none();
+        match agent.status.as_str() {
+            "stored" => false,
+            "idle" => is_somebodys && agent.message_count > 0,
+            _ => true,
+        }
+    });
     let running = running.map(|agent| agent.agent_id.clone()).collect();
     Ok(Lobby { sessions: here, running })
 }

@@ -36,7 +36,7 @@ use crate::start::{self, Found};
 use crate::style::{Line, Style};
 use crate::tty::Tty;
 pub(crate) use approve::{can_grant, field_rows, is_question, question as approval_lines};
-pub(crate) use draw::banner;
+pub(crate) use draw::{banner, introduction};
 pub(crate) use lobby::{
     Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,
 };
@@ -84,8 +84,9 @@ pub(crate) struct App {
     panel: Option<Panel>,
     /// Questions that wait for the one on the screen.
     questions: VecDeque<Panel>,
-    /// The approval on the screen, since when, and whether it has the keys.
-    approval: Option<(String, Instant)>,
+    /// The approval that is asked for now.
+    approval: Option<String>,
+    /// Whether what is asked has the keys.
     focus: Focus,
     completion: Option<complete::Completion>,
     walk: complete::Walk,
@@ -238,7 +239,10 @@ impl App {
                     self.typed(inputs).await;
                     self.draw()?;
                 }
-                _ = signals.window.recv() => self.resized = Some(Instant::now()),
+                _ = signals.window.recv() => {
+                    self.resized = Some(Instant::now());
+                    self.focus.unseen();
+                }
                 _ = signals.terminate.recv() => self.leave_by_signal(),
                 _ = signals.hangup.recv() => self.leave_by_signal(),
                 // Meant for a program that had the screen.
@@ -278,13 +282,15 @@ impl App {
             times.push(now + WALK);
         }
         times.extend(self.rest.due());
-        if let Some((_, asked)) = &self.approval {
-            let is_empty = self.editor.is_empty() && self.panel.is_none();
-            let before = self.focus.has();
-            times.extend(self.focus.look(now, *asked, is_empty));
-            self.is_dirty |= before != self.focus.has();
-        }
+        let before = self.focus.has();
+        times.extend(self.look_at_focus(now));
+        self.is_dirty |= before != self.focus.has();
         times.into_iter().min()
+    }
+
+    /// Looks whether what is asked has the keys now. Returns when to look again.
+    fn look_at_focus(&mut self, now: Instant) -> Option<Instant> {
+        self.focus.look(now, self.asker()?, self.editor.is_empty())
     }
 
     async fn woken(&mut self) {
@@ -330,11 +336,19 @@ impl App {
         let (width, rows) = self.tty.size();
         self.rows = rows;
         self.screen.resize(width);
+        // What is asked is drawn anew, and has to be seen anew.
+        self.focus.unseen();
+        self.look_anew();
+    }
+
+    /// Text looks as the size and the settings say from here on.
+    fn look_anew(&mut self) {
         let look = self.look();
         if let Some(session) = &mut self.session {
             session.look = look;
+            session.options.settings = self.options.settings.clone();
             if let Some(view) = &mut session.view {
-                view.resize(look);
+                view.look_as(look);
             }
         }
         self.is_dirty = true;

@@ -103,6 +103,7 @@ impl App {
         self.options.settings.theme = name.to_owned();
         self.options.settings.colours = name != "mono" && self.has_colours;
         self.screen.set_colours(self.options.settings.colours);
+        self.look_anew();
         self.redraw();
     }
 }

@@ -1,18 +1,17 @@
 //! What stands between the conversation and the input and wants an answer.
 
-use std::time::Instant;
-
 use nexus_protocol::permission::{ApprovalDecision, RespondApprovalParams};
 use tokio::sync::oneshot;
 
 use super::App;
 use super::approve::FormEntry;
 use crate::cx::{Choice, Chosen, Front, Leaving};
-use crate::focus::QUIET;
+use crate::focus::Caller;
 use crate::keys::{Code, Key};
 use crate::style::{Colour, Line, Style};
 
-/// A question that takes the keys, since the person asked for it.
+/// A question that stands in front of approvals. What is typed before it was there for a moment is still the input's, but
+/// where a key of the person opened it.
 pub enum Panel {
     Confirm {
         question: String,
@@ -75,15 +74,22 @@ pub struct Choosing {
     pub reply: Option<oneshot::Sender<Option<Chosen>>>,
     /// What is done with the choice when nobody waits for it.
     pub then: Then,
-    /// Nobody asked for it, and it came just now: a key may still be for the input.
-    pub uncalled: Option<Instant>,
+    /// Nobody asked for it: who leaves it goes on as he was.
+    pub is_uncalled: bool,
+    /// A key opened it, in the place of another: it has the keys as soon as it is seen.
+    pub is_opened: bool,
 }
 
 impl Choosing {
     /// A list that is chosen from for the terminal itself.
     pub fn then(then: Then, title: &str, items: Vec<String>) -> Self {
         let choice = Choice { title: title.into(), items, can_delete: false };
-        Self { choice, filter: String::new(), at: 0, reply: None, then, uncalled: None }
+        let (is_uncalled, is_opened) = (false, false);
+        Self { choice, filter: String::new(), at: 0, reply: None, then, is_uncalled, is_opened }
+    }
+
+    pub fn opened(self) -> Self {
+        Self { is_opened: true, ..self }
     }
 }
 
@@ -135,14 +141,11 @@ impl App {
             Front::Confirm(question, reply) => {
                 self.ask(Panel::Confirm { question, reply: Some(reply) });
             }
-            Front::Choose(choice, reply) => self.ask(Panel::Choose(Choosing {
-                choice,
-                filter: String::new(),
-                at: 0,
-                reply: Some(reply),
-                then: Then::Reply,
-                uncalled: None,
-            })),
+            Front::Choose(choice, reply) => {
+                let choosing = Choosing::then(Then::Reply, "", Vec::new());
+                let choosing = Choosing { choice, reply: Some(reply), ..choosing };
+                self.ask(Panel::Choose(choosing));
+            }
             // What is being written is not replaced; the history has the other.
             Front::Fill(text) if !self.editor.is_empty() => self.history.add(&text),
             Front::Fill(text) => self.editor.set(&text),
@@ -164,8 +167,8 @@ impl App {
             Front::Theme(name) => self.theme(&name),
             Front::Leave(leaving) => self.leave(leaving),
             Front::AskAgain(approval) => self.ask_again(&approval),
-            Front::Lobby(lobby) => self.enter_lobby(lobby, None),
-            Front::LobbyAgain(lobby) => self.enter_lobby(lobby, Some(Instant::now())),
+            Front::Lobby(lobby) => self.enter_lobby(lobby, false),
+            Front::LobbyAgain(lobby) => self.enter_lobby(lobby, true),
             Front::Begin => self.choose_session(),
             Front::Fail(why) => self.fail(&why),
         }
@@ -176,18 +179,68 @@ impl App {
     pub(super) fn ask(&mut self, panel: Panel) {
         match self.panel {
             Some(_) => self.questions.push_back(panel),
-            None => self.panel = Some(panel),
+            None => {
+                self.panel = Some(panel);
+                self.focus.forget();
+            }
         }
+    }
+
+    /// Puts one in front of whatever stands there, which comes back after it.
+    pub(super) fn ask_first(&mut self, panel: Panel) {
+        if let Some(before) = self.panel.replace(panel) {
+            self.questions.push_front(before);
+        }
+        self.focus.forget();
     }
 
     /// The question is answered or left; the next one takes its place.
     pub(super) fn close_panel(&mut self) {
         self.panel = self.questions.pop_front();
+        self.focus.forget();
         self.is_dirty = true;
+    }
+
+    /// Who put the question or list that is to stand on the screen.
+    pub(super) fn asker(&self) -> Option<Caller> {
+        match &self.panel {
+            // They are written in the input.
+            Some(Panel::Entry { .. } | Panel::Search(_)) => None,
+            Some(Panel::Confirm { .. } | Panel::Choose(_) | Panel::Quit { .. }) => {
+                Some(Caller::Person)
+            }
+            None => self.approval.is_some().then_some(Caller::Other),
+        }
+    }
+
+    /// Whether a key is the panel's: one that is known to be meant for a question, or leaves any.
+    pub(super) fn is_panels(&self, key: Key, is_questions: bool) -> bool {
+        let leaves = match key.code {
+            Code::Escape => true,
+            Code::Char('c' | 'd') => key.ctrl && self.editor.is_empty(),
+            _ => false,
+        };
+        match &self.panel {
+            None => false,
+            Some(Panel::Entry { .. } | Panel::Search(_)) => true,
+            Some(Panel::Choose(choosing)) if choosing.is_opened => leaves || self.focus.sees(),
+            Some(_) => leaves || is_questions,
+        }
+    }
+
+    /// Whoever writes wants no list of conversations.
+    pub(super) fn close_lobby_for_text(&mut self) {
+        let is_lobby = matches!(&self.panel, Some(Panel::Choose(it)) if it.then == Then::Lobby);
+        if is_lobby && !self.editor.is_empty() {
+            self.close_panel();
+        }
     }
 
     /// A key for the question.
     pub(super) async fn panel_key(&mut self, key: Key) {
+        if key.code == Code::Tab && key.shift && self.focus.has() {
+            return self.focus.leave();
+        }
         let Some(panel) = self.panel.take() else { return };
         match panel {
             Panel::Confirm { question, mut reply } => {
@@ -248,7 +301,7 @@ impl App {
                 self.editor.set(&draft);
                 self.close_panel();
                 if !matches!(asks, Asks::Denial(_) | Asks::Field(_)) {
-                    self.offer_servers();
+                    self.offer_servers_again();
                 }
             }
             _ => {
@@ -260,12 +313,6 @@ impl App {
     }
 
     fn choose_key(&mut self, mut choosing: Choosing, key: Key) {
-        if choosing.uncalled.is_some_and(|since| since.elapsed() < QUIET)
-            && matches!(key.code, Code::Char(_))
-        {
-            self.close_panel();
-            return self.edit_key(key);
-        }
         if choosing.then == Then::Server && self.server_key(choosing.at, key) {
             return;
         }
@@ -323,7 +370,7 @@ impl App {
                     let _ = reply.send(answer);
                 }
             }
-            Then::Lobby => self.chosen_in_lobby(answer, choosing.uncalled.is_some()),
+            Then::Lobby => self.chosen_in_lobby(answer, choosing.is_uncalled),
             Then::Sessions => self.chosen_session(answer),
             Then::Server => self.chosen_server(answer),
         }
@@ -367,20 +414,42 @@ impl App {
         self.panel = Some(Panel::Search(search));
     }
 
-    /// The question as rows, and the caret where it takes text.
-    pub(super) fn panel_rows(&self) -> Vec<Line> {
+    /// A question that one key answers, in at most so many rows; `None` where it has no room, or there is none.
+    pub(super) fn confirm_rows(&self, width: usize, rows_max: usize) -> Option<Vec<Line>> {
+        let title = Style::colour(Colour::Yellow);
+        let mut line = match &self.panel {
+            Some(Panel::Confirm { question, .. }) => {
+                Line::styled(question.as_str(), title).with(" [y/N] ", Style::PLAIN)
+            }
+            Some(Panel::Quit { turns: 1 }) => {
+                Line::styled("1 turn runs: [w]ait, [d]etach, [c]ancel, Esc ", title)
+            }
+            Some(Panel::Quit { turns }) => {
+                let words = format!("{turns} turns run: [w]ait, [d]etach, [c]ancel, Esc ");
+                Line::styled(words, title)
+            }
+            _ => return None,
+        };
+        if !self.focus.has() {
+            line.push("Shift-Tab to answer", Style::DIM);
+        }
+        let mut rows = line.broken(width);
+        if rows.len() > rows_max {
+            // How to answer stands at the end.
+            let last = rows.pop();
+            rows.truncate(rows_max.checked_sub(1).filter(|above| *above > 0)?);
+            rows.extend(last);
+        }
+        Some(rows)
+    }
+
+    /// The question or list as rows.
+    pub(super) fn panel_rows(&self, width: usize, rows_max: usize) -> Vec<Line> {
         let title = Style::colour(Colour::Yellow);
         match &self.panel {
             None => Vec::new(),
-            Some(Panel::Confirm { question, .. }) => {
-                vec![Line::styled(question.as_str(), title).with(" [y/N] ", Style::PLAIN)]
-            }
-            Some(Panel::Quit { turns }) => {
-                let words = match turns {
-                    1 => "1 turn runs: [w]ait, [d]etach, [c]ancel, Esc".to_owned(),
-                    turns => format!("{turns} turns run: [w]ait, [d]etach, [c]ancel, Esc"),
-                };
-                vec![Line::styled(words, title)]
+            Some(Panel::Confirm { .. } | Panel::Quit { .. }) => {
+                self.confirm_rows(width, rows_max).unwrap_or_default()
             }
             Some(Panel::Entry { asks, .. }) => asks.rows(),
             Some(Panel::Search(search)) => {
@@ -390,20 +459,30 @@ impl App {
                 let words = format!("search `{}`: ", search.query);
                 vec![Line::styled(words, title).with(first, Style::PLAIN)]
             }
-            Some(Panel::Choose(choosing)) => choose_rows(choosing),
+            Some(Panel::Choose(choosing)) => {
+                let mut rows = choose_rows(choosing, width, rows_max);
+                if let Some(title) = rows.first_mut()
+                    && !(choosing.is_opened || self.focus.has())
+                {
+                    title.push("  Shift-Tab to choose", Style::DIM);
+                }
+                rows
+            }
         }
     }
 }
 
-fn choose_rows(choosing: &Choosing) -> Vec<Line> {
+/// The title, and the part of the list in which the chosen item is.
+fn choose_rows(choosing: &Choosing, width: usize, rows_max: usize) -> Vec<Line> {
     let title = match choosing.filter.is_empty() {
         true => choosing.choice.title.clone(),
         false => format!("{} `{}`", choosing.choice.title, choosing.filter),
     };
-    let mut rows = vec![Line::styled(title, Style::colour(Colour::Yellow))];
+    let mut rows = Line::styled(title, Style::colour(Colour::Yellow)).broken(width);
+    rows.truncate(rows_max.saturating_sub(2).max(1));
     let left = choosing.left();
-    let first = choosing.at.saturating_sub(LIST_ROWS - 1);
-    for (at, item) in left.iter().enumerate().skip(first).take(LIST_ROWS) {
+    let (first, count) = window(choosing.at, left.len(), rows_max.saturating_sub(rows.len()));
+    for (at, item) in left.iter().enumerate().skip(first).take(count) {
         let text = choosing.choice.items[*item].as_str();
         let (mark, style) = match at == choosing.at {
             true => ("› ", Style::BOLD),
@@ -411,9 +490,48 @@ fn choose_rows(choosing: &Choosing) -> Vec<Line> {
         };
         rows.push(Line::styled(format!("{mark}{text}"), style));
     }
-    if left.len() > first + LIST_ROWS {
-        let words = format!("  … {} more", left.len() - first - LIST_ROWS);
-        rows.push(Line::styled(words, Style::DIM));
+    let below = left.len() - first - count;
+    if below > 0 && rows.len() < rows_max {
+        rows.push(Line::styled(format!("  … {below} more"), Style::DIM));
     }
     rows
+}
+
+/// Which of `all` items stand in so many rows, and how many: the chosen one among them, and a row for how many there are
+/// below where there is room for two.
+fn window(chosen: usize, all: usize, rows_max: usize) -> (usize, usize) {
+    let most = LIST_ROWS.min(rows_max).max(1);
+    let from = |count: usize| (chosen + 1).saturating_sub(count);
+    let is_cut = |count: usize| from(count) + count < all;
+    match is_cut(most) && most == rows_max && most > 2 {
+        true => (from(most - 1), most - 1),
+        false => (from(most), most.min(all - from(most).min(all))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a list of so many items, of which one is chosen.
+    #[track_caller]
+    fn check(items: usize, at: usize, rows_max: usize, expected: &[&str]) {
+        let items = (1..=items).map(|number| number.to_string()).collect();
+        let choosing = Choosing { at, ..Choosing::then(Then::Reply, "Which?", items) };
+        let rows: Vec<String> =
+            choose_rows(&choosing, 80, rows_max).iter().map(Line::text).collect();
+        assert_eq!(rows, expected);
+        assert!(rows.len() <= rows_max);
+    }
+
+    #[test]
+    fn the_chosen_item_is_always_seen() {
+        check(2, 0, 10, &["Which?", "› 1", "  2"]);
+        check(20, 0, 5, &["Which?", "› 1", "  2", "  3", "  … 17 more"]);
+        check(20, 9, 5, &["Which?", "  8", "  9", "› 10", "  … 10 more"]);
+        check(20, 19, 5, &["Which?", "  17", "  18", "  19", "› 20"]);
+        check(4, 3, 3, &["Which?", "  3", "› 4"]);
+        check(4, 1, 3, &["Which?", "  1", "› 2"]);
+        check(4, 1, 2, &["Which?", "› 2"]);
+    }
 }

@@ -16,19 +16,26 @@ const TITLE: &str = "Servers: n starts one here, p on a port, r replaces this on
 impl App {
     /// Lets the person choose among those that were found, or say something else.
     pub(super) fn choose_server(&mut self, servers: Vec<DiscoveredServer>) {
-        match (servers.is_empty(), self.servers.is_empty()) {
+        let is_first = self.servers.is_empty();
+        match (servers.is_empty(), is_first) {
             (false, _) => self.servers = servers,
             (true, true) => return self.fail(start::NONE),
             (true, false) => self.hint("no server was found there"),
         }
-        self.offer_servers();
+        self.offer_servers(!is_first);
     }
 
-    pub(super) fn offer_servers(&mut self) {
+    /// `is_opened` where the person is choosing already.
+    fn offer_servers(&mut self, is_opened: bool) {
         let items = self.servers.iter().enumerate();
         let items = items.map(|(at, server)| format!("{}) {}", at + 1, start::describe(server)));
         let choosing = Choosing::then(Then::Server, TITLE, items.collect());
-        self.ask(Panel::Choose(choosing));
+        self.ask(Panel::Choose(Choosing { is_opened, ..choosing }));
+    }
+
+    /// After another question that was left.
+    pub(super) fn offer_servers_again(&mut self) {
+        self.offer_servers(true);
     }
 
     pub(super) fn chosen_server(&mut self, chosen: Option<Chosen>) {
@@ -71,7 +78,7 @@ impl App {
             'u' => Asks::Url,
             // The list is short, and what is typed here is no filter.
             _ => {
-                self.offer_servers();
+                self.offer_servers_again();
                 return true;
             }
         };
@@ -105,12 +112,12 @@ impl App {
             },
         };
         self.hint(&refused);
-        self.offer_servers();
+        self.offer_servers_again();
     }
 
     /// Asks whether that server is to be stopped, and starts one in its place.
     fn ask_to_replace(&mut self, at: usize) {
-        let Some(server) = self.servers.get(at) else { return self.offer_servers() };
+        let Some(server) = self.servers.get(at) else { return self.offer_servers_again() };
         let (url, port) = (server.base_url.clone(), server.port);
         let agents = server.agents.as_ref().map_or(0, |agents| agents.len());
         let question =

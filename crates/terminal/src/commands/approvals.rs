@@ -46,18 +46,19 @@ fn describe(approval: &ApprovalEntry, now: Timestamp) -> Vec<Line> {
     let asked = match &approval.preview {
         _ if is_question(approval) => asked(approval),
         Some(preview) => shown(preview),
-        None => vec![field("arguments", approval.arguments.to_string())],
+        None => vec![judged("arguments", &[("", &approval.arguments.to_string())])],
     };
     lines.extend(asked);
     match &approval.grant {
         Some(ApprovalGrant::Write { path }) => {
-            lines.push(field("session", format!("may write {path}")));
+            lines.push(judged("session", &[("may write ", path)]));
         }
         Some(ApprovalGrant::Command { tool, dir }) => {
-            lines.push(field("session", format!("{tool} may run commands in {dir}")));
+            lines.push(judged("session", &[("", tool), (" may run commands in ", dir)]));
         }
         Some(ApprovalGrant::Mcp { server, tool }) => {
-            lines.push(field("session", format!("may use {tool} of the MCP server {server}")));
+            let granted = [("may use ", tool.as_str()), (" of the MCP server ", server)];
+            lines.push(judged("session", &granted));
         }
         None => {}
     }
@@ -82,7 +83,7 @@ fn asked(approval: &ApprovalEntry) -> Vec<Line> {
     let message = approval.message.as_deref().unwrap_or_default();
     let mut lines = vec![field("asks", "")];
     lines.extend(message.lines().map(Line::plain));
-    lines.extend(approval.url.iter().map(|url| judged("address", url)));
+    lines.extend(approval.url.iter().map(|url| judged("address", &[("", url)])));
     let form = approval.schema.as_ref().map(Form::of);
     let fields = form.into_iter().flat_map(|form| form.fields);
     lines.extend(fields.map(|it| field("field", format!("{}: {}", it.label, it.kind.hint()))));
@@ -95,15 +96,16 @@ fn shown(preview: &Preview) -> Vec<Line> {
         Preview::Diff(change) => {
             let cut = if change.truncated { ", cut" } else { "" };
             let size = format!("+{} -{}{cut}", change.added, change.removed);
-            let head = judged("change", &change.path).with(format!(" ({size})"), Style::PLAIN);
+            let head =
+                judged("change", &[("", &change.path)]).with(format!(" ({size})"), Style::PLAIN);
             [head].into_iter().chain(change.diff.lines().map(raw_line)).collect()
         }
         Preview::Command { argv, command, code, cwd, sandbox } => {
             let argv = argv.as_ref().and_then(|argv| serde_json::to_string(argv).ok());
             let said = argv.or_else(|| command.clone()).or_else(|| code.clone());
             let mut lines = vec![field("command", "")];
-            lines.extend(said.unwrap_or_default().lines().map(|line| judged("", line)));
-            lines.extend([judged("directory", cwd), field("sandbox", sandbox.as_str())]);
+            lines.extend(said.unwrap_or_default().lines().map(|line| judged("", &[("", line)])));
+            lines.extend([judged("directory", &[("", cwd)]), field("sandbox", sandbox.as_str())]);
             lines
         }
         Preview::Agent { target, content } => {
@@ -112,14 +114,18 @@ fn shown(preview: &Preview) -> Vec<Line> {
         }
         Preview::Write { path, bytes } => {
             let size = format!(", {} bytes", count(*bytes));
-            vec![judged("writes", path).with(size, Style::PLAIN)]
+            vec![judged("writes", &[("", path)]).with(size, Style::PLAIN)]
         }
     }
 }
 
-/// A command or path that somebody decides on: what only looks like a letter of it is underlined.
-fn judged(name: &str, text: &str) -> Line {
+/// Commands and paths that somebody decides on, each behind words of ours: what only looks like a letter of them is
+/// underlined.
+fn judged(name: &str, pieces: &[(&str, &str)]) -> Line {
     let mut line = if name.is_empty() { Line::default() } else { field(name, "") };
-    line.spans.extend(Shown::suspicious(text, Style::PLAIN));
+    for (words, text) in pieces {
+        line.push(*words, Style::PLAIN);
+        line.spans.extend(Shown::suspicious(text, Style::PLAIN));
+    }
     line
 }

@@ -27,18 +27,14 @@ pub async fn mcp(cx: &Cx, rest: &str) -> Done {
                     "Leave is asked for with the first call of each tool, and `a` gives it for the session.",
                 );
             }
-            "--shared" | "--private" => {
-                return refuse(
-                    "One process serves all agents; which of them may use it say their permissions.",
-                );
-            }
             _ => {}
         }
     }
+    let (shared, words) = whose(&words);
     refuse_flags(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())?;
     match words.as_slice() {
         [] => list(cx).await,
-        ["connect" | "retry", server] => connect(cx, server).await,
+        ["connect" | "retry", server] => connect(cx, server, shared).await,
         ["disconnect", server] => disconnect(cx, server).await,
         ["tools"] => tools(cx, None).await,
         ["tools", server] => tools(cx, Some((*server).to_owned())).await,
@@ -47,9 +43,20 @@ pub async fn mcp(cx: &Cx, rest: &str) -> Done {
         ["resources"] => resources(cx, None).await,
         ["resources", server] => resources(cx, Some((*server).to_owned())).await,
         _ => refuse(
-            "Usage: /mcp [connect|retry|disconnect NAME] or /mcp tools|prompts|resources [NAME]",
+            "Usage: /mcp [connect|retry|disconnect NAME] or /mcp tools|prompts|resources [NAME]; connect takes --shared or --private",
         ),
     }
+}
+
+/// Whether `connect` is to have the process of all agents or one of this agent alone, where its flags say so; and the other
+/// words. The last of several flags holds.
+fn whose<'a>(words: &[&'a str]) -> (Option<bool>, Vec<&'a str>) {
+    if words.first() != Some(&"connect") {
+        return (None, words.to_vec());
+    }
+    let is_flag = |word: &&str| matches!(*word, "--shared" | "--private");
+    let shared = words.iter().rfind(|word| is_flag(word)).map(|word| *word == "--shared");
+    (shared, words.iter().copied().filter(|word| !is_flag(&word)).collect())
 }
 
 async fn list(cx: &Cx) -> Done {
@@ -82,12 +89,12 @@ fn describe(server: &McpServerEntry) -> Vec<Line> {
         .collect()
 }
 
-async fn connect(cx: &Cx, server: &str) -> Done {
+async fn connect(cx: &Cx, server: &str, shared: Option<bool>) -> Done {
     let params = McpConnectParams {
         server: Some(server.into()),
         config: None,
         source: None,
-        shared: None,
+        shared,
         wait_ms: None,
     };
     let said = cx.of::<McpConnect>(cx.shown()?, params).await?;

@@ -136,6 +136,14 @@ impl Markdown {
         self
     }
 
+    /// What is finished from here on looks like this.
+    pub fn look_as(&mut self, look: Look) {
+        self.look = look;
+        if let Some(highlighter) = &mut self.highlighter {
+            highlighter.set_theme(look.theme);
+        }
+    }
+
     /// The lines that this finishes.
     pub fn push(&mut self, text: &str) -> Vec<Line> {
         let mut out = Out::default();

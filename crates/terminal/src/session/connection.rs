@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use nexus_client::CallError;
-use tokio::sync::mpsc::{Sender, UnboundedSender};
+use tokio::sync::mpsc::Sender;
 
 use super::{RESTART, Session, failure, warning};
 use crate::follow::News;
-use crate::link::Traced;
-use crate::options::Options;
 use crate::start::{self, Found};
 use crate::style::{Line, Style};
 
@@ -20,27 +18,34 @@ impl Session {
         self.watches.drain(..).for_each(|task| task.abort());
         self.stop_showing();
         self.approvals.clear();
-        self.sending = None;
+        self.tell_who_waits();
+        self.take_back_sending();
         if self.is_stopping {
             self.over = Some(0);
-            return vec![warning("the server has stopped")];
+            let mut lines = self.never_sent();
+            lines.push(warning("the server has stopped"));
+            return lines;
         }
         let (options, news, traced) =
             (self.options.clone(), self.news.clone(), self.traced.clone());
         let Some(own) = self.own.take() else {
-            tokio::spawn(connect_again(options, news, traced));
+            tokio::spawn(async move {
+                until_there(|| start::find_again(&options, &traced), &news).await;
+            });
             return vec![warning(&format!("{error}; connecting again"))];
         };
         let is_again = self.restarted.is_some_and(|at| at.elapsed() < RESTART);
         self.restarted = Some(Instant::now());
         if is_again {
             self.over = Some(1);
-            return vec![failure("the server ended again; its log is logs/server.log in the home")];
+            let mut lines = self.never_sent();
+            lines.push(failure("the server ended again; its log is logs/server.log in the home"));
+            return lines;
         }
         let cx = self.cx();
         tokio::spawn(async move {
             cx.warn(format!("server ended ({}); starting it again", own.end().await));
-            connect_again(options, news, traced).await;
+            until_there(|| start::find(&options, &traced), &news).await;
         });
         Vec::new()
     }
@@ -53,15 +58,19 @@ impl Session {
         self.agents.clear();
         self.watch_all();
         self.watch_shown_again();
+        self.pump();
         vec![Line::styled(format!("connected again (pid {})", self.info.pid), Style::DIM)]
     }
 }
 
 /// Looks for a server until there is one.
-async fn connect_again(options: Options, news: Sender<News>, traced: UnboundedSender<Traced>) {
+async fn until_there<F>(look: impl Fn() -> F, news: &Sender<News>)
+where
+    F: Future<Output = Result<Found, String>>,
+{
     let mut wait = Duration::from_millis(100);
     loop {
-        match start::find(&options, &traced).await {
+        match look().await {
             Ok(found) => {
                 let _ = news.send(News::Back(Box::new(found))).await;
                 return;

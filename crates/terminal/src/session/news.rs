@@ -1,20 +1,20 @@
 //! What the server tells, as lines that are printed, and as marks of the agents.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use nexus_client::CallError;
 use nexus_protocol::agent::AgentEntry;
 use nexus_protocol::conversation::InterruptedTurn;
-use nexus_protocol::turn::{RequestId, SendResult};
 use nexus_protocol::watch::{Event, Happened};
 
 use super::{Mark, RECENT_LINES_MAX, Session, failure, tell_tokens, warning};
-use crate::app::offer_lobby;
-use crate::cx::Front;
+use crate::app::{introduction, offer_lobby};
 use crate::figures::{count, request};
 use crate::follow::{News, Recent};
-use crate::style::{Colour, Line, Style};
-use crate::view::{View, whole};
+use crate::options::Options;
+use crate::style::{Line, Style};
+use crate::view::View;
 
 impl Session {
     /// Takes what the server told, and returns what there is to print.
@@ -22,10 +22,13 @@ impl Session {
         match news {
             News::All(happened) => self.happened(*happened),
             News::Shown(generation, happened) if generation == self.generation => {
-                if !std::mem::replace(&mut self.is_following, true) {
+                let lines = self.happened_here(*happened);
+                // Before that it is not known of everything whether it has arrived.
+                let has_caught_up = self.view.as_ref().is_some_and(View::has_caught_up);
+                if has_caught_up && !std::mem::replace(&mut self.is_following, true) {
                     self.pump();
                 }
-                self.happened_here(*happened)
+                lines
             }
             News::Recent(generation, recent) if generation == self.generation => {
                 self.recent(recent)
@@ -59,22 +62,18 @@ impl Session {
                 self.is_making = false;
                 match made {
                     Ok(agent) => {
+                        self.made = Some(agent.clone());
                         self.show(agent);
                         self.pump();
                         Vec::new()
                     }
                     Err(error) => {
-                        let said = self.unsent.drain(..).map(|unsent| unsent.content.into_string());
-                        let said: Vec<String> = said.collect();
-                        let _ = self.front.send(Front::Fill(said.join("\n")));
+                        self.give_back_unsent();
                         vec![failure(&error.to_string())]
                     }
                 }
             }
-            News::Answered { id, whispered_to, sent } => {
-                self.heard_of(&id);
-                self.answered(&id, whispered_to, *sent)
-            }
+            News::Answered { id, whispered_to, sent } => self.answered(&id, whispered_to, *sent),
             News::Stopping => {
                 self.is_stopping = true;
                 self.lost(&CallError::Transport("the server stops".into()))
@@ -84,34 +83,6 @@ impl Session {
             News::NoServer(why) => vec![failure(&why)],
             // The choice was made before there was a session.
             News::Servers(_) => Vec::new(),
-        }
-    }
-
-    /// The server has the turn: what was said next can follow it.
-    fn heard_of(&mut self, id: &RequestId) {
-        if self.sending.as_ref() == Some(id) {
-            self.sending = None;
-            self.pump();
-        }
-    }
-
-    fn answered(
-        &mut self,
-        id: &RequestId,
-        whispered_to: Option<String>,
-        sent: Result<SendResult, CallError>,
-    ) -> Vec<Line> {
-        let is_told = self.view.as_ref().is_some_and(|view| view.was_asked(id));
-        match (sent, whispered_to) {
-            (Ok(answer), Some(agent)) if self.agent() != Some(&agent) => {
-                let mark = Style::colour(Colour::Magenta);
-                let mut lines = vec![Line::styled(format!("◀ {agent}:"), mark)];
-                lines.extend(whole(&answer.content, self.look));
-                lines
-            }
-            (Ok(_), _) | (Err(CallError::Transport(_)), _) => Vec::new(),
-            (Err(_), None) if is_told => Vec::new(),
-            (Err(error), _) => vec![failure(&error.to_string())],
         }
     }
 
@@ -134,10 +105,19 @@ impl Session {
         let Some(view) = &mut self.view else { return Vec::new() };
         let mut lines = Vec::new();
         let first = recent.total - recent.messages.len() as u64;
-        let is_told_more = self.options.model.is_some() || self.options.preset.is_some();
-        if recent.total > 0 && is_told_more {
-            let words = "model and preset of the command line are for agents that are made";
-            lines.push(Line::styled(words, Style::DIM));
+        let agents = recent.agents.filter(|_| !self.is_introduced);
+        let entry = agents
+            .as_ref()
+            .and_then(|agents| agents.iter().find(|entry| entry.agent_id == view.agent));
+        if let Some(entry) = entry {
+            self.is_introduced = true;
+            lines.extend(introduction(entry));
+            let is_made_here = self.made.as_ref() == Some(&entry.agent_id);
+            if !is_made_here && is_told_otherwise(&self.options, entry) {
+                let words =
+                    "model, directory and preset of the command line are for agents that are made";
+                lines.push(Line::styled(words, Style::DIM));
+            }
         }
         view.begin_at(first);
         if first > 0 {
@@ -159,10 +139,13 @@ impl Session {
         lines
     }
 
-    /// The agent stays where it is, and the next message makes another.
+    /// The agent stays where it is: another conversation is offered, and the next message makes an agent.
     fn unshown(&mut self, error: &CallError) -> Vec<Line> {
         let agent = self.agent().unwrap_or_default().to_owned();
         self.fresh();
+        // It was for this agent.
+        self.give_back_unsent();
+        offer_lobby(self);
         let details = match error {
             CallError::Rpc(error) => error.details(),
             _ => None,
@@ -256,17 +239,11 @@ impl Session {
             }
             Event::ApprovalRequested { approval } => {
                 self.approvals.retain(|known| known.approval_id != approval.approval_id);
-                if is_shown && let Some(view) = &mut self.view {
-                    view.wait_for_approval(true);
-                }
                 self.approvals.push(approval);
             }
             Event::ApprovalDecided { approval } => {
                 let before = self.approvals.len();
                 self.approvals.retain(|known| known.approval_id != approval.approval_id);
-                if is_shown && let Some(view) = &mut self.view {
-                    view.wait_for_approval(false);
-                }
                 if self.approvals.len() < before {
                     let words = format!(
                         "{} {}: {}",
@@ -284,6 +261,7 @@ impl Session {
             }
             _ => {}
         }
+        self.tell_who_waits();
         lines
     }
 
@@ -303,6 +281,14 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether the command line says something else of an agent than what it is.
+fn is_told_otherwise(options: &Options, agent: &AgentEntry) -> bool {
+    let is_other = |told: &Option<String>, is: &str| told.as_ref().is_some_and(|told| told != is);
+    is_other(&options.model, agent.model.as_deref().unwrap_or_default())
+        || is_other(&options.preset, &agent.permission_level.to_lowercase())
+        || (options.has_cwd && options.cwd != Path::new(&agent.cwd))
 }
 
 fn cut_off(turn: &InterruptedTurn) -> Line {

@@ -123,3 +123,38 @@ fn what_was_missed_in_the_middle_is_printed_before_what_came_after_it() {
     ];
     check(&events, &["you> fix it", "One.", "Two.", "Three.", "Four.", "Five."]);
 }
+
+#[test]
+fn a_call_that_waits_for_leave_says_so_once() {
+    let asked = |agent: &str, kind: &str| {
+        json!({"type": "approval_requested", "approval": {
+            "approval_id": "appr_1", "agent_id": agent, "kind": kind, "tool": "read_file",
+            "arguments": {}, "reason": "", "created_at": "", "status": "pending",
+        }})
+    };
+    let events = [
+        started(),
+        told_call(),
+        asked("api", "call"),
+        asked("worker", "call"),
+        asked("api", "elicitation"),
+    ];
+    check(&events, &["you> fix it", "● read_file  a.py   [7f3a]", "? waits for approval"]);
+}
+
+#[test]
+fn what_is_said_after_another_theme_has_its_colours() {
+    let look = |theme| Look { width: 80, wrap: Wrap::Word, theme };
+    let mut view = View::new("api".into(), Settings::default(), look(Theme::Mono));
+    let code = || "```rust\nlet a = \"x\";\n```\n";
+    let coloured = |view: &mut View| {
+        // The thread that colours knows the language from some time on; what comes before is plain.
+        (0..4_000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let lines = [view.text.push(code()), view.text.finish()].concat();
+            lines.iter().flat_map(|line| &line.spans).any(|span| span.style.colour.is_some())
+        })
+    };
+    view.look_as(look(Theme::Ansi));
+    assert!(coloured(&mut view));
+}

@@ -1,19 +1,14 @@
 //! Approvals on the screen: asked for once, answered by whoever looked at them, and by nobody who only typed.
 
-use std::time::{Duration, Instant};
-
 use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
 use super::screen::{Desk, Key, Screen};
-use crate::harness::{Setup, within};
+use crate::harness::{Setup, eventually, within};
 use crate::mcp;
 
 /// The keys of the question, which are shown when it has the keys.
 const KEYS: &str = "y once · a session · n deny · d deny, saying why";
-
-/// Longer than a question must have been there before it takes a key.
-const LOOKED: Duration = Duration::from_millis(550);
 
 fn touch(name: &str) -> Reply {
     Reply::tool_call("exec", json!({"argv": ["touch", name]}))
@@ -35,11 +30,10 @@ async fn answer(screen: &Screen, key: &str) {
     screen.type_text(key).await;
 }
 
-/// Reads the question. How long that takes is what the terminal tells an answer by.
+/// Reads the question.
 async fn look(screen: &Screen) {
     screen.wait_for(KEYS).await;
-    let since = Instant::now();
-    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.read().await;
 }
 
 async fn waiting(desk: &Desk) -> usize {
@@ -145,8 +139,8 @@ async fn what_is_typed_while_a_question_appears_answers_nothing() {
     }
     screen.wait_for(&format!("work> {}", text.trim_end())).await;
     // The question stays without the keys for as long as there is something in the input.
-    let since = Instant::now();
-    screen.wait_until("some time", |_| since.elapsed() > LOOKED * 2).await;
+    screen.read().await;
+    screen.read().await;
     screen.type_text("yand").await;
     screen.wait_for(&format!("work> {text}yand")).await;
     assert_eq!(waiting(&desk).await, 1);
@@ -170,6 +164,72 @@ async fn a_key_that_comes_too_soon_is_the_inputs() {
     screen.type_text("n").await;
     screen.wait_for("work> yn").await;
     assert_eq!(waiting(&desk).await, 1);
+}
+
+/// What has no room on the screen is not answered, however long one waits; when there is room, it is.
+#[tokio::test]
+async fn a_question_that_is_not_seen_is_not_answered() {
+    for (columns, rows) in [(80, 5), (23, 24)] {
+        let desk = Desk::new().await.size(columns, rows);
+        desk.model().push(touch("made.txt"));
+        desk.model().push(Reply::text("So be it."));
+        let screen = desk.open(&["--fresh"]);
+        screen.say("Make it.").await;
+        eventually("a question", async || waiting(&desk).await == 1).await;
+        screen.read().await;
+        screen.read().await;
+        screen.key(Key::ShiftTab).await;
+        screen.read().await;
+        screen.type_text("y").await;
+        screen.wait_for("work> y").await;
+        assert_eq!(waiting(&desk).await, 1);
+        screen.resize(80, 24);
+        screen.wait_for("? work: exec").await;
+        screen.key(Key::Ctrl('c')).await;
+        answer(&screen, "y").await;
+        screen.wait_for("So be it.").await;
+        assert!(desk.world.work().join("made.txt").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_small_screen_shows_what_is_asked_and_how_to_answer() {
+    let desk = Desk::new().await.size(40, 10);
+    desk.model().push(Reply::tool_call("exec", json!({"argv": ["touch", "a b", "c"]})));
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Make it.").await;
+    screen.wait_for("y once · a session · n deny · p all").await;
+    let panel = screen.text();
+    for piece in ["? work: exec", "touch 'a b' c", " more lines: p", "work> "] {
+        assert!(panel.contains(piece), "{panel}");
+    }
+}
+
+/// What is typed before a command asks is no answer to it.
+#[tokio::test]
+async fn what_is_typed_before_a_command_asks_does_not_answer_it() {
+    let desk = Desk::new().await;
+    let screen = desk.open(&["--fresh"]);
+    screen.wait_for(", own, ").await;
+    desk.ok("create_agent", json!({"agent_id": "x"})).await;
+    desk.ok("create_agent", json!({"agent_id": "y", "parent_agent_id": "x"})).await;
+    let agents = async || {
+        let listed = desk.ok("list_agents", json!({})).await;
+        listed["agents"].as_array().unwrap().len()
+    };
+    screen.type_text("/destroy x\ryes").await;
+    screen.wait_for("[y/N]").await;
+    screen.wait_for("> yes").await;
+    screen.read().await;
+    screen.type_text("y").await;
+    screen.wait_for("> yesy").await;
+    assert_eq!(agents().await, 2);
+    screen.key(Key::ShiftTab).await;
+    screen.wait_until_gone("Shift-Tab to answer").await;
+    screen.read().await;
+    screen.type_text("y").await;
+    eventually("both to be gone", async || agents().await == 0).await;
+    screen.wait_for("> yesy").await;
 }
 
 #[tokio::test]
@@ -218,8 +278,7 @@ async fn a_question_of_a_server_is_answered_field_by_field() {
     screen.wait_for("Who are you?").await;
     let keys = "y answer · n decline · c cancel";
     screen.wait_for(keys).await;
-    let since = Instant::now();
-    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.read().await;
     screen.type_text("y").await;
     screen.wait_for("Your name: a text").await;
     screen.say("").await;
@@ -232,8 +291,7 @@ async fn a_question_of_a_server_is_answered_field_by_field() {
     screen.say("y").await;
     screen.wait_for("shorter than 2").await;
     screen.wait_for(keys).await;
-    let since = Instant::now();
-    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.read().await;
     screen.type_text("y").await;
     screen.wait_for("Your name: a text").await;
     for written in ["Ada", "", "n"] {
@@ -253,8 +311,7 @@ async fn a_question_of_a_server_is_answered_in_plain_words() {
     screen.wait_for("> ").await;
     screen.type_text("Ask.\r").await;
     screen.wait_for("1) answer  3) decline  4) cancel").await;
-    let since = Instant::now();
-    screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+    screen.read().await;
     for (typed, shown) in
         [("1", "Your name: a text"), ("Ada", "2) green"), ("2", "sure: y or n"), ("", "So be it.")]
     {
@@ -281,8 +338,7 @@ async fn all_tools_of_a_server_are_allowed_at_once() {
         screen.wait_for("> ").await;
         screen.type_text("Go.\r").await;
         screen.wait_for(keys).await;
-        let since = Instant::now();
-        screen.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
+        screen.read().await;
         screen.type_text(key).await;
         screen.wait_for("So be it.").await;
         let decided = desk.ok("list_approvals", json!({"include_decided": true})).await;

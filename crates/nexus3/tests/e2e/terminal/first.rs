@@ -36,6 +36,39 @@ async fn a_message_is_answered_and_each_line_stands_once() {
 }
 
 #[tokio::test]
+async fn the_agent_is_introduced_and_its_calls_can_be_had_for_curl() {
+    let desk = Desk::new().await;
+    let screen = desk.open(&["--fresh"]);
+    screen.say("Hello.").await;
+    screen.wait_for_end().await;
+    let cwd = desk.world.work();
+    let line = format!("work · scripted · {} · trusted", cwd.display());
+    screen.wait_for_line(&line).await;
+    let seen = screen.everything();
+    let place = |text: &str| seen.iter().position(|it| it.starts_with(text));
+    assert!(place("nexus3 ") < place(&line) && place(&line) < place("you> Hello."), "{seen:#?}");
+    screen.say("/curl").await;
+    screen.wait_for("token=$(cat ").await;
+    screen.wait_for(r#""method":"send""#).await;
+}
+
+#[tokio::test]
+async fn names_of_agents_open_a_list_while_they_are_typed() {
+    let desk = Desk::new().await;
+    let screen = desk.open(&["--fresh"]);
+    screen.wait_for(", own, ").await;
+    desk.ok("create_agent", json!({"agent_id": "other"})).await;
+    desk.ok("send", json!({"agent_id": "other", "content": "Hello."})).await;
+    // It is known here.
+    screen.wait_for("other: done").await;
+    screen.type_text("/status ot").await;
+    screen.wait_for("> /status ot").await;
+    screen.wait_for("other           ").await;
+    screen.type_text("\t").await;
+    screen.wait_for("> /status other").await;
+}
+
+#[tokio::test]
 async fn the_emulator_is_asked_nothing() {
     let desk = Desk::new().await;
     let mut screen = desk.open(&[]);

@@ -27,6 +27,7 @@ async fn one_key_chooses() {
     screen.wait_for("1) Resume: work-2 (").await;
     screen.wait_for("2) Fresh session").await;
     screen.wait_for("3) Choose from saved...").await;
+    screen.read().await;
     screen.type_text("1").await;
     screen.wait_for("work-2> ").await;
     screen.wait_for_line("A new one.").await;
@@ -34,12 +35,14 @@ async fn one_key_chooses() {
 
     let screen = desk.open(&[]);
     screen.wait_for("1) Resume: work-2 (").await;
+    screen.read().await;
     screen.key(Key::Enter).await;
     screen.wait_for("work-2> ").await;
     drop(screen);
 
     let screen = desk.open(&[]);
     screen.wait_for("2) Fresh session").await;
+    screen.read().await;
     screen.type_text("2").await;
     screen.wait_until_gone("2) Fresh session").await;
     screen.say("something else").await;
@@ -48,6 +51,7 @@ async fn one_key_chooses() {
 
     let screen = desk.open(&[]);
     screen.wait_for("3) Choose from saved...").await;
+    screen.read().await;
     screen.type_text("3").await;
     screen.wait_for("work (").await;
     screen.key(Key::Escape).await;
@@ -68,16 +72,16 @@ async fn the_lobby_can_be_left() {
         let mut screen = desk.open(&[]);
         screen.wait_for("2) Fresh session").await;
         match key {
-            None => screen.type_text("q").await,
+            None => {
+                screen.read().await;
+                screen.type_text("q").await;
+            }
             Some(key) => screen.key(key).await,
         }
         assert_eq!(screen.exit().await.code(), Some(0), "{key:?}");
         screen.wait_until_in_order().await;
     }
 }
-
-/// Longer than keys are still the input's after a list came that nobody asked for.
-const READ: std::time::Duration = std::time::Duration::from_millis(800);
 
 #[tokio::test]
 async fn whoever_is_shown_one_that_ends_can_choose_another() {
@@ -88,7 +92,7 @@ async fn whoever_is_shown_one_that_ends_can_choose_another() {
         desk.ok("destroy_agent", json!({"agent_id": "work"})).await;
         screen.wait_for("work has ended.").await;
         screen.wait_for("1) Resume: work-2 (").await;
-        tokio::time::sleep(READ).await;
+        screen.read().await;
         screen.type_text(key).await;
         screen.wait_until_gone("1) Resume").await;
         match key {
@@ -96,6 +100,22 @@ async fn whoever_is_shown_one_that_ends_can_choose_another() {
             _ => screen.wait_for("new session").await,
         }
     }
+}
+
+/// Temporary agents are no sessions, and can be gone on with all the same.
+#[tokio::test]
+async fn temporary_agents_alone_are_something_to_choose_from() {
+    let desk = Desk::new().await;
+    let first = desk.open(&["--temp"]);
+    first.say("Hello.").await;
+    first.wait_for_end().await;
+    let screen = desk.open(&[]);
+    screen.wait_for("1) Fresh session").await;
+    screen.wait_for("2) .1").await;
+    screen.read().await;
+    screen.type_text("2").await;
+    screen.wait_for(".1> ").await;
+    screen.wait_for_line("you> Hello.").await;
 }
 
 #[tokio::test]

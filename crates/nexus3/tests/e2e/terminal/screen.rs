@@ -57,6 +57,9 @@ use crate::harness::{Framed, Setup, WAIT_MAX, World, within};
 /// Lines above the screen that the emulation keeps.
 const SCROLLBACK: usize = 200_000;
 
+/// Longer than a question must have been there before it takes a key.
+pub const LOOKED: Duration = Duration::from_millis(550);
+
 /// A home with a model, and the terminals on it.
 pub struct Desk {
     pub world: Arc<World>,
@@ -375,6 +378,12 @@ impl Screen {
             assert!(Instant::now() < deadline, "waited for {what}:\n{}", self.text());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Reads what stands there. How long that takes is what the terminal tells an answer by.
+    pub async fn read(&self) {
+        let since = Instant::now();
+        self.wait_until("a look at it", |_| since.elapsed() > LOOKED).await;
     }
 
     pub fn resize(&self, columns: u16, rows: u16) {

@@ -1,5 +1,8 @@
 //! Which server, where `--connect` names none.
 
+use nexus_testkit::Reply;
+use rustix::process::Signal;
+
 use crate::harness::{Server, Setup};
 
 use super::screen::{Desk, Key, Screen};
@@ -21,6 +24,7 @@ async fn menu(desk: &Desk, servers: &[&Server]) -> Screen {
     for server in servers {
         screen.wait_for(&format!("{} [ready]", url(server))).await;
     }
+    screen.read().await;
     screen
 }
 
@@ -99,6 +103,7 @@ async fn one_can_be_started_beside_or_in_the_place_of_another() {
     screen
         .wait_for(&format!("Stop {}, with 0 agents, and start a server in its place?", url(&one)))
         .await;
+    screen.read().await;
     screen.type_text("n").await;
     screen.wait_for("1) http").await;
     assert!(!one.status("Pid:").is_empty());
@@ -108,6 +113,7 @@ async fn one_can_be_started_beside_or_in_the_place_of_another() {
     screen.wait_for(&format!("› {number}) {}", url(&one))).await;
     screen.type_text("r").await;
     screen.wait_for("in its place?").await;
+    screen.read().await;
     screen.type_text("y").await;
     assert!(one.exit().await.success());
     screen.wait_for(&format!("server http://127.0.0.1:{port} (pid ")).await;
@@ -128,4 +134,37 @@ async fn the_choice_can_be_left_and_there_may_be_none() {
     let mut screen = none.open(&["--connect"]);
     assert_eq!(screen.exit().await.code(), Some(1));
     screen.wait_for("No server was found.").await;
+}
+
+/// Its agent is made with the first call, and so in no list.
+#[tokio::test]
+async fn a_server_that_is_named_has_its_main_agent() {
+    let desk = Desk::new().await;
+    let server = Setup::new().start_in(&desk.world).await;
+    let screen = desk.open(&["--connect", &url(&server)]);
+    screen.wait_for("main> ").await;
+    screen.say("Hello.").await;
+    screen.wait_for_end().await;
+}
+
+/// Somebody else's server that dies is somebody else's to start again.
+#[tokio::test]
+async fn an_attached_server_is_waited_for_and_not_replaced() {
+    let desk = Desk::new().await;
+    let mut server = Setup::new().start_in(&desk.world).await;
+    let screen = desk.open(&["--fresh"]);
+    screen.wait_for(", attached, ").await;
+    screen.say("Hello.").await;
+    screen.wait_for_end().await;
+    server.signal(Signal::KILL);
+    server.exit().await;
+    screen.wait_for("; connecting again").await;
+    screen.say("Lost?").await;
+    screen.wait_for("not connected: nothing was sent").await;
+    let server = Setup::new().start_in(&desk.world).await;
+    screen.wait_for(&format!("connected again (pid {})", server.status("Pid:"))).await;
+    desk.model().push(Reply::text("Not at all."));
+    screen.key(Key::Enter).await;
+    screen.wait_for("Not at all.").await;
+    assert_eq!(screen.count("you> Lost?"), 1);
 }

@@ -20,10 +20,28 @@ fn writing(lines: usize) -> ApprovalEntry {
     .unwrap()
 }
 
+/// A command of these words, asked for by the shown agent.
+fn running(argv: &[&str]) -> ApprovalEntry {
+    let approval = serde_json::to_value(writing(0)).unwrap();
+    let preview = json!({
+        "kind": "command", "argv": argv, "cwd": "/src/\u{430}pi", "sandbox": "landlock 6",
+    });
+    let grant = json!({"kind": "command", "tool": "exec", "dir": "/src/\u{430}pi"});
+    let members = json!({"tool": "exec", "preview": preview, "grant": grant});
+    serde_json::from_value(crate::testing::merged(approval, members)).unwrap()
+}
+
+fn rows(approval: &ApprovalEntry, width: usize, rows_max: usize) -> Vec<Line> {
+    Question::of(approval, 1).rows(&Line::plain("y n"), width, rows_max, "p")
+}
+
+fn texts(rows: &[Line]) -> Vec<String> {
+    rows.iter().map(Line::text).collect()
+}
+
 #[track_caller]
 fn check(lines: usize, rows_max: usize, expected: &[&str]) {
-    let rows = Question::of(&writing(lines), 1).rows(Line::plain("y n"), rows_max, "p");
-    let rows: Vec<String> = rows.iter().map(Line::text).collect();
+    let rows = texts(&rows(&writing(lines), 80, rows_max));
     assert_eq!(rows, expected, "{lines} lines in {rows_max} rows");
 }
 
@@ -44,7 +62,7 @@ fn all_of_a_change_is_shown_where_there_is_room() {
 
 #[test]
 fn what_is_too_long_says_how_much_is_missing() {
-    let shown = |lines: usize| Question::of(&writing(lines), 1).rows(Line::plain("y n"), 99, "p");
+    let shown = |lines: usize| rows(&writing(lines), 80, 99);
     // With the line that says where.
     let whole = shown(PREVIEW_LINES - 1);
     assert_eq!(whole[whole.len() - 3].text(), format!("+{}", PREVIEW_LINES - 1));
@@ -54,10 +72,80 @@ fn what_is_too_long_says_how_much_is_missing() {
 }
 
 #[test]
-fn who_asks_and_how_to_answer_stand_on_any_screen() {
-    check(2, 6, &[WHO, "It writes.", "/a  +2 -0", "… 3 more lines: p", GRANT, "y n"]);
-    check(2, 5, &[WHO, "It writes.", "/a  +2 -0", GRANT, "y n"]);
-    check(2, 4, &[WHO, "It writes.", "/a  +2 -0", "y n"]);
-    check(2, 3, &[WHO, "It writes.", "y n"]);
-    check(2, 1, &[WHO, "y n"]);
+fn who_asks_what_and_how_to_answer_stand_on_any_screen() {
+    check(2, 6, &[WHO, "/a  +2 -0", "@@ -0,0 +1,2 @@", "… 3 more lines: p", GRANT, "y n"]);
+    check(2, 5, &[WHO, "/a  +2 -0", "@@ -0,0 +1,2 @@", "… 4 more lines: p", "y n"]);
+    check(2, 4, &[WHO, "/a  +2 -0", "… 5 more lines: p", "y n"]);
+    check(2, 3, &[WHO, "… 6 more lines: p", "y n"]);
+    check(2, 1, &[WHO, "… 6 more lines: p", "y n"]);
+}
+
+#[test]
+fn nothing_of_a_command_is_beyond_the_edge_of_the_screen() {
+    let long = format!("echo {}; rm -rf /", "a".repeat(70));
+    let asked = running(&["sh", "-c", &long]);
+    let whole = texts(&rows(&asked, 40, 20));
+    assert!(whole.iter().all(|row| Line::plain(row.as_str()).width() <= 40), "{whole:#?}");
+    assert!(whole.concat().contains("sh -c 'echo aaa") && whole.concat().contains("; rm -rf /'"));
+    // The rows that are not there are counted, whatever the room.
+    for rows_max in 3..whole.len() {
+        let cut = texts(&rows(&asked, 40, rows_max));
+        assert_eq!(cut.len(), rows_max, "{cut:#?}");
+        let more = cut.iter().find_map(|row| row.strip_prefix("… ")).unwrap();
+        let missing: usize = more.split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(missing, whole.len() - (cut.len() - 1), "{cut:#?}");
+        assert_eq!(cut.last().unwrap(), "y n");
+    }
+    // A JSON argument and a reason are no different.
+    let mut asked = writing(0);
+    asked.preview = None;
+    asked.arguments = json!({"text": "b".repeat(100)});
+    asked.reason = "c".repeat(100);
+    let whole = texts(&rows(&asked, 24, 40)).concat();
+    assert!(whole.contains(&"b".repeat(100)) && whole.contains(&"c".repeat(100)), "{whole}");
+}
+
+#[test]
+fn words_of_a_command_are_told_apart() {
+    let shown = |argv: &[&str]| texts(&Question::of(&running(argv), 1).shown);
+    assert_eq!(shown(&["rm", "a b"]), ["rm 'a b'"]);
+    assert_eq!(shown(&["rm", "a", "b"]), ["rm a b"]);
+    assert_eq!(shown(&["echo", ""]), ["echo ''"]);
+    // None of them is cut, and none left out.
+    let many: Vec<String> = (0..500).map(|number| format!("{number:0>300}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(shown(&many), [many.join(" ")]);
+}
+
+#[test]
+fn what_is_not_ascii_is_underlined_wherever_a_path_or_command_stands() {
+    for row in rows(&running(&["./\u{430}"]), 80, 20) {
+        for span in &row.spans {
+            let is_foreign = span.text.as_str().contains('\u{430}');
+            assert_eq!(span.style.underline, is_foreign, "{}", row.text());
+        }
+    }
+    let mut asked = writing(0);
+    asked.grant = Some(ApprovalGrant::Write { path: "/\u{430}".into() });
+    let grant = Question::of(&asked, 1).below.remove(0);
+    assert!(grant.spans.iter().any(|span| span.style.underline), "{grant:?}");
+}
+
+#[test]
+fn answers_stand_whole_at_any_width() {
+    let asked = writing(0);
+    let all = "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later";
+    assert_eq!(answers(&asked, 80), all);
+    assert_eq!(answers(&asked, 40), "y once · a session · n deny · p all");
+    assert_eq!(answers(&asked, 24), "y once · n deny · p all");
+}
+
+#[test]
+fn the_pager_has_all_of_it() {
+    let text = everything(&running(&["rm", "a b"]));
+    for piece in
+        ["? worker: exec", "It writes.", "rm 'a b'", "held by landlock 6", "for the session"]
+    {
+        assert!(text.contains(piece), "{text}");
+    }
 }

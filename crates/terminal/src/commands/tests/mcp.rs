@@ -58,6 +58,17 @@ async fn connects_and_disconnects() {
                 .await;
         }
     }
+    let ready = json!({"connected": true, "server": "files", "state": "ready", "tools": []});
+    for (flag, shared) in [("--private", false), ("--shared", true)] {
+        let params = json!({"server": "files", "shared": shared});
+        Stage::new(&[("mcp_connect", ready.clone())])
+            .check(
+                &format!("/mcp connect {flag} files"),
+                called("mcp_connect", params),
+                &["files: ready, 0 tools"],
+            )
+            .await;
+    }
     for (done, told) in [(true, "files: disconnected"), (false, "files is not used by this agent")]
     {
         let answer = json!({"disconnected": done, "server": "files"});
@@ -98,7 +109,7 @@ async fn says_what_it_does_not_do() {
         ("/mcp connect", "Usage: /mcp"),
         ("/mcp connect files --nope", "Unknown flag: --nope"),
         ("/mcp connect files --allow-all", "Leave is asked for with the first call"),
-        ("/mcp connect files --private", "One process serves all agents"),
+        ("/mcp disconnect files --private", "Unknown flag: --private"),
     ];
     for (line, expected) in refused {
         let seen = Stage::new(&[]).run(line).await;

@@ -62,6 +62,10 @@ async fn the_last_call_as_a_line_for_curl() {
         let end = r#""$token" | curl -sw '\n' 'http://127.0.0.1:8765/agent/main' -H @- -d '{"jsonrpc":"2.0","method":"get_messages","params":{"limit":1},"id":1}'"#;
         assert!(seen.told[1].ends_with(end), "{:?}", seen.told);
     }
+    // What the terminal asks for by itself is nothing that the person did.
+    stage.asks_by_itself().await;
+    let seen = stage.run("/curl").await;
+    assert!(seen.told[1].contains(r#""method":"get_messages""#), "{:?}", seen.told);
     let mut stage = Stage::at(None, answer);
     stage.run("/rpc list_agents").await;
     let none = ["This server is reached by its socket alone, which curl does not speak."];
