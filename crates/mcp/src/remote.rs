@@ -11,6 +11,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use nexus_core::mcp::Remote;
 use nexus_core::visible;
+use nexus_json::{Count, MESSAGE_VALUES_MAX};
 use nexus_outward::cause;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -36,7 +37,7 @@ use crate::address::Guard;
 use crate::era::of_era;
 use crate::ground::Ground;
 use crate::server::CALLS_MAX;
-use crate::transport::{Breach, MESSAGE_BYTES_MAX, too_long};
+use crate::transport::{Breach, MESSAGE_BYTES_MAX, too_full, too_long};
 use crate::variables;
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -245,17 +246,20 @@ impl Http {
                 .map_err(|error| refused(format!("its answer broke off: {}", cause(&error))))?;
             match piece {
                 Some(piece) => body.extend_from_slice(&piece),
+                None if nexus_json::values(&body) > MESSAGE_VALUES_MAX => {
+                    return Err(refused(self.breached(too_full())));
+                }
                 None => return Ok(body),
             }
             if body.len() > MESSAGE_BYTES_MAX {
-                return Err(refused(self.breached()));
+                return Err(refused(self.breached(too_long())));
             }
         }
     }
 
-    fn breached(&self) -> String {
-        self.breach.set(too_long());
-        too_long()
+    fn breached(&self, why: String) -> String {
+        self.breach.set(why.clone());
+        why
     }
 
     /// The events of an answer, each within the bound.
@@ -428,7 +432,7 @@ fn refused(why: impl Into<String>) -> Failure {
     StreamableHttpError::Client(Refusal(why.into()))
 }
 
-/// Ends a stream at an event that is too long.
+/// Ends a stream at an event that is too long or holds too much.
 fn bounded(
     pieces: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
     http: Http,
@@ -437,8 +441,8 @@ fn bounded(
     pieces.map(move |piece| {
         let piece = piece.map_err(|error| Refusal(cause(&error)))?;
         match event.takes(&piece) {
-            true => Ok(piece),
-            false => Err(Refusal(http.breached())),
+            Ok(()) => Ok(piece),
+            Err(why) => Err(Refusal(http.breached(why))),
         }
     })
 }
@@ -448,24 +452,38 @@ fn bounded(
 struct Event {
     bytes: usize,
     line: usize,
+    /// What of values is in it, line by line: a quote in a comment must hide nothing of what follows.
+    count: Count,
 }
 
 impl Event {
-    /// Whether it is still within the bound with `piece`.
-    fn takes(&mut self, piece: &[u8]) -> bool {
-        piece.iter().all(|byte| {
-            match byte {
-                b'\r' => {}
-                // An empty line ends it.
-                b'\n' if self.line == 0 => self.bytes = 0,
-                b'\n' => self.line = 0,
-                _ => {
-                    self.line += 1;
-                    self.bytes += 1;
+    /// What it has too much of, with `piece`.
+    fn takes(&mut self, piece: &[u8]) -> Result<(), String> {
+        for line in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            for byte in line {
+                match byte {
+                    b'\r' => {}
+                    // An empty line ends it.
+                    b'\n' if self.line == 0 => (self.bytes, self.count) = (0, Count::default()),
+                    b'\n' => self.line = 0,
+                    _ => {
+                        self.line += 1;
+                        self.bytes += 1;
+                    }
                 }
             }
-            self.bytes <= EVENT_BYTES_MAX
-        })
+            self.count.add(line);
+            if line.ends_with(b"\n") || line.ends_with(b"\r") {
+                self.count.end_line();
+            }
+            if self.bytes > EVENT_BYTES_MAX {
+                return Err(too_long());
+            }
+            if self.count.values() > MESSAGE_VALUES_MAX {
+                return Err(too_full());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -481,9 +499,25 @@ mod tests {
         let longest = vec![b'a'; EVENT_BYTES_MAX];
         let mut event = Event::default();
         for end in ["\n\n", "\r\n\r\n"] {
-            assert!(event.takes(&longest) && event.takes(end.as_bytes()));
+            event.takes(&longest).unwrap();
+            event.takes(end.as_bytes()).unwrap();
         }
-        assert!(event.takes(&longest) && event.takes(b"\n"), "the event goes on");
-        assert!(!event.takes(b"a"));
+        event.takes(&longest).unwrap();
+        event.takes(b"\n").unwrap();
+        assert!(event.takes(b"a").unwrap_err().contains("16 MiB"), "the event goes on");
+    }
+
+    #[test]
+    fn an_event_of_just_so_many_values_passes_and_one_more_does_not() {
+        let of = |values: usize| format!("data: [{}]\n\n", vec!["0"; values - 1].join(","));
+        let mut event = Event::default();
+        for _ in 0..2 {
+            event.takes(of(MESSAGE_VALUES_MAX).as_bytes()).unwrap();
+        }
+        for before in ["", ": \"\n", ": \"\r"] {
+            let over = format!("{before}{}", of(MESSAGE_VALUES_MAX + 1));
+            let refused = Event::default().takes(over.as_bytes());
+            assert!(refused.unwrap_err().contains("524288 JSON values"), "{before:?}");
+        }
     }
 }

@@ -24,7 +24,9 @@ use hyper_util::rt::TokioIo;
 use nexus_core::keys::DOOR_PREFIX;
 use nexus_core::store::Door as DoorKind;
 use nexus_core::{AgentId, Hand, Requester};
+use nexus_json::{MESSAGE_VALUES_MAX, VALUE_BYTES};
 use nexus_protocol::RpcError;
+use nexus_protocol::envelope::too_many_values;
 use nexus_protocol::error::RATE_LIMITED;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -329,6 +331,7 @@ fn over(dispatcher: Arc<Dispatcher>, door: DoorKind, key: String) -> BoxFuture<'
 async fn discard(mut body: Incoming) {
     let mut bytes = 0;
     while bytes < DISCARD_BYTES_MAX
+    let load = weighed(context, &reading, &message, load).await?;
         && let Some(Ok(frame)) = body.frame().await
     {
         bytes += frame.data_ref().map_or(0, Bytes::len);
@@ -625,6 +628,28 @@ async fn carry_out(
     prepared: Prepared,
     message: Bytes,
     busy: Busy,
+/// What a body weighs that another protocol is about to make values of: they take far more than its bytes.
+async fn weighed(
+    context: &Context,
+    reading: &Reading<'_>,
+    message: &Bytes,
+    load: Option<Load>,
+) -> Result<Option<Load>, Rejection> {
+    if message.len() <= SMALL_BYTES_MAX {
+        return Ok(load);
+    }
+    let counted = message.clone();
+    let values = off_thread(message.len(), move || nexus_json::values(&counted)).await;
+    if values > MESSAGE_VALUES_MAX {
+        return Err(refuse(StatusCode::BAD_REQUEST, too_many_values()));
+    }
+    let mut load = load.unwrap_or_else(|| context.dispatcher.freight().load(reading.requester));
+    match load.reach(message.len() + values * VALUE_BYTES) {
+        Ok(()) => Ok(Some(load)),
+        Err(full) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, full.into())),
+    }
+}
+
 ) -> Response<Body> {
     let Prepared { caller, wants_events, takes_gzip, .. } = prepared;
     if wants_events {
