@@ -81,6 +81,7 @@ pub struct Account {
     bounds: Bounds,
     turns: AtomicUsize,
     memory_bytes: AtomicUsize,
+    freight_bytes: AtomicUsize,
     making: Arc<Mutex<()>>,
 }
 
@@ -92,6 +93,7 @@ impl Account {
             bounds,
             turns: AtomicUsize::new(0),
             memory_bytes: AtomicUsize::new(0),
+            freight_bytes: AtomicUsize::new(0),
             making: Arc::default(),
         }
     }
@@ -118,6 +120,17 @@ impl Account {
             Ok(_) => Ok(TurnShare(self.clone())),
             Err(_) => Err(Exceeded::Turns { max }),
         }
+    }
+
+    /// Counts bytes of messages and answers of the tree's agents as under way, as long as that makes no more than `most`.
+    pub fn take_freight(&self, bytes: usize, most: usize) -> bool {
+        let more = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= most);
+        self.freight_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// What was counted so has arrived.
+    pub fn return_freight(&self, bytes: usize) {
+        self.freight_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// About how much memory the tree's agents take that are in it.
