@@ -112,8 +112,8 @@ impl Account {
         self.making.clone().lock_owned().await
     }
 
-    /// Counts a turn that an agent asked for.
-    pub(crate) fn take_turn(self: &Arc<Self>) -> Result<TurnShare, Exceeded> {
+    /// Counts a turn that an agent asked for, or a call of a model that is made in its name without one.
+    pub fn take_turn(self: &Arc<Self>) -> Result<TurnShare, Exceeded> {
         let max = self.bounds.turns_max;
         let more = |turns: usize| (turns < max).then_some(turns + 1);
         match self.turns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
@@ -149,7 +149,7 @@ impl Account {
 }
 
 /// A turn on its tree's account, until it is dropped.
-pub(crate) struct TurnShare(Arc<Account>);
+pub struct TurnShare(Arc<Account>);
 
 impl Drop for TurnShare {
     fn drop(&mut self) {
