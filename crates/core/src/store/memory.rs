@@ -34,6 +34,9 @@ pub trait MemoriesStore: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError>;
 
+    /// How many memories a scope has, with those that were superseded, and the bytes of their texts.
+    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError>;
+
     /// A page of memories.
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError>;
 
@@ -128,6 +131,12 @@ pub struct MemoryQuery {
     pub limit: u32,
     /// About how much text may be returned; one memory always may.
     pub bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoriesWeight {
+    pub count: u64,
+    pub bytes: u64,
 }
 
 /// What became of a memory that was to be removed.
