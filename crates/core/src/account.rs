@@ -81,6 +81,7 @@ pub struct Account {
     bounds: Bounds,
     turns: AtomicUsize,
     memory_bytes: AtomicUsize,
+    freight_bytes: AtomicUsize,
     making: Arc<Mutex<()>>,
 }
 
@@ -92,6 +93,7 @@ impl Account {
             bounds,
             turns: AtomicUsize::new(0),
             memory_bytes: AtomicUsize::new(0),
+            freight_bytes: AtomicUsize::new(0),
             making: Arc::default(),
         }
     }
@@ -110,14 +112,25 @@ impl Account {
         self.making.clone().lock_owned().await
     }
 
-    /// Counts a turn that an agent asked for.
-    pub(crate) fn take_turn(self: &Arc<Self>) -> Result<TurnShare, Exceeded> {
+    /// Counts a turn that an agent asked for, or a call of a model that is made in its name without one.
+    pub fn take_turn(self: &Arc<Self>) -> Result<TurnShare, Exceeded> {
         let max = self.bounds.turns_max;
         let more = |turns: usize| (turns < max).then_some(turns + 1);
         match self.turns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(TurnShare(self.clone())),
             Err(_) => Err(Exceeded::Turns { max }),
         }
+    }
+
+    /// Counts bytes of messages and answers of the tree's agents as under way, as long as that makes no more than `most`.
+    pub fn take_freight(&self, bytes: usize, most: usize) -> bool {
+        let more = |now: usize| now.checked_add(bytes).filter(|sum| *sum <= most);
+        self.freight_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// What was counted so has arrived.
+    pub fn return_freight(&self, bytes: usize) {
+        self.freight_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// About how much memory the tree's agents take that are in it.
@@ -136,7 +149,7 @@ impl Account {
 }
 
 /// A turn on its tree's account, until it is dropped.
-pub(crate) struct TurnShare(Arc<Account>);
+pub struct TurnShare(Arc<Account>);
 
 impl Drop for TurnShare {
     fn drop(&mut self) {

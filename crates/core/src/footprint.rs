@@ -3,15 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 
 use crate::lock;
 
 /// Files of a directory that is moved. Each is looked at.
 const MOVED_FILES_MAX: usize = 10_000;
+
+/// What is read of files before a change of them, all that one change concerns together: less than a second's work. Of
+/// what is beyond, length and stamps say whether it was changed.
+const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Where several pieces of work change files, and which of them changed which.
 #[derive(Debug, Default)]
@@ -38,8 +45,25 @@ pub struct Footprint {
     refused: Mutex<Option<String>>,
 }
 
-/// What a file holds.
-type Contents = [u8; 32];
+/// What a file holds, as far as it is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Contents {
+    /// So many bytes, with this digest.
+    Read { bytes: u64, digest: [u8; 32] },
+    /// What changes when somebody writes the file or puts another in its place: device, inode, length, and when it was
+    /// written last.
+    Stamped([u64; 3], [i64; 2]),
+}
+
+/// How contents are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// As long as so many bytes are enough.
+    Reads {
+        bytes_max: u64,
+    },
+    Stamps,
+}
 
 /// How files differ from what they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,14 +99,14 @@ impl Footprint {
     }
 
     /// Says that the file at `path`, or what lies in the directory there, is about to be changed. Refused when other work
-    /// changed it that this one was not told of: what that wrote would be lost. Touches the disk.
-    pub fn claim(&self, path: &Path) -> Result<(), String> {
+    /// changed it that this one was not told of: what that wrote would be lost. Touches the disk, until `stop`.
+    pub fn claim(&self, path: &Path, stop: &AtomicBool) -> Result<(), String> {
         let files = files_at(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        self.claim_files(files)
+        self.claim_files(files, stop)
     }
 
     /// As [`Self::claim`] for a move: all that lies at `from`, and the places it will have.
-    pub fn claim_move(&self, from: &Path, to: &Path) -> Result<(), String> {
+    pub fn claim_move(&self, from: &Path, to: &Path, stop: &AtomicBool) -> Result<(), String> {
         let files = files_at(from).map_err(|error| format!("{}: {error}", from.display()))?;
         let target = |file: &PathBuf| match file.strip_prefix(from) {
             Ok(below) if below.as_os_str().is_empty() => to.to_path_buf(),
@@ -90,11 +114,11 @@ impl Footprint {
             Err(_) => to.to_path_buf(),
         };
         let targets: Vec<_> = files.iter().map(target).collect();
-        self.claim_files(files)?;
-        self.claim_files(targets)
+        self.claim_files(files, stop)?;
+        self.claim_files(targets, stop)
     }
 
-    fn claim_files(&self, files: Vec<PathBuf>) -> Result<(), String> {
+    fn claim_files(&self, files: Vec<PathBuf>, stop: &AtomicBool) -> Result<(), String> {
         let mut changed_by = lock(&self.ground.changed_by);
         let foreign = files.iter().find_map(|file| {
             let other = changed_by.get(file)?;
@@ -111,11 +135,18 @@ impl Footprint {
         }
         changed_by.extend(files.iter().map(|file| (file.clone(), self.name.clone())));
         drop(changed_by);
+        let mut left = READ_BYTES_MAX;
         for file in files {
+            if stop.load(Ordering::Relaxed) {
+                return Err("the call was cancelled".into());
+            }
             let unknown = !lock(&self.before).contains_key(&file);
             if unknown {
                 // Before the lock is taken: a file may be long.
-                let contents = contents(&file);
+                let contents = contents(&file, Look::Reads { bytes_max: left }, stop)?;
+                if let Some(Contents::Read { bytes, .. }) = contents {
+                    left -= bytes.min(left);
+                }
                 lock(&self.before).entry(file).or_insert(contents);
             }
         }
@@ -132,7 +163,14 @@ impl Footprint {
         let before = lock(&self.before).clone();
         let mut changes = FileChanges::default();
         for (path, before) in before {
-            match (before, contents(&path)) {
+            let look = match before {
+                Some(Contents::Stamped(..)) => Look::Stamps,
+                // What is longer by now is another.
+                Some(Contents::Read { bytes, .. }) => Look::Reads { bytes_max: bytes },
+                None => Look::Reads { bytes_max: 0 },
+            };
+            let now = contents(&path, look, &AtomicBool::new(false)).unwrap_or_default();
+            match (before, now) {
                 (None, Some(_)) => changes.created.push(path),
                 (Some(_), None) => changes.deleted.push(path),
                 (Some(before), Some(now)) if before != now => changes.modified.push(path),
@@ -163,24 +201,60 @@ fn files_at(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `None` where there is no file that can be read.
-fn contents(path: &Path) -> Option<Contents> {
-    let found = fs::symlink_metadata(path).ok()?;
-    let mut digest = Sha256::new();
+/// `Ok(None)` where there is no file that can be read. An error when it is to stop.
+fn contents(path: &Path, look: Look, stop: &AtomicBool) -> Result<Option<Contents>, String> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(None) };
     if found.is_symlink() {
-        digest.update(fs::read_link(path).ok()?.as_os_str().as_encoded_bytes());
-        return Some(digest.finalize().into());
+        let Ok(target) = fs::read_link(path) else { return Ok(None) };
+        let digest = Sha256::digest(target.as_os_str().as_encoded_bytes()).into();
+        return Ok(Some(Contents::Read { bytes: 0, digest }));
     }
-    // To open a pipe would wait for its writer.
-    if !found.is_file() {
-        return None;
+    // Opened without waiting: by now it may be a pipe, which would wait for its writer.
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    let opened = match found.is_file() {
+        true => File::options().read(true).custom_flags(flags).open(path),
+        false => return Ok(None),
+    };
+    let Ok(file) = opened else { return Ok(None) };
+    match file.metadata() {
+        Ok(found) if found.is_file() => read(file, &found, look, stop),
+        _ => Ok(None),
     }
-    let mut file = File::open(path).ok()?;
+}
+
+fn read(
+    file: File,
+    found: &fs::Metadata,
+    look: Look,
+    stop: &AtomicBool,
+) -> Result<Option<Contents>, String> {
+    let by_stamps = || {
+        let what = [found.dev(), found.ino(), found.len()];
+        Ok(Some(Contents::Stamped(what, [found.mtime(), found.mtime_nsec()])))
+    };
+    let bytes_max = match look {
+        Look::Reads { bytes_max } if found.len() <= bytes_max => bytes_max,
+        _ => return by_stamps(),
+    };
+    let (mut digest, mut bytes) = (Sha256::new(), 0);
+    // One byte more, to see whether it has grown meanwhile.
+    let mut rest = file.take(bytes_max + 1);
     let mut piece = vec![0; 64 << 10];
     loop {
-        match file.read(&mut piece).ok()? {
-            0 => return Some(digest.finalize().into()),
-            read => digest.update(&piece[..read]),
+        if stop.load(Ordering::Relaxed) {
+            return Err("the call was cancelled".into());
+        }
+        match rest.read(&mut piece) {
+            Ok(0) if bytes > bytes_max => return by_stamps(),
+            Ok(0) => {
+                let digest = digest.finalize().into();
+                return Ok(Some(Contents::Read { bytes, digest }));
+            }
+            Ok(read) => {
+                digest.update(&piece[..read]);
+                bytes += read as u64;
+            }
+            Err(_) => return Ok(None),
         }
     }
 }
@@ -188,6 +262,8 @@ fn contents(path: &Path) -> Option<Contents> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static GO_ON: AtomicBool = AtomicBool::new(false);
 
     fn work(ground: &Arc<Ground>, name: &str, follows: &[&str]) -> Arc<Footprint> {
         Footprint::new(ground.clone(), name, follows.iter().map(|name| Arc::from(*name)))
@@ -202,7 +278,7 @@ mod tests {
         }
         let own = work(&Arc::default(), "a", &[]);
         for name in ["same", "other", "gone", "back", "new", "brief"] {
-            own.claim(&at(name)).unwrap();
+            own.claim(&at(name), &GO_ON).unwrap();
         }
         fs::write(at("same"), "same").unwrap();
         fs::write(at("other"), "another").unwrap();
@@ -223,17 +299,17 @@ mod tests {
         let file = home.path().join("f");
         let ground = Arc::default();
         let first = work(&ground, "first", &[]);
-        first.claim(&file).unwrap();
-        first.claim(&file).unwrap();
+        first.claim(&file, &GO_ON).unwrap();
+        first.claim(&file, &GO_ON).unwrap();
         let beside = work(&ground, "beside", &[]);
-        let refused = beside.claim(&file).unwrap_err();
+        let refused = beside.claim(&file, &GO_ON).unwrap_err();
         assert!(refused.contains("task first"), "{refused}");
         assert_eq!(beside.refused(), Some(refused));
         assert!(beside.changes().is_empty());
         let after = work(&ground, "after", &["first"]);
-        after.claim(&file).unwrap();
+        after.claim(&file, &GO_ON).unwrap();
         // It is the later one's now.
-        assert!(first.claim(&file).is_err());
+        assert!(first.claim(&file, &GO_ON).is_err());
     }
 
     #[test]
@@ -243,7 +319,7 @@ mod tests {
         fs::create_dir_all(at("d/e")).unwrap();
         fs::write(at("d/e/f"), "f").unwrap();
         let own = work(&Arc::default(), "a", &[]);
-        own.claim_move(&at("d"), &at("x")).unwrap();
+        own.claim_move(&at("d"), &at("x"), &GO_ON).unwrap();
         fs::rename(at("d"), at("x")).unwrap();
         let changes = own.changes();
         assert_eq!((changes.created, changes.deleted), (vec![at("x/e/f")], vec![at("d/e/f")]));
@@ -259,7 +335,58 @@ mod tests {
         }
         assert_eq!(files_at(&dir).unwrap().len(), MOVED_FILES_MAX);
         File::create(dir.join("one more")).unwrap();
-        let refused = work(&Arc::default(), "a", &[]).claim(&dir).unwrap_err();
+        let refused = work(&Arc::default(), "a", &[]).claim(&dir, &GO_ON).unwrap_err();
         assert!(refused.contains("more than 10000 files"), "{refused}");
+    }
+
+    /// As long as it would take to read it, nobody else could write.
+    #[test]
+    fn of_a_long_file_length_and_stamps_tell() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        for name in ["same", "longer", "just"] {
+            let bytes = if name == "just" { READ_BYTES_MAX } else { 1 << 40 };
+            File::create(at(name)).unwrap().set_len(bytes).unwrap();
+        }
+        let own = work(&Arc::default(), "a", &[]);
+        for name in ["same", "longer", "just"] {
+            own.claim(&at(name), &GO_ON).unwrap();
+        }
+        let is_read = |name: &str| {
+            let before = lock(&own.before);
+            matches!(before[&at(name)], Some(Contents::Read { .. }))
+        };
+        assert_eq!(["same", "longer", "just"].map(is_read), [false, false, true]);
+        File::options().write(true).open(at("longer")).unwrap().set_len(2 << 40).unwrap();
+        File::options().write(true).open(at("just")).unwrap().set_len(READ_BYTES_MAX + 1).unwrap();
+        assert_eq!(own.changes().modified, [at("just"), at("longer")]);
+    }
+
+    #[test]
+    fn files_of_one_move_are_read_within_one_bound() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("d");
+        fs::create_dir(&dir).unwrap();
+        for number in 0..3 {
+            let file = File::create(dir.join(number.to_string())).unwrap();
+            file.set_len(READ_BYTES_MAX / 2).unwrap();
+        }
+        let own = work(&Arc::default(), "a", &[]);
+        own.claim(&dir, &GO_ON).unwrap();
+        let before = lock(&own.before);
+        let read = before.values().filter(|it| matches!(it, Some(Contents::Read { .. })));
+        assert_eq!(read.count(), 2);
+    }
+
+    #[test]
+    fn whoever_is_to_stop_reads_no_further() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("f");
+        fs::write(&file, "f").unwrap();
+        let own = work(&Arc::default(), "a", &[]);
+        let refused = own.claim(&file, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(refused, "the call was cancelled");
+        let look = Look::Reads { bytes_max: 1 };
+        assert!(contents(&file, look, &AtomicBool::new(true)).is_err());
     }
 }

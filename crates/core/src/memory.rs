@@ -26,6 +26,11 @@ pub const CONTENT_BYTES_MAX: usize = 64 << 10;
 /// Of a source, a subject, and the name of a user or a chat.
 pub const NAME_BYTES_MAX: usize = 256;
 
+/// Memories of one scope, with those that they took the place of, when an agent adds one more, and the bytes of their
+/// texts. A person's have been some hundreds; each costs an index of its words and a vector too.
+pub const SCOPE_MEMORIES_MAX: u64 = 10_000;
+pub const SCOPE_BYTES_MAX: u64 = 16 << 20;
+
 /// A hundred years.
 pub const EXPIRES_DAYS_MAX: f64 = 36_500.0;
 
@@ -79,6 +84,8 @@ pub struct NewMemory {
     pub subjects: Vec<String>,
     /// Of the chat, and not of the user.
     pub shared: bool,
+    /// Whoever adds it came through a socket for one identity alone, and has no more room than an agent.
+    pub of_guest: bool,
 }
 
 /// A memory that was found, and how well it fits, from 0 to 1.
@@ -130,6 +137,11 @@ pub enum MemoryError {
         "a temporary agent has no memory of its own: share it, and it is its tree's if that has a lasting root"
     )]
     Temporary,
+    #[error(
+        "the memories of this user, chat or tree are {SCOPE_MEMORIES_MAX} or take {SCOPE_BYTES_MAX} bytes, as many as agents \
+         may add: delete some"
+    )]
+    Full,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -198,6 +210,13 @@ impl Memories {
             _ if *requester != Requester::Administrator => return Err(MemoryError::Temporary),
             _ => MemoryScope::Global,
         };
+        if new.of_guest || *requester != Requester::Administrator {
+            let there = self.store.memories_weight(scope.clone()).await?;
+            let bytes = there.bytes.saturating_add(new.content.len() as u64);
+            if there.count >= SCOPE_MEMORIES_MAX || bytes > SCOPE_BYTES_MAX {
+                return Err(MemoryError::Full);
+            }
+        }
         let mut id = [0; 16];
         fill_random(&mut id);
         let kept = self.store.add_memory(MemoryRecord {

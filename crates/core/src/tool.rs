@@ -40,6 +40,9 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// Makes what `needs` needs and what takes long, off the async threads.
+    async fn prepare(&self) {}
+
     /// What a call with these arguments would touch. An error says how the arguments do not fit the tool's schema.
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String>;
 

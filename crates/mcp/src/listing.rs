@@ -146,6 +146,19 @@ impl Listed {
         }
     }
 
+    /// Makes what values are checked with. It can take long, and is asked for again at no cost.
+    pub fn prepare(&self) {
+        // Who needs one that is of no use is told why.
+        for schema in [Some(&self.input), self.output.as_ref()].into_iter().flatten() {
+            let _ = schema.validator();
+        }
+    }
+
+    pub fn is_prepared(&self) -> bool {
+        let is_ready = |schema: &Schema| schema.validator.get().is_some();
+        is_ready(&self.input) && self.output.as_ref().is_none_or(is_ready)
+    }
+
     /// The arguments of a call as they are sent, or what is wrong with them.
     pub fn fitting<'a>(&self, arguments: &'a Value) -> Result<Cow<'a, Value>, String> {
         schema::fitting(self.input.validator()?, arguments)

@@ -11,6 +11,7 @@ use futures_util::stream::{BoxStream, try_unfold};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use nexus_core::mcp::Remote;
 use nexus_core::visible;
+use nexus_json::MESSAGE_VALUES_MAX;
 use nexus_outward::cause;
 use nexus_sse::{Decoder, Head};
 use reqwest::header::{
@@ -37,7 +38,7 @@ use crate::address::Guard;
 use crate::era::of_era;
 use crate::ground::Ground;
 use crate::server::CALLS_MAX;
-use crate::transport::{Breach, MESSAGE_BYTES_MAX, too_long};
+use crate::transport::{Breach, MESSAGE_BYTES_MAX, too_full, too_long};
 use crate::variables;
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -246,24 +247,27 @@ impl Http {
                 .map_err(|error| refused(format!("its answer broke off: {}", cause(&error))))?;
             match piece {
                 Some(piece) => body.extend_from_slice(&piece),
+                None if nexus_json::values(&body) > MESSAGE_VALUES_MAX => {
+                    return Err(refused(self.breached(too_full())));
+                }
                 None => return Ok(body),
             }
             if body.len() > MESSAGE_BYTES_MAX {
-                return Err(refused(self.breached()));
+                return Err(refused(self.breached(too_long())));
             }
         }
     }
 
-    fn breached(&self) -> String {
-        self.breach.set(too_long());
-        too_long()
+    fn breached(&self, why: String) -> String {
+        self.breach.set(why.clone());
+        why
     }
 
     /// The events of an answer, each within the bound.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
         let pieces = response.bytes_stream().map_err(|error| Refusal(cause(&error)));
         let http = self.clone();
-        events(pieces, move || Refusal(http.breached())).boxed()
+        events(pieces, move |why| Refusal(http.breached(why))).boxed()
     }
 }
 
@@ -431,17 +435,21 @@ fn refused(why: impl Into<String>) -> Failure {
     StreamableHttpError::Client(Refusal(why.into()))
 }
 
-/// The events of a body. It ends at one that is too long; one that breaks off in its middle is none.
+/// The events of a body. It ends at one that is too long or holds too much; one that breaks off in its middle is none.
 fn events(
     pieces: impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static,
-    too_long: impl Fn() -> Refusal + Send + 'static,
+    refuse: impl Fn(String) -> Refusal + Send + 'static,
 ) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
-    let reading = (pieces.boxed(), Decoder::new(EVENT_BYTES_MAX), too_long);
-    try_unfold(reading, async |(mut pieces, mut decoder, too_long)| {
+    let reading = (pieces.boxed(), Decoder::new(EVENT_BYTES_MAX), refuse);
+    try_unfold(reading, async |(mut pieces, mut decoder, refuse)| {
         loop {
-            let event = decoder.next_whole().map_err(|_| broken(too_long()))?.map(sse);
+            let event = match decoder.next_whole() {
+                Err(_) => return Err(broken(refuse(too_long()))),
+                Ok(Some(event)) if is_too_full(&event) => return Err(broken(refuse(too_full()))),
+                Ok(event) => event.map(sse),
+            };
             if let Some(event) = event {
-                return Ok::<_, SseError>(Some((event, (pieces, decoder, too_long))));
+                return Ok::<_, SseError>(Some((event, (pieces, decoder, refuse))));
             }
             match pieces.try_next().await.map_err(broken)? {
                 Some(piece) => decoder.push(&piece),
@@ -449,6 +457,10 @@ fn events(
             }
         }
     })
+}
+
+fn is_too_full(event: &nexus_sse::Event<'_>) -> bool {
+    event.data.is_some_and(|data| nexus_json::values(data) > MESSAGE_VALUES_MAX)
 }
 
 fn broken(refusal: Refusal) -> SseError {
@@ -473,7 +485,7 @@ mod tests {
 
     async fn read(pieces: Vec<Vec<u8>>) -> Vec<Result<Sse, String>> {
         let pieces = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-        let events = events(pieces, || Refusal("too long".into()));
+        let events = events(pieces, Refusal);
         events.map_err(|error| error.to_string()).collect().await
     }
 
@@ -501,6 +513,20 @@ mod tests {
         }
         let heard = read(vec![event(EVENT_BYTES_MAX + 1, "\n\n"), event(1, "\n\n")]).await;
         let [Err(error)] = &heard[..] else { panic!("{} events", heard.len()) };
-        assert!(error.contains("too long"), "{error}");
+        assert!(error.contains("16 MiB"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_event_of_just_so_many_values_passes_and_one_more_does_not() {
+        let of = |values: usize| format!("data: [{}]\n\n", vec!["0"; values - 1].join(","));
+        let full = of(MESSAGE_VALUES_MAX).into_bytes();
+        let heard = read(vec![full.clone(), full]).await;
+        assert!(heard.len() == 2 && heard.iter().all(Result::is_ok));
+        for before in ["", ": \"\n", ": \"\r"] {
+            let over = format!("{before}{}", of(MESSAGE_VALUES_MAX + 1));
+            let heard = read(vec![over.into_bytes()]).await;
+            let [Err(error)] = &heard[..] else { panic!("{} events", heard.len()) };
+            assert!(error.contains("524288 JSON values"), "{before:?}: {error}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! and nothing in it takes long.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
@@ -11,6 +12,13 @@ const SCHEMA_BYTES_MAX: usize = 256 << 10;
 
 /// Nesting of one schema. Each level costs the reader one of its own.
 const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// Different patterns of one schema.
+const PATTERNS_MAX: usize = 128;
+
+/// What the patterns of one schema may take together once they are read: a few characters of a pattern can be megabytes
+/// of automaton. A name of 64 letters, of any alphabet, takes one.
+const PATTERNS_BYTES_MAX: usize = 16 << 20;
 
 /// Faults of one call that are named.
 const FAULTS_MAX: usize = 3;
@@ -32,10 +40,16 @@ fn build(schema: &Value, with_formats: bool) -> Result<Validator, String> {
     if schema.to_string().len() > SCHEMA_BYTES_MAX {
         return Err(format!("its schema is longer than {SCHEMA_BYTES_MAX} bytes"));
     }
+    let mut patterns = BTreeSet::new();
+    gather_patterns(schema, &mut patterns);
+    if patterns.len() > PATTERNS_MAX {
+        return Err(format!("its schema has more than {PATTERNS_MAX} patterns"));
+    }
+    let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
     // Without backtracking, so that no pattern takes for ever.
-    let options = jsonschema::options()
-        .with_pattern_options(PatternOptions::regex())
-        .should_validate_formats(with_formats);
+    let patterns = PatternOptions::regex().size_limit(share).dfa_size_limit(share);
+    let options =
+        jsonschema::options().with_pattern_options(patterns).should_validate_formats(with_formats);
     options.build(schema).map_err(|error| format!("its schema cannot be read: {error}"))
 }
 
@@ -62,6 +76,20 @@ pub fn fitting<'a>(validator: &Validator, arguments: &'a Value) -> Result<Cow<'a
     match check(validator, &said) {
         Ok(()) => Ok(Cow::Owned(said)),
         Err(_) => Err(fault),
+    }
+}
+
+/// Whatever may be read as a pattern, wherever in the schema it stands.
+fn gather_patterns<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|it| gather_patterns(it, found)),
+        Value::Object(members) => {
+            found.extend(members.get("pattern").and_then(Value::as_str));
+            let by_name = members.get("patternProperties").and_then(Value::as_object);
+            found.extend(by_name.into_iter().flat_map(|it| it.keys().map(String::as_str)));
+            members.values().for_each(|it| gather_patterns(it, found));
+        }
+        _ => {}
     }
 }
 
@@ -130,5 +158,26 @@ mod tests {
         assert!(compile(&long(SCHEMA_BYTES_MAX)).is_err());
         let endless = compile(&json!({"pattern": "^(a+)+$"})).unwrap();
         assert!(check(&endless, &json!(format!("{}b", "a".repeat(5_000)))).is_err());
+    }
+
+    #[test]
+    fn patterns_are_so_many_and_together_so_large() {
+        let of = |count: usize, each: &str| {
+            let half: Vec<Value> =
+                (1..count).map(|number| json!({"pattern": format!("{each}{number}")})).collect();
+            json!({"patternProperties": {each: {}}, "allOf": half})
+        };
+        assert!(compile(&of(PATTERNS_MAX, "^a$")).is_ok());
+        assert!(compile(&of(PATTERNS_MAX + 1, "^a$")).unwrap_err().contains("128 patterns"));
+        // The same one again costs nothing.
+        let same = vec![json!({"pattern": "^a$"}); PATTERNS_MAX + 1];
+        assert!(compile(&json!({"allOf": same})).is_ok());
+        let name = r"^\p{L}{1,64}$";
+        assert!(compile(&of(2, name)).is_ok());
+        assert!(compile(&of(PATTERNS_MAX, name)).is_err());
+        assert!(compile(&json!({"pattern": r"^\p{L}{5000}$"})).is_err());
+        // What is no pattern is not read as one.
+        let plain = json!({"properties": {"pattern": {"type": "string"}}});
+        assert!(check(&compile(&plain).unwrap(), &json!({"pattern": "("})).is_ok());
     }
 }

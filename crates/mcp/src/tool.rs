@@ -49,6 +49,14 @@ impl Tool for McpTool {
         Some(&self.origin)
     }
 
+    async fn prepare(&self) {
+        if !self.listed.is_prepared() {
+            let listed = self.listed.clone();
+            // A panic in there leaves it unprepared, and whoever needs it meets the same.
+            let _ = tokio::task::spawn_blocking(move || listed.prepare()).await;
+        }
+    }
+
     fn needs(&self, arguments: &Value) -> Result<Vec<Need>, String> {
         self.listed.fitting(arguments)?;
         Ok(vec![Need::Server(self.origin.clone())])

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use nexus_json::{Count, MESSAGE_VALUES_MAX};
 use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -42,6 +43,11 @@ pub fn too_long() -> String {
     format!("it sent a message of more than {} MiB", MESSAGE_BYTES_MAX >> 20)
 }
 
+/// What is said of a server whose message would take far more memory than it has bytes.
+pub fn too_full() -> String {
+    format!("it sent a message of more than {MESSAGE_VALUES_MAX} JSON values")
+}
+
 pub struct Pipes<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> {
     inner: AsyncRwTransport<RoleClient, Bounded<R>, W>,
     era: Era,
@@ -53,7 +59,7 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     pub fn new(read: R, write: W, breach: Breach) -> Self {
-        let read = Bounded { inner: read, line: 0, breach };
+        let read = Bounded { inner: read, line: 0, count: Count::default(), breach };
         let inner = AsyncRwTransport::new(read, write).with_max_line_length(usize::MAX);
         Self { inner, era: Era::default() }
     }
@@ -98,11 +104,13 @@ where
     }
 }
 
-/// Ends the stream at a line that is too long, so that whoever waits for the answer in it hears so at once.
+/// Ends the stream at a line that is too long or holds too much, so that whoever waits for the answer in it hears so at once.
 struct Bounded<R> {
     inner: R,
     /// Bytes since the last line break.
     line: usize,
+    /// What of values is in them.
+    count: Count,
     breach: Breach,
 }
 
@@ -115,12 +123,21 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
         let new = &buffer.filled()[before..];
-        self.line = match new.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => new.len() - at - 1,
-            None => self.line + new.len(),
-        };
-        if self.line > MESSAGE_BYTES_MAX {
-            self.breach.set(too_long());
+        let mut why = None;
+        for (number, piece) in new.split(|byte| *byte == b'\n').enumerate() {
+            if number > 0 {
+                (self.line, self.count) = (0, Count::default());
+            }
+            self.line += piece.len();
+            self.count.add(piece);
+            if self.line > MESSAGE_BYTES_MAX {
+                why = Some(too_long());
+            } else if self.count.values() > MESSAGE_VALUES_MAX {
+                why = Some(too_full());
+            }
+        }
+        if let Some(why) = why {
+            self.breach.set(why);
             buffer.set_filled(before);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
@@ -136,7 +153,8 @@ mod tests {
 
     async fn read(bytes: Vec<u8>) -> (io::Result<usize>, Option<String>) {
         let breach = Breach::default();
-        let mut bounded = Bounded { inner: &bytes[..], line: 0, breach: breach.clone() };
+        let mut bounded =
+            Bounded { inner: &bytes[..], line: 0, count: Count::default(), breach: breach.clone() };
         let mut into = Vec::new();
         let read = bounded.read_to_end(&mut into).await;
         (read, breach.get())
@@ -150,5 +168,15 @@ mod tests {
         assert_eq!((passed.unwrap(), breach), (2 * MESSAGE_BYTES_MAX + 2, None));
         let (refused, breach) = read(vec![b'a'; MESSAGE_BYTES_MAX + 1]).await;
         assert!(refused.is_err() && breach.is_some_and(|why| why.contains("16 MiB")));
+    }
+
+    #[tokio::test]
+    async fn a_message_of_just_so_many_values_passes_and_one_more_does_not() {
+        let list = |values: usize| format!("[{}]\n", vec!["0"; values - 1].join(","));
+        let several = [list(MESSAGE_VALUES_MAX), list(MESSAGE_VALUES_MAX)].concat();
+        let (passed, breach) = read(several.into_bytes()).await;
+        assert_eq!((passed.is_ok(), breach), (true, None));
+        let (refused, breach) = read(list(MESSAGE_VALUES_MAX + 1).into_bytes()).await;
+        assert!(refused.is_err() && breach.is_some_and(|why| why.contains("524288 JSON values")));
     }
 }

@@ -68,21 +68,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
     }
 }
 
-/// How many values a JSON text holds at most. Two bytes of text can be one, and one takes some seventy in memory.
-pub fn json_values(text: &[u8]) -> usize {
-    let (mut values, mut in_string, mut escaped) = (1, false, false);
-    for byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' | b',' if !in_string => values += 1,
-            _ => {}
-        }
-    }
-    values
-}
-
 /// What a service says beside its answer, if it can be read: the bill must not cost the answer.
 pub fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
@@ -127,14 +112,6 @@ mod tests {
             ("{\"count\":{\"a\":[1]}}", None),
         ] {
             assert_eq!(serde_json::from_str::<Event>(said).unwrap().count, count, "{said}");
-        }
-    }
-
-    #[test]
-    fn values_are_counted_outside_of_texts() {
-        for (text, values) in [("1", 1), ("[1,2]", 3), ("{\"a,[\\\",{\":\"x\"}", 2), ("[[],[]]", 5)]
-        {
-            assert_eq!(json_values(text.as_bytes()), values, "{text}");
         }
     }
 }

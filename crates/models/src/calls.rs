@@ -9,8 +9,6 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::bounds::json_values;
-
 /// Values that arguments may hold: files and commands are one each. What has more is left as the text it is, which no
 /// tool takes.
 const ARGUMENT_VALUES_MAX: usize = 64 * 1024;
@@ -138,7 +136,7 @@ fn parse(text: &str, ending: Ending) -> Parsed {
             Ending::Cut => Parsed::Cut,
         };
     }
-    if json_values(text.as_bytes()) > ARGUMENT_VALUES_MAX {
+    if nexus_json::values(text.as_bytes()) > ARGUMENT_VALUES_MAX {
         return Parsed::Broken;
     }
     let read = |text: &str| serde_json::from_str::<Value>(text);

@@ -44,7 +44,7 @@ use reqwest::Url;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use bounds::{Bounds, json_values};
+pub use bounds::Bounds;
 pub use embeddings::RemoteEmbedder;
 pub use wire::{CacheTtl, Wire};
 

@@ -8,7 +8,9 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use nexus_core::account::{Account, Exceeded, TurnShare};
 use nexus_core::attach::{Shown, Wanted};
+use nexus_core::authority::Action;
 use nexus_core::embed::{EmbedError, Embedder as _};
 use nexus_core::engine::Engine;
 use nexus_core::message::{self, Meta, Part, Role, SharedMessage, ToolCall};
@@ -18,7 +20,7 @@ use nexus_core::provider::{
 };
 use nexus_core::store::Door;
 use nexus_core::usage::{Bill, Cost, Usage};
-use nexus_core::{AgentId, message::Message};
+use nexus_core::{AgentId, Requester, message::Message};
 use nexus_doors::openai::{
     self, Begin, Call, Completion, Failure, Models, Pieces, Ready, Said, ToolChoice,
 };
@@ -31,6 +33,9 @@ use tokio::sync::Semaphore;
 
 /// Texts that are embedded before somebody looks whether they are still wanted.
 const EMBEDDED_AT_ONCE: usize = 16;
+
+/// How long a caller should wait whose tree has as many calls under way as it may.
+const SHARE_RETRY_MS: u64 = 1_000;
 
 /// Some clients leave the padding out.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -104,7 +109,10 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         parameters: tool.parameters.to_string().into(),
     });
     let max = info.answer_max();
+    let account = account(&engine, &asked.visitor).await?;
     let who: Arc<str> = asked.visitor.name.as_str().into();
+    // An agent and its keys share with their tree, as with its turns.
+    let root = account.as_ref().map(|account| account.number().to_string());
     let call = ModelCall {
         system: asked.system.as_str().into(),
         tools: tools.collect(),
@@ -112,7 +120,7 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         strict: asked.schema.as_ref().is_some_and(|it| it.is_strict),
         schema: asked.schema.map(|it| Arc::new(Value::Object(it.schema))),
         asker: Asker {
-            root: who.clone(),
+            root: root.map_or_else(|| who.clone(), Into::into),
             agent: who,
             urgency: if asked.is_watched { Urgency::Watched } else { Urgency::Usual },
             ..Asker::default()
@@ -122,19 +130,19 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
     let agent = asked.visitor.agent.as_deref().and_then(|name| AgentId::parse(name).ok());
     let begin: Begin = Arc::new(move || {
         let (engine, model, call) = (engine.clone(), model.clone(), call.clone());
-        let meter = Meter { engine, agent: agent.clone(), info: call.model.clone(), used: None };
+        let meter = Meter::new(engine, agent.clone(), account.as_ref(), call.model.clone())?;
         let (dispatcher, key) = (dispatcher.clone(), asked.visitor.key.clone());
         let revoked =
             async move { dispatcher.services().key_ended(Door::OpenAi, key.as_deref()).await };
-        async move {
+        let begun = async move {
             let pieces = begun(&model, call, meter).await?;
             // Whoever waits for more than the end would wait for the key.
             let broken = Err(Failure::broken("the model ended without an answer"));
             let pieces = pieces.chain(stream::once(std::future::ready(broken)));
             let ended = stream::once(revoked.map(|()| Err(Failure::cancelled())));
             Ok(stream::select(pieces, ended).boxed())
-        }
-        .boxed()
+        };
+        Ok(begun.boxed())
     });
     Ok(Ready { begin, ignored })
 }
@@ -175,6 +183,20 @@ fn done(answer: &Answer) -> Said {
     Said::Done { calls: calls.collect(), reason, usage }
 }
 
+/// The account of the tree in whose name a model is called; `None` for the administrator.
+async fn account(
+    engine: &Engine,
+    visitor: &openai::Visitor,
+) -> Result<Option<Arc<Account>>, Failure> {
+    let Some(id) = visitor.agent.as_deref().and_then(|name| AgentId::parse(name).ok()) else {
+        return Ok(None);
+    };
+    let requester = Requester::Agent(id.clone());
+    let agent = engine.agents.find(&requester, &id, Action::Read).await;
+    let agent = agent.map_err(|error| Failure::unavailable(error.to_string(), None))?;
+    Ok(Some(agent.account().clone()))
+}
+
 /// Notes what a call used, however it ends.
 struct Meter {
     engine: Arc<Engine>,
@@ -182,9 +204,22 @@ struct Meter {
     agent: Option<AgentId>,
     info: Arc<ModelInfo>,
     used: Option<(Usage, Option<Cost>)>,
+    /// The call is on its tree's account for as long as it lasts.
+    _share: Option<TurnShare>,
 }
 
 impl Meter {
+    fn new(
+        engine: Arc<Engine>,
+        agent: Option<AgentId>,
+        account: Option<&Arc<Account>>,
+        info: Arc<ModelInfo>,
+    ) -> Result<Self, Failure> {
+        let share = account.map(Account::take_turn).transpose();
+        let full = |error: Exceeded| Failure::unavailable(error.to_string(), Some(SHARE_RETRY_MS));
+        Ok(Self { engine, agent, info, used: None, _share: share.map_err(full)? })
+    }
+
     fn note(&mut self, usage: Usage, cost: Option<Cost>) {
         self.used = Some((usage, cost));
     }

@@ -197,7 +197,8 @@ async fn on_store(store: &Arc<SqliteStore>, command: MemoryCommand) -> anyhow::R
             }
         }
         MemoryCommand::Add { content, source, expires_days, shared, subjects, who, json } => {
-            let new = NewMemory { content, source, expires_days, subjects, shared };
+            let new =
+                NewMemory { content, source, expires_days, subjects, shared, of_guest: false };
             let kept = memories.add(&Requester::Administrator, &who.into(), new).await?;
             match json {
                 true => print_json(format!("{}\n", entry(&kept)))?,

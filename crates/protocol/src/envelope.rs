@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use compact_str::CompactString;
+use nexus_json::{Count, MESSAGE_VALUES_MAX};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -45,9 +46,7 @@ pub struct Id(CompactString);
 
 /// Reads a message. An error here is answered with `id: null`.
 pub fn parse(message: &[u8]) -> Result<Incoming<'_>, RpcError> {
-    if deeper_than(message, DEPTH_MAX) {
-        return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
-    }
+    check_size(message)?;
     let message = str::from_utf8(message).map_err(|error| RpcError::parse(error.to_string()))?;
     match message.bytes().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'[') => parse_batch(message),
@@ -89,30 +88,26 @@ fn malformed(error: serde_json::Error) -> RpcError {
     }
 }
 
-/// Whether brackets nest deeper than `limit`. Counts outside of strings only; a text that is no JSON may be judged
-/// either way, since the parser refuses it all the same.
-fn deeper_than(text: &[u8], limit: usize) -> bool {
-    if text.len() <= limit {
-        return false;
+/// Whether a message nests no deeper, and holds no more, than may be read of it. Brackets and commas are counted outside
+/// of strings only; a text that is no JSON may be judged either way, since the parser refuses it all the same.
+fn check_size(message: &[u8]) -> Result<(), RpcError> {
+    if message.len() <= DEPTH_MAX {
+        return Ok(());
     }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for &byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > limit {
-                    return true;
-                }
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+    let mut count = Count::default();
+    count.add(message);
+    if count.depth() > DEPTH_MAX {
+        return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
     }
-    false
+    match count.values() > MESSAGE_VALUES_MAX {
+        true => Err(too_many_values()),
+        false => Ok(()),
+    }
+}
+
+/// A message that would take far more memory than it has bytes.
+pub fn too_many_values() -> RpcError {
+    RpcError::invalid_request(format!("message holds more than {MESSAGE_VALUES_MAX} JSON values"))
 }
 
 /// The top-level members, each still text.
@@ -425,7 +420,18 @@ mod tests {
         check(&of(DEPTH_MAX), "m 1 ");
         check(&of(DEPTH_MAX + 1), "-32700 Invalid JSON: nesting is deeper than 128");
         check(&"[".repeat(100_000), "-32700 Invalid JSON: nesting is deeper than 128");
-        check(r#"{"jsonrpc":"2.0","method":"m","id":"[[[[\"[[[{{{"}"#, "m ");
+    }
+
+    #[test]
+    fn a_message_holds_so_many_values_and_no_more() {
+        let of = |values: usize| {
+            // Of what is around the list six are counted: three brackets, three commas.
+            let list = vec!["0"; values - 6].join(",");
+            format!(r#"{{"jsonrpc":"2.0","method":"m","id":1,"params":{{"x":[{list}]}}}}"#)
+        };
+        check(&of(MESSAGE_VALUES_MAX), "m 1 ");
+        let over = of(MESSAGE_VALUES_MAX + 1);
+        check(&over, "-32600 message holds more than 524288 JSON values");
     }
 
     proptest! {

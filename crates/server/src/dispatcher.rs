@@ -52,6 +52,16 @@ pub struct Caller {
     pub answer_bytes_max: usize,
 }
 
+impl Caller {
+    /// What its answer will weigh, still nothing.
+    pub(crate) fn load(&self, freight: &Arc<Freight>) -> Load {
+        match self.behalf.as_ref().and_then(|behalf| behalf.door()) {
+            Some(_) => freight.load_of_guest(),
+            None => freight.load(&self.requester),
+        }
+    }
+}
+
 /// Who vouches for a call beside its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signer {
@@ -243,7 +253,10 @@ pub(crate) fn encode(id: Option<&Id>, result: &impl serde::Serialize) -> Result<
 
 impl Dispatcher {
     pub fn new(table: Table, services: Services) -> Self {
-        Self { table: Arc::new(table), services: Arc::new(services), freight: Arc::default() }
+        let engine = Arc::downgrade(&services.engine);
+        let account = move |id: &AgentId| engine.upgrade()?.agents.account_of(id);
+        let freight = Arc::new(Freight::with_accounts(Box::new(account)));
+        Self { table: Arc::new(table), services: Arc::new(services), freight }
     }
 
     /// The same for one connection. Its calls count themselves here: at one counter for all, connections on different
@@ -291,7 +304,7 @@ impl Dispatcher {
         caller: &Caller,
         batch: Vec<Result<Request<'_>, RpcError>>,
     ) -> Reply {
-        let room = Room::new(caller.answer_bytes_max, self.freight.load(&caller.requester));
+        let room = Room::new(caller.answer_bytes_max, caller.load(&self.freight));
         let reading = tokio::sync::Mutex::new(());
         let answers = batch.into_iter().map(async |element| {
             let id = element.as_ref().ok().and_then(|request| request.id.clone());
@@ -626,7 +639,7 @@ pub(crate) fn settle(
     if bytes <= SMALL_BYTES_MAX {
         return Reply { body, class, load: None };
     }
-    let mut load = freight.load(&caller.requester);
+    let mut load = caller.load(freight);
     match load.reach(bytes) {
         Ok(()) => Reply { body, class, load: Some(load) },
         Err(full) => refused(full.into()),

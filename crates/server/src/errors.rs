@@ -335,6 +335,11 @@ impl WireError for MemoryError {
             Self::NoChat => at("shared"),
             Self::ShortId(_) | Self::Ambiguous => at("memory_id"),
             Self::Temporary => RpcError::not_allowed(sentence(self)),
+            Self::Full => RpcError::unavailable(
+                "There are too many memories",
+                sentence(self),
+                &["Delete memories that are not needed."],
+            ),
             Self::Store(error) => error.to_rpc(),
         }
     }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nexus_core::Requester;
+use nexus_core::account::Account;
+use nexus_core::{AgentId, Requester};
 use nexus_protocol::RpcError;
 
 /// What may be under way at once. Far more than honest clients ever have: they read what they asked for.
@@ -14,6 +15,9 @@ pub const FREIGHT_BYTES_MAX: usize = 256 << 20;
 
 /// What callers that are agents may have of it. The rest is left to the administrator, whatever agents do.
 pub const AGENTS_BYTES_MAX: usize = FREIGHT_BYTES_MAX / 2;
+
+/// What one tree of agents may have of that. The largest request there is fits in.
+pub const TREE_BYTES_MAX: usize = AGENTS_BYTES_MAX / 4 * 3;
 
 /// What is no larger is not counted. Small calls would meet at the counter, and as many of these as there are
 /// connections do no harm.
@@ -27,25 +31,56 @@ pub struct Freight {
     bytes: AtomicUsize,
     /// Part of `bytes`.
     of_agents: AtomicUsize,
+    accounts: Option<Accounts>,
 }
 
+/// Finds the account of an agent's tree, as long as the agent is in memory.
+type Accounts = Box<dyn Fn(&AgentId) -> Option<Arc<Account>> + Send + Sync>;
+
 impl Freight {
-    /// A load for a caller, still empty.
-    pub fn load(self: &Arc<Self>, requester: &Requester) -> Load {
-        let of_agent = *requester != Requester::Administrator;
-        Load { freight: self.clone(), of_agent, bytes: 0 }
+    /// Each tree has a part of what agents may have.
+    pub fn with_accounts(accounts: Accounts) -> Self {
+        Self { accounts: Some(accounts), ..Self::default() }
     }
 
-    fn add(&self, bytes: usize, of_agent: bool) -> bool {
+    /// A load for a caller, still empty.
+    pub fn load(self: &Arc<Self>, requester: &Requester) -> Load {
+        self.load_of(match requester {
+            Requester::Administrator => Whose::Administrators,
+            Requester::Agent(id) => Whose::Agents(id.clone()),
+        })
+    }
+
+    /// The same for whoever came through a socket for one identity alone: it has the right of the administrator to a few
+    /// methods, and none to what is kept free for people.
+    pub fn load_of_guest(self: &Arc<Self>) -> Load {
+        self.load_of(Whose::Guests)
+    }
+
+    fn load_of(self: &Arc<Self>, whose: Whose) -> Load {
+        Load { freight: self.clone(), whose, account: None, bytes: 0 }
+    }
+
+    fn add(&self, bytes: usize, whose: &Whose) -> Result<(), Full> {
+        let of_agent = *whose != Whose::Administrators;
         if of_agent && !add(&self.of_agents, bytes, AGENTS_BYTES_MAX) {
-            return false;
+            return Err(Full::Agents);
         }
-        let added = add(&self.bytes, bytes, FREIGHT_BYTES_MAX);
-        if !added && of_agent {
+        if add(&self.bytes, bytes, FREIGHT_BYTES_MAX) {
+            return Ok(());
+        }
+        if of_agent {
             self.of_agents.fetch_sub(bytes, Ordering::Relaxed);
         }
-        added
+        Err(Full::Server)
     }
+}
+
+#[derive(PartialEq, Eq)]
+enum Whose {
+    Administrators,
+    Guests,
+    Agents(AgentId),
 }
 
 fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
@@ -56,7 +91,9 @@ fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
 /// Bytes that are under way for as long as this lives.
 pub struct Load {
     freight: Arc<Freight>,
-    of_agent: bool,
+    whose: Whose,
+    /// Where it is counted too, if it is of an agent and there is anything to count.
+    account: Option<Arc<Account>>,
     /// Counted so far.
     bytes: usize,
 }
@@ -69,8 +106,21 @@ impl Load {
         }
         // In steps: what grows by and by is not counted byte by byte.
         let wanted = bytes.checked_next_multiple_of(SMALL_BYTES_MAX).unwrap_or(bytes);
-        if !self.freight.add(wanted - self.bytes, self.of_agent) {
-            return Err(Full { of_agent: self.of_agent });
+        let more = wanted - self.bytes;
+        if let (0, Whose::Agents(id), Some(accounts)) =
+            (self.bytes, &self.whose, &self.freight.accounts)
+        {
+            self.account = accounts(id);
+        }
+        let account = self.account.as_ref();
+        if account.is_some_and(|account| !account.take_freight(more, TREE_BYTES_MAX)) {
+            return Err(Full::Tree);
+        }
+        if let Err(full) = self.freight.add(more, &self.whose) {
+            if let Some(account) = account {
+                account.return_freight(more);
+            }
+            return Err(full);
         }
         self.bytes = wanted;
         Ok(())
@@ -78,9 +128,15 @@ impl Load {
 
     /// Nothing of it is under way any more.
     pub fn clear(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
         self.freight.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        if self.of_agent {
+        if self.whose != Whose::Administrators {
             self.freight.of_agents.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+        if let Some(account) = &self.account {
+            account.return_freight(self.bytes);
         }
         self.bytes = 0;
     }
@@ -93,16 +149,19 @@ impl Drop for Load {
 }
 
 /// As much is under way as may be.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Full {
-    of_agent: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    Server,
+    Agents,
+    Tree,
 }
 
 impl From<Full> for RpcError {
     fn from(full: Full) -> Self {
-        let (whose, most) = match full.of_agent {
-            true => (" of agents", AGENTS_BYTES_MAX),
-            false => ("", FREIGHT_BYTES_MAX),
+        let (whose, most) = match full {
+            Full::Server => ("", FREIGHT_BYTES_MAX),
+            Full::Agents => (" of agents", AGENTS_BYTES_MAX),
+            Full::Tree => (" of this agent's tree", TREE_BYTES_MAX),
         };
         let why =
             format!("The messages and answers{whose} under way are together {most} bytes already.");
@@ -112,7 +171,7 @@ impl From<Full> for RpcError {
 
 #[cfg(test)]
 mod tests {
-    use nexus_core::AgentId;
+    use nexus_core::account::Bounds;
 
     use super::*;
 
@@ -148,5 +207,28 @@ mod tests {
         drop(greedy);
         assert!(other.reach(AGENTS_BYTES_MAX + 1).is_err());
         other.reach(AGENTS_BYTES_MAX).unwrap();
+        // Whoever came through a socket for one identity has no more.
+        assert_eq!(freight.load_of_guest().reach(SMALL_BYTES_MAX + 1), Err(Full::Agents));
+    }
+
+    #[test]
+    fn a_tree_leaves_something_to_the_others() {
+        let trees = [0, 1].map(|_| Arc::new(Account::new(Bounds::default())));
+        let of = trees.clone();
+        let accounts = move |id: &AgentId| Some(of[usize::from(id.as_str() != "a")].clone());
+        let freight = Arc::new(Freight::with_accounts(Box::new(accounts)));
+        let mut first = freight.load(&agent());
+        first.reach(TREE_BYTES_MAX).unwrap();
+        let mut second = freight.load(&agent());
+        let full = second.reach(SMALL_BYTES_MAX + 1).unwrap_err();
+        assert_eq!(full, Full::Tree);
+        let why = RpcError::from(full).data.unwrap()["details"].to_string();
+        assert!(why.contains("of this agent's tree") && why.contains("100663296"), "{why}");
+        let mut other = freight.load(&Requester::Agent(AgentId::parse("b").unwrap()));
+        assert_eq!(other.reach(TREE_BYTES_MAX), Err(Full::Agents));
+        // What was refused there is not counted here.
+        other.reach(AGENTS_BYTES_MAX - TREE_BYTES_MAX).unwrap();
+        drop(first);
+        second.reach(TREE_BYTES_MAX).unwrap();
     }
 }

@@ -165,7 +165,7 @@ impl Host for Methods {
                 settle(&self.freight, &caller, id.as_ref(), body, Class::Answered)
             }
             Ok(Incoming::Batch(batch)) => {
-                let room = Room::new(caller.answer_bytes_max, self.freight.load(&caller.requester));
+                let room = Room::new(caller.answer_bytes_max, caller.load(&self.freight));
                 let answers = batch.into_iter().map(async |element| {
                     let id = element.as_ref().ok().and_then(|request| request.id.clone());
                     let body = self.one(element).await?;

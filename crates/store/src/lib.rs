@@ -50,9 +50,9 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey,
-    SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
+    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoriesWeight, MemoryId, MemoryKey,
+    MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
+    ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
     SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
     Unembedded,
 };
@@ -441,6 +441,10 @@ impl MemoriesStore for SqliteStore {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError> {
         self.readers.read(move |db| memory::by_id(db, &scopes, &ids, now)).await
+    }
+
+    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError> {
+        self.readers.read(move |db| memory::weight(db, &scope)).await
     }
 
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {

@@ -5,12 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, Said,
-    ScopeKey, StoredVector, Unembedded,
+    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord,
+    MemoryScope, Said, ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::agent::unsigned;
 use super::fault::Fault;
 use super::record::{micros, timestamp};
 
@@ -368,6 +369,21 @@ pub(super) fn gone(db: &Connection, ids: &[MemoryId]) -> Result<Vec<MemoryId>, F
 }
 
 /// A page of memories, the newest first: each scope is read in its order, and no more of it than is wanted.
+/// How much is kept in a scope. What was superseded hangs on what is shown, and is found from there: an index leads to
+/// each.
+pub(super) fn weight(db: &Connection, scope: &MemoryScope) -> Result<MemoriesWeight, Fault> {
+    let Some(scope) = find_scope(db, scope)? else { return Ok(MemoriesWeight::default()) };
+    let mut query = db.prepare_cached(
+        "WITH RECURSIVE kept (seq, bytes) AS (
+             SELECT seq, octet_length(content) FROM memories WHERE scope = ? AND superseded_by IS NULL
+             UNION ALL
+             SELECT m.seq, octet_length(m.content) FROM kept JOIN memories m ON m.superseded_by = kept.seq
+         ) SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM kept",
+    )?;
+    let (count, bytes) = query.query_row([scope], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(MemoriesWeight { count: unsigned(count)?, bytes: unsigned(bytes)? })
+}
+
 pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRecord>, Fault> {
     let alive_at = query.alive_at.map_or(i64::MIN, micros);
     let mut found: Vec<(i64, i64, usize)> = Vec::new();

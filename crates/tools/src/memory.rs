@@ -93,6 +93,7 @@ impl TypedTool for Add {
             expires_days: args.expires_days,
             subjects: args.subjects.unwrap_or_default(),
             shared: args.shared.unwrap_or(false),
+            of_guest: false,
         };
         let kept = call.memories.add(&requester(&call), &who, new).await.map_err(words)?;
         Ok(format!("Remembered as {}.", &kept.id.to_string()[..8]))

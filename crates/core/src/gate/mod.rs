@@ -399,6 +399,7 @@ impl Gate {
         {
             return Err(Refusal::Arguments(format!("they are no JSON: {error}")));
         }
+        tool.prepare().await;
         let needs = tool.needs(arguments).map_err(Refusal::Arguments)?;
         Ok((tool, self.case_of(agent, name, needs).await?))
     }

@@ -154,6 +154,11 @@ impl Lifecycle {
         self.directory.live(id)
     }
 
+    /// The account of the tree of an agent that is in memory. Nobody wants the agent by this.
+    pub fn account_of(&self, id: &AgentId) -> Option<Arc<Account>> {
+        self.directory.account_of(id)
+    }
+
     /// Whether there is an agent of that name, as far as `requester` can tell. An agent is not told: what it may not touch
     /// has to look the same to it, whether it is there or not, so it learns of either by being refused.
     pub async fn knows(&self, requester: &Requester, id: &AgentId) -> Result<bool, StoreError> {

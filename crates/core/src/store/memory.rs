@@ -47,6 +47,9 @@ pub trait MemoriesStore: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError>;
 
+    /// How many memories a scope has, with those that were superseded, and the bytes of their texts.
+    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError>;
+
     /// A page of memories.
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError>;
 
@@ -187,6 +190,12 @@ impl MemoryQuery {
         let fitting: Vec<usize> = fitting.collect();
         if fitting.is_empty() && any { vec![0] } else { fitting }
     }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoriesWeight {
+    pub count: u64,
+    pub bytes: u64,
 }
 
 /// What became of a memory that was to be removed.

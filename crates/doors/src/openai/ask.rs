@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,22 @@ pub const CHOICES_MAX: u32 = 8;
 
 /// The members of a request that nobody has looked at yet. What is left in the end is not applied.
 pub struct Fields(Map<String, Value>);
+
+/// Requests larger than this are read off the async threads.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Reads a request, where it keeps nobody else waiting.
+pub async fn reading<T: Send + 'static>(
+    body: &Bytes,
+    read: impl FnOnce(&[u8]) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    if body.len() <= INLINE_BYTES_MAX {
+        return read(body);
+    }
+    let body = body.clone();
+    let read = tokio::task::spawn_blocking(move || read(&body)).await;
+    read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
 
 impl Fields {
     pub fn read(body: &[u8]) -> Result<Self, Failure> {

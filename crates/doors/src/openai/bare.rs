@@ -76,7 +76,10 @@ pub struct Ready {
     pub ignored: Vec<String>,
 }
 
-pub type Begin = Arc<dyn Fn() -> BoxFuture<'static, Result<Pieces, Failure>> + Send + Sync>;
+/// Begins an answer, if its caller may have one more. Nothing is sent before what comes of it is waited for.
+pub type Begin = Arc<dyn Fn() -> Result<Beginning, Failure> + Send + Sync>;
+
+pub type Beginning = BoxFuture<'static, Result<Pieces, Failure>>;
 
 /// An answer as it comes. Dropping it ends the call.
 pub type Pieces = BoxStream<'static, Result<Said, Failure>>;
@@ -233,7 +236,11 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
 }
 
 pub(super) fn begun(begin: Begin, choices: usize) -> Begun {
-    Box::pin(async move { try_join_all((0..choices).map(|_| begin())).await })
+    Box::pin(async move {
+        // All or none: what cannot be answered whole is not asked for in part.
+        let beginnings: Vec<_> = (0..choices).map(|_| begin()).collect::<Result<_, _>>()?;
+        try_join_all(beginnings).await
+    })
 }
 
 /// One answer, when it is over.

@@ -14,7 +14,7 @@ use nexus_protocol::turn::{RequestId, SendParams};
 
 use super::Visitor;
 use super::answer::{Choice, Delta, Finish, Head};
-use super::ask::{Chat, Message, Part, Role};
+use super::ask::{Chat, Message, Part, Role, reading};
 use super::conversations::Ask;
 use super::door::{Door, Reply, json_response, stream_response};
 use super::failure::Failure;
@@ -58,7 +58,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         visitor: &Visitor,
         request: &Request<Bytes>,
     ) -> Result<Response<Reply>, Failure> {
-        let mut chat = Chat::read(request.body())?;
+        let mut chat = reading(request.body(), Chat::read).await?;
         // Only conversations of `new:` have names.
         if !chat.model.starts_with(NEW) && session(request.headers(), &chat).is_some() {
             chat.rest.put("nexus_session");

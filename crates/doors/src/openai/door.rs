@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::Visitor;
 use super::bare::Models;
 use super::conversations::Conversations;
+use super::embeddings::Lines;
 use super::failure::Failure;
 use super::listing;
 use super::repeats::Repeats;
@@ -36,6 +37,7 @@ pub struct Door<A> {
     pub(super) repeats: Repeats,
     pub(super) conversations: Arc<Conversations>,
     pub(super) kept: Arc<Kept>,
+    pub(super) embedding: Lines,
     api: std::marker::PhantomData<fn(A)>,
 }
 
@@ -47,6 +49,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             repeats: Repeats::default(),
             conversations: Arc::default(),
             kept: Arc::default(),
+            embedding: Lines::default(),
             api: std::marker::PhantomData,
         }
     }
@@ -95,7 +98,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
             }
             "/embeddings" => {
                 verb("POST")?;
-                self.embed(request).await
+                self.embed(visitor, request).await
             }
             _ => {
                 if let Some(name) = rest.strip_prefix("/models/") {

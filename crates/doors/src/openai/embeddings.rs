@@ -1,5 +1,8 @@
 //! `POST /v1/embeddings`: the built-in model.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -7,8 +10,10 @@ use hyper::{Request, Response};
 use nexus_protocol::StreamApi;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
-use super::ask::Fields;
+use super::Visitor;
+use super::ask::{Fields, reading};
 use super::door::{Door, Reply, json_response};
 use super::failure::Failure;
 
@@ -17,6 +22,9 @@ pub const INPUTS_MAX: usize = 2_048;
 
 /// Longest text.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Tokens of a request, about: as many as OpenAI takes, and some seconds of a processor.
+const TOKENS_MAX: usize = 300_000;
 
 /// What the model reads at once, nearly: it takes 128 tokens, and its way to cut them is its own.
 const PIECE_WEIGHT_MAX: usize = 120;
@@ -41,24 +49,67 @@ enum Encoding {
     Base64,
 }
 
+/// Where requests wait, each caller's behind its own: the embedder goes from one caller to the next, however much one of
+/// them asks for.
+#[derive(Default)]
+pub struct Lines(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl Lines {
+    /// The line of a caller, in which one at a time is served.
+    fn of(&self, visitor: &str) -> Arc<Semaphore> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.retain(|_, line| Arc::strong_count(line) > 1);
+        let line = lines.entry(visitor.to_owned());
+        line.or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+    }
+}
+
+/// What is asked for.
+struct Asked {
+    model: String,
+    /// Numbers of a vector.
+    wanted: Option<usize>,
+    encoding: Encoding,
+    input: Input,
+}
+
+impl Asked {
+    fn read(body: &[u8]) -> Result<Self, Failure> {
+        let mut fields = Fields::read(body)?;
+        Ok(Self {
+            model: fields.required("model")?,
+            wanted: fields.take("dimensions")?,
+            encoding: fields.take("encoding_format")?.unwrap_or_default(),
+            input: fields.required("input")?,
+        })
+    }
+}
+
 impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
-    pub(super) async fn embed(&self, request: &Request<Bytes>) -> Result<Response<Reply>, Failure> {
-        let mut fields = Fields::read(request.body())?;
-        let model: String = fields.required("model")?;
+    pub(super) async fn embed(
+        &self,
+        visitor: &Visitor,
+        request: &Request<Bytes>,
+    ) -> Result<Response<Reply>, Failure> {
+        let Asked { model, wanted, encoding, input } = reading(request.body(), Asked::read).await?;
         let (name, dimensions) = self.models.embedder();
         if model != name {
             let message = format!("there is no model {model:?} that embeds; {name:?} does");
             return Err(Failure::no_model(message));
         }
-        let wanted: Option<usize> = fields.take("dimensions")?;
         if let Some(other) = wanted.filter(|wanted| *wanted != dimensions) {
             let message = format!("dimensions: {name} has {dimensions}, and not {other}");
             return Err(Failure::invalid("dimensions", message));
         }
-        let encoding: Encoding = fields.take("encoding_format")?.unwrap_or_default();
-        let texts = self.texts(fields.required("input")?)?;
-        let pieces: Vec<Vec<String>> = texts.iter().map(|text| pieces(text)).collect();
+        let texts = self.texts(input)?;
         let tokens: usize = texts.iter().map(|text| weight(text)).sum();
+        if tokens > TOKENS_MAX {
+            let message = format!("input: at most about {TOKENS_MAX} tokens, got {tokens}");
+            return Err(Failure::invalid("input", message));
+        }
+        let pieces: Vec<Vec<String>> = texts.iter().map(|text| pieces(text)).collect();
+        let line = self.embedding.of(&visitor.name);
+        let _turn = line.acquire().await.map_err(|_| Failure::broken("the embedder is gone"))?;
         let vectors = self.models.embed(pieces.iter().flatten().cloned().collect()).await?;
         let mut vectors = vectors.into_iter();
         let entries = pieces.iter().enumerate().map(|(index, pieces)| {
@@ -184,6 +235,18 @@ mod tests {
             assert!(cut.len() > 1 && cut.iter().all(|it| weight(it) <= PIECE_WEIGHT_MAX));
         }
         assert_eq!(pieces("  \n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_caller_has_a_line_as_long_as_somebody_waits_in_it() {
+        let lines = Lines::default();
+        let (own, other) = (lines.of("a"), lines.of("b"));
+        let _turn = own.try_acquire().unwrap();
+        assert!(lines.of("a").try_acquire().is_err());
+        assert!(other.try_acquire().is_ok());
+        drop(other);
+        lines.of("a");
+        assert_eq!(lines.0.lock().unwrap().len(), 1);
     }
 
     #[test]

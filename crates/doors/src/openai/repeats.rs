@@ -1,6 +1,6 @@
 //! Requests that are made again: OpenAI's clients repeat a call by themselves, and it must not be carried out twice.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 const SILENT: &str = "ai-sdk/";
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
-/// Turns that are remembered, and bytes of what they said. Of those that ended the oldest is forgotten first.
+/// Turns that are remembered, and bytes of what they said. Of those that ended, and of the visitor who has the most, the
+/// oldest is forgotten first.
 const KEPT_MAX: usize = 1_024;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
@@ -29,6 +30,7 @@ const KEY_BYTES_MAX: usize = 255;
 pub struct Repeats(Mutex<VecDeque<Kept>>);
 
 struct Kept {
+    visitor: String,
     name: Digest,
     body: Digest,
     turn: Arc<Turn>,
@@ -38,6 +40,7 @@ type Digest = [u8; 32];
 
 /// What a request says of being one that was made before.
 pub struct Request {
+    visitor: String,
     /// What it is found by: the caller's own key, or all that it says.
     name: Digest,
     body: Digest,
@@ -70,7 +73,14 @@ impl Request {
         };
         let is_repeat = key.is_some() || count.is_some_and(|count| count > 0);
         let is_silent = text("user-agent").is_some_and(|it| it.contains(SILENT));
-        Ok(Self { name, body, is_repeat, is_silent, is_keyed: key.is_some() })
+        Ok(Self {
+            visitor: visitor.into(),
+            name,
+            body,
+            is_repeat,
+            is_silent,
+            is_keyed: key.is_some(),
+        })
     }
 }
 
@@ -99,7 +109,9 @@ impl Repeats {
         }
         make_room(&mut kept);
         let turn = begin();
-        kept.push_back(Kept { name: request.name, body: request.body, turn: turn.clone() });
+        let Request { visitor, name, body, .. } = request;
+        let (visitor, name, body) = (visitor.clone(), *name, *body);
+        kept.push_back(Kept { visitor, name, body, turn: turn.clone() });
         Ok(turn)
     }
 }
@@ -108,10 +120,27 @@ impl Repeats {
 fn make_room(kept: &mut VecDeque<Kept>) {
     let mut bytes: usize = kept.iter().map(|it| it.turn.bytes()).sum();
     while kept.len() >= KEPT_MAX || bytes > KEPT_BYTES_MAX {
-        let ended = kept.iter().position(|it| it.turn.over_for().is_some());
-        let Some(forgotten) = ended.and_then(|place| kept.remove(place)) else { return };
+        let by_bytes = bytes > KEPT_BYTES_MAX;
+        let ended = |it: &&Kept| it.turn.over_for().is_some();
+        let shares = kept.iter().filter(ended).map(|it| {
+            let share = if by_bytes { it.turn.bytes() } else { 1 };
+            (it.visitor.as_str(), share)
+        });
+        let greediest = greediest(shares).map(str::to_owned);
+        let place =
+            kept.iter().position(|it| ended(&it) && Some(&it.visitor) == greediest.as_ref());
+        let Some(forgotten) = place.and_then(|place| kept.remove(place)) else { return };
         bytes -= forgotten.turn.bytes();
     }
+}
+
+/// Who has most of all, by the shares of each.
+pub fn greediest<'a>(shares: impl Iterator<Item = (&'a str, usize)>) -> Option<&'a str> {
+    let mut sums: HashMap<&str, usize> = HashMap::new();
+    for (name, share) in shares {
+        *sums.entry(name).or_default() += share;
+    }
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(name, _)| name)
 }
 
 /// Of texts that are told apart.
@@ -136,6 +165,30 @@ mod tests {
             headers.insert("idempotency-key", key.parse().unwrap());
         }
         Request::of("v", "/p", &headers, body.as_bytes()).unwrap()
+    }
+
+    fn keyed(visitor: &str, key: &str) -> Request {
+        let mut headers = HeaderMap::new();
+        headers.insert("idempotency-key", key.parse().unwrap());
+        Request::of(visitor, "/p", &headers, b"").unwrap()
+    }
+
+    fn ended(id: &str) -> Arc<Turn> {
+        let turn = turn(id);
+        turn.end(Err(Failure::cancelled()));
+        turn
+    }
+
+    #[test]
+    fn who_asks_much_loses_its_own() {
+        let repeats = Repeats::default();
+        repeats.find_or(&keyed("modest", "k"), || ended("m")).unwrap();
+        for number in 0..=KEPT_MAX {
+            repeats.find_or(&keyed("greedy", &number.to_string()), || ended("g")).unwrap();
+        }
+        let kept = repeats.0.lock().unwrap();
+        assert_eq!(kept.len(), KEPT_MAX);
+        assert_eq!(kept.iter().filter(|it| it.visitor == "modest").count(), 1);
     }
 
     fn turn(id: &str) -> Arc<Turn> {

@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::Visitor;
-use super::ask::{Chat, MESSAGES_MAX, Message, Role};
+use super::ask::{Chat, MESSAGES_MAX, Message, Role, reading};
 use super::bare::{self, Begun, Prepared, Step, steps};
 use super::chat::{self, names_agent, random_id};
 use super::door::{Door, Reply, json_response};
@@ -50,9 +50,10 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         visitor: &Visitor,
         request: &Request<Bytes>,
     ) -> Result<Response<Reply>, Failure> {
-        let referred = |id: &str| self.kept.item(&visitor.name, id);
+        let (kept, name) = (self.kept.clone(), visitor.name.clone());
+        let referred = move |id: &str| kept.item(&name, id);
         let Ask { mut chat, mut instructions, previous, store, echo } =
-            Ask::read(request.body(), referred)?;
+            reading(request.body(), move |body| Ask::read(body, referred)).await?;
         let mut said = std::mem::take(&mut chat.messages);
         let mut goes_on_elsewhere = false;
         if let Some(id) = previous {

@@ -98,10 +98,14 @@ impl Turn {
                 () = this.left.cancelled() => Err(Failure::cancelled()),
                 outcome = carried => outcome,
             };
-            this.change(|state| {
-                state.outcome = Some(outcome);
-                state.ended = Some(Instant::now());
-            });
+            this.end(outcome);
+        });
+    }
+
+    pub(super) fn end(&self, outcome: Outcome) {
+        self.change(|state| {
+            state.outcome = Some(outcome);
+            state.ended = Some(Instant::now());
         });
     }
 

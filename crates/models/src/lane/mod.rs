@@ -362,7 +362,12 @@ impl Place<'_> {
         }
         if state.queue.len() >= WAITING_MAX {
             let why = format!("{WAITING_MAX} calls wait already");
-            return Entered::TurnedAway(ProviderError::Crowded(why));
+            let crowded = ProviderError::Crowded(why);
+            match state.queue.make_room(&self.asker.root) {
+                // Who has left meanwhile does not mind.
+                Some(newest) => drop(newest.answer.send(Err(crowded))),
+                None => return Entered::TurnedAway(crowded),
+            }
         }
         let (sender, mut answer) = oneshot::channel();
         let entry = Entry {

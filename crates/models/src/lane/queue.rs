@@ -16,6 +16,9 @@ use super::Granted;
 /// Calls that wait. Each takes some hundred bytes, and its agent a good deal more.
 pub(super) const WAITING_MAX: usize = 4096;
 
+/// Of two trees that have so much the same, neither gives way to the other.
+const LEAD_MIN: usize = 2;
+
 /// Watched calls that go before one that nobody watches.
 const WATCHED_SHARE: u32 = 4;
 
@@ -45,6 +48,8 @@ pub(super) struct Queue {
     /// Watched calls since the last that nobody watches.
     watched_in_a_row: u32,
     len: usize,
+    /// How many of them are of each tree.
+    of_roots: HashMap<Arc<str>, usize>,
 }
 
 type Trees = Ring<Ring<VecDeque<Entry>>>;
@@ -59,23 +64,57 @@ impl Queue {
     }
 
     pub fn push(&mut self, entry: Entry) {
-        self.len += 1;
+        self.count(&entry.root);
         let path = [entry.root.clone(), entry.agent.clone()];
         self.class(entry.urgency).push(&path, entry);
     }
 
     /// For a call that was sent before.
     pub fn push_returning(&mut self, entry: Entry) {
-        self.len += 1;
+        self.count(&entry.root);
         let place = self.returning.partition_point(|other| other.id < entry.id);
         self.returning.insert(place, entry);
     }
 
     /// The next of those that `may` go.
     pub fn next(&mut self, may: &mut dyn FnMut(&Entry) -> bool) -> Option<Entry> {
-        let next = self.choose(may);
-        self.len -= usize::from(next.is_some());
-        next
+        let next = self.choose(may)?;
+        self.discount(&next.root);
+        Some(next)
+    }
+
+    /// Makes room for a call of the tree `root`: the newest goes of the tree that has the most, if that is more than this
+    /// one would have. Those that were sent before stay.
+    pub fn make_room(&mut self, root: &Arc<str>) -> Option<Entry> {
+        let own = self.of_roots.get(root).copied().unwrap_or_default();
+        let (greediest, most) = self.of_roots.iter().max_by_key(|(_, count)| **count)?;
+        if *most < own + LEAD_MIN {
+            return None;
+        }
+        let (greediest, mut newest) = (greediest.clone(), None);
+        let mut look = |entry: &Entry| {
+            if entry.root == greediest {
+                newest = newest.max(Some(entry.id));
+            }
+            false
+        };
+        self.take_new(&mut look);
+        self.take_new(&mut |entry| Some(entry.id) == newest).pop()
+    }
+
+    fn count(&mut self, root: &Arc<str>) {
+        self.len += 1;
+        *self.of_roots.entry(root.clone()).or_default() += 1;
+    }
+
+    fn discount(&mut self, root: &Arc<str>) {
+        self.len -= 1;
+        if let Some(count) = self.of_roots.get_mut(root) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_roots.remove(root);
+            }
+        }
     }
 
     fn choose(&mut self, may: &mut dyn FnMut(&Entry) -> bool) -> Option<Entry> {
@@ -105,7 +144,9 @@ impl Queue {
             Some(place) => self.returning.remove(place).is_some(),
             None => self.class(urgency).remove(&path, id),
         };
-        self.len -= usize::from(found);
+        if found {
+            self.discount(root);
+        }
     }
 
     fn class(&mut self, urgency: Urgency) -> &mut Trees {
@@ -122,10 +163,18 @@ impl Queue {
         while let Some(place) = self.returning.iter().position(&mut *meant) {
             taken.extend(self.returning.remove(place));
         }
+        taken.iter().for_each(|entry| self.discount(&entry.root));
+        taken.extend(self.take_new(meant));
+        taken
+    }
+
+    /// The same, without those that were sent before.
+    fn take_new(&mut self, meant: &mut dyn FnMut(&Entry) -> bool) -> Vec<Entry> {
+        let mut taken = Vec::new();
         for class in [&mut self.watched, &mut self.usual, &mut self.background] {
             class.take(meant, &mut taken);
         }
-        self.len -= taken.len();
+        taken.iter().for_each(|entry| self.discount(&entry.root));
         taken
     }
 }
@@ -323,5 +372,22 @@ mod tests {
         assert_eq!(queue.len(), 1, "no such call");
         queue.remove(2, &b, &one, Urgency::Usual);
         assert!(queue.is_empty() && queue.usual.is_empty() && queue.usual.lines.is_empty());
+        assert!(queue.of_roots.is_empty());
+    }
+
+    #[test]
+    fn the_tree_that_has_the_most_makes_room() {
+        let mut queue = queue("a/1 b/1 a/2 a/1", Urgency::Usual);
+        queue.push_returning(entry(9, "a", "1", Urgency::Usual));
+        let gone = |queue: &mut Queue, root: &str| {
+            queue.make_room(&root.into()).map(|entry| format!("{}/{}", entry.root, entry.id))
+        };
+        assert_eq!(gone(&mut queue, "a"), None, "nobody has more than it");
+        assert_eq!(gone(&mut queue, "c").as_deref(), Some("a/3"));
+        assert_eq!(gone(&mut queue, "b").as_deref(), Some("a/2"));
+        assert_eq!(gone(&mut queue, "b"), None, "it has as many as the other would keep");
+        assert_eq!(gone(&mut queue, "c").as_deref(), Some("a/0"));
+        assert_eq!(gone(&mut queue, "c"), None);
+        assert_eq!((queue.len(), order(&mut queue).as_str()), (2, "a/1 b/1"));
     }
 }

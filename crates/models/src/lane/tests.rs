@@ -307,6 +307,31 @@ async fn the_number_of_those_that_wait_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tree_that_fills_the_lane_makes_room_for_others() {
+    let lane = lane_of(1);
+    let held = pass(&lane, "greedy").await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITING_MAX {
+        let lane = lane.clone();
+        waiting.spawn(async move { pass(&lane, "greedy").await.map(drop) });
+    }
+    settle().await;
+    let other = tokio::spawn({
+        let lane = lane.clone();
+        async move { pass(&lane, "other").await.map(drop) }
+    });
+    settle().await;
+    let turned_away = waiting.join_next().await.unwrap().unwrap();
+    let crowded = ProviderError::Crowded("4096 calls wait already".to_owned());
+    assert_eq!(turned_away.unwrap_err(), crowded);
+    assert_eq!(pass(&lane, "greedy").await.map(drop).unwrap_err(), crowded);
+    assert_eq!(lane.locked().0.queue.len(), WAITING_MAX);
+    drop(held);
+    other.await.unwrap().unwrap();
+    waiting.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn trees_share_a_lane_whatever_their_size() {
     let lane = lane_of(1);
     let order = Arc::new(Mutex::new(String::new()));

@@ -21,7 +21,6 @@ use serde_json::Value;
 use thiserror::Error;
 
 use nexus_config::files;
-use nexus_models::json_values;
 
 /// Largest file that is read. A conversation of this size fills every model's window dozens of times.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -92,7 +91,7 @@ impl SessionFile {
             return Err(SessionFileError::TooLarge { path: path_buf() });
         }
         let form = |reason| SessionFileError::Form { path: path_buf(), reason };
-        if json_values(&contents.bytes) > VALUES_MAX {
+        if nexus_json::values(&contents.bytes) > VALUES_MAX {
             return Err(form(format!("it has more than {VALUES_MAX} values")));
         }
         // Nesting is bounded by the parser.

@@ -199,3 +199,31 @@ async fn no_agent_stops_the_server() {
     wire.ok("shutdown", json!({"agent_id": "own"})).await;
     assert!(server.exit().await.success(), "the administrator may");
 }
+
+#[tokio::test]
+async fn what_agents_remember_is_bounded() {
+    let (server, token) = with_token(json!({})).await;
+    let add = async |content: String| {
+        refusal(&call(&server, &token, "memory.add", json!({"content": content})).await)
+    };
+    // 256 of the longest there are.
+    for number in 0..256 {
+        let number = number.to_string();
+        assert_eq!(add(format!("{number}{}", "x".repeat(65_536 - number.len()))).await.0, 0);
+    }
+    let (code, details) = add("x".into()).await;
+    assert!(code == -32001 && details.contains("16777216 bytes"), "{code} {details}");
+    // Others have room of their own, and the administrator all there is.
+    let wire = server.wire();
+    wire.ok("memory.add", json!({"content": "x", "user_id": "other"})).await;
+    let own = json!({"content": "x", "user_id": "agent:own"});
+    let own = wire.ok("memory.add", own).await;
+    assert_eq!(add("y".into()).await.0, -32001);
+    let listed = wire.ok("memory.list", json!({"limit": 2, "user_id": "agent:own"})).await;
+    assert_eq!(listed[0]["id"], own["id"]);
+    let id = &listed[1]["id"];
+    let deleted = call(&server, &token, "memory.delete", json!({"memory_id": id})).await;
+    assert_eq!(deleted.answer()["result"]["deleted"], true);
+    // The one that is gone made room for the longest there is, and the administrator's is one more.
+    assert_eq!(add("y".into()).await.0, 0);
+}

@@ -45,6 +45,7 @@ async fn add(cx: Cx, params: MemoryAddParams) -> Result<MemoryEntry, RpcError> {
             .map(NonBlank::into_string)
             .collect(),
         shared: params.shared.unwrap_or(false),
+        of_guest: cx.caller.behalf.as_ref().is_some_and(|behalf| behalf.door().is_some()),
     };
     let memories = &cx.services().engine.memories;
     let kept = memories.add(&cx.caller.requester, &who, new).await.map_err(wire)?;

@@ -14,13 +14,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::patience::Patience;
-use super::places::Place;
+use super::places::{Busy, Place};
 use super::stall::Stall;
-use super::{Worker, begin, error_message, finished, too_large};
+use super::{Worker, begin, error_message, finished, laden, too_large};
 use crate::begin::Begun;
 use crate::behalf::{Behalf, Door};
 use crate::dispatcher::{Caller, Reply, Signer, Target};
-use crate::freight::Load;
+use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::host::Host;
 use crate::outbox::Peer;
 
@@ -66,8 +66,8 @@ pub struct Terms {
     pub silence_max: Option<Duration>,
     /// How long it may take nothing of what was written.
     pub stall: Stall,
-    /// Its place among others, which is sure once it has said something.
-    pub place: Option<Place>,
+    /// Its place among others, which is sure once it has said something and while a call of it runs.
+    pub place: Option<Arc<Place>>,
 }
 
 /// Answers gather up to this size while further messages wait in the buffer; then they leave together.
@@ -89,6 +89,8 @@ pub struct Connection<D, F, R, W> {
     input: R,
     /// What was read and not yet cut into messages.
     buffer: BytesMut,
+    /// What of that counts in the server as a whole.
+    unread: Load,
     /// A message that was read while as many calls ran as may.
     ahead: Option<Frame>,
     /// Whether the peer still sends, and the server still takes it.
@@ -102,7 +104,8 @@ pub struct Connection<D, F, R, W> {
     /// What of it counts in the server as a whole.
     loads: Vec<Load>,
     stall: Stall,
-    place: Option<Place>,
+    place: Option<Arc<Place>>,
+    busy: Option<Busy>,
     calls: FuturesUnordered<Worker>,
     caller: Caller,
     peer: Arc<Peer>,
@@ -131,14 +134,19 @@ where
     W: AsyncWrite + Unpin,
 {
     pub fn new(host: Arc<D>, framing: F, (input, output): (R, W), terms: Terms) -> Self {
-        let peer = Arc::new(Peer::new(host.freight().load(&terms.requester)));
+        let behalf = Behalf::through(terms.door);
+        let load = || match behalf.door() {
+            Some(_) => host.freight().load_of_guest(),
+            None => host.freight().load(&terms.requester),
+        };
+        let (peer, unread) = (Arc::new(Peer::new(load())), load());
         let caller = Caller {
             requester: terms.requester,
             hand: terms.hand,
             signer: terms.signer,
             target: Target::Server,
             peer: Some(peer.clone()),
-            behalf: Some(Arc::new(Behalf::through(terms.door))),
+            behalf: Some(Arc::new(behalf)),
             door: None,
             answer_bytes_max: terms.answer_bytes_max,
         };
@@ -147,6 +155,7 @@ where
             framing,
             input,
             buffer: BytesMut::with_capacity(READ_BYTES),
+            unread,
             ahead: None,
             open: true,
             lingers: false,
@@ -156,6 +165,7 @@ where
             loads: Vec::new(),
             stall: terms.stall,
             place: terms.place,
+            busy: None,
             calls: FuturesUnordered::new(),
             caller,
             peer,
@@ -181,7 +191,7 @@ where
     pub async fn run(mut self, stop: &CancellationToken) -> io::Result<()> {
         let _closed = self.peer.closed.clone().drop_guard();
         // A token of its own: connections would meet at the lock of one.
-        let end = self.place.as_ref().map_or_else(|| stop.child_token(), Place::end);
+        let end = self.place.as_ref().map_or_else(|| stop.child_token(), |place| place.end());
         let mut stopped = pin!(end.cancelled());
         let patience = self.patience.clone();
         let mut silence = pin!(async move {
@@ -192,6 +202,7 @@ where
         });
         loop {
             self.begin_waiting();
+            self.heed_place();
             if self.is_over() {
                 return if self.lingers { self.linger(stopped.as_mut()).await } else { Ok(()) };
             }
@@ -202,9 +213,10 @@ where
                 Event::Read(0) => {
                     self.open = false;
                     self.peer.closed.cancel();
-                    self.ahead = self.framing.decode_end(&mut self.buffer);
+                    let last = self.framing.decode_end(&mut self.buffer);
+                    self.ahead = last.map(|frame| self.weighed(frame));
                 }
-                Event::Read(_) => {}
+                Event::Read(_) => self.weigh(),
                 // What has come in full is still answered.
                 Event::Stop if stop.is_cancelled() => self.open = false,
                 Event::Stop => return Err(io::ErrorKind::ConnectionAborted.into()),
@@ -217,12 +229,14 @@ where
     fn begin_waiting(&mut self) {
         let room = self.ready.len().saturating_add(READY_BYTES_MAX).min(BACKLOG_BYTES_MAX);
         while self.calls.len() < F::CALLS_MAX && self.ready.len() < room && !self.lingers {
-            let next = self.ahead.take().or_else(|| self.framing.decode(&mut self.buffer));
+            let next = self.ahead.take().or_else(|| self.cut());
             self.timed &= next.is_none();
             match next {
                 Some(Frame::Message(message)) => {
-                    if let Some(place) = &self.place {
-                        place.introduce(&self.caller.requester);
+                    if let Some(place) = &self.place
+                        && self.caller.requester == Requester::Administrator
+                    {
+                        place.introduce_administrator();
                     }
                     match begin(&self.host, self.caller.clone(), message) {
                         Begun::Done(reply) => self.answer(reply),
@@ -238,7 +252,46 @@ where
             }
         }
         if self.ahead.is_none() && self.calls.len() == F::CALLS_MAX {
-            self.ahead = self.framing.decode(&mut self.buffer);
+            self.ahead = self.cut();
+        }
+    }
+
+    /// The next message that has come in full.
+    fn cut(&mut self) -> Option<Frame> {
+        let frame = self.framing.decode(&mut self.buffer)?;
+        Some(self.weighed(frame))
+    }
+
+    /// A message that was cut off the input weighs for as long as its call has it.
+    fn weighed(&mut self, frame: Frame) -> Frame {
+        let Frame::Message(message) = frame else { return frame };
+        if message.len() <= SMALL_BYTES_MAX {
+            return Frame::Message(message);
+        }
+        let rest = self.caller.load(self.host.freight());
+        Frame::Message(laden(message, Some(std::mem::replace(&mut self.unread, rest))))
+    }
+
+    /// Counts what was read so far of a message. Where there is no room for it, its peer is told, and is served no more:
+    /// what follows could only be thrown away.
+    fn weigh(&mut self) {
+        if self.buffer.len() <= SMALL_BYTES_MAX {
+            return self.unread.clear();
+        }
+        if let Err(full) = self.unread.reach(self.buffer.len()) {
+            self.buffer = BytesMut::new();
+            self.unread.clear();
+            self.queue(&error_message(&full.into()));
+            (self.open, self.lingers) = (false, true);
+        }
+    }
+
+    /// A peer of which no call runs can be asked to make room for others.
+    fn heed_place(&mut self) {
+        match self.calls.is_empty() {
+            true => self.busy = None,
+            false if self.busy.is_none() => self.busy = self.place.as_ref().map(Place::busy),
+            false => {}
         }
     }
 
@@ -337,4 +390,78 @@ fn poll_push(
     ready.shrink_to(READY_BYTES_MAX);
     *written = 0;
     Poll::Ready(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::unix::Frames;
+    use super::*;
+    use crate::freight::{FREIGHT_BYTES_MAX, Freight};
+
+    /// Answers nothing, once it may.
+    struct Silent {
+        freight: Arc<Freight>,
+        may: CancellationToken,
+    }
+
+    impl Host for Silent {
+        async fn handle(self: &Arc<Self>, _: Caller, _: &[u8]) -> Reply {
+            self.may.cancelled().await;
+            Reply::default()
+        }
+
+        fn for_connection(self: &Arc<Self>) -> Arc<Self> {
+            self.clone()
+        }
+
+        fn freight(&self) -> &Arc<Freight> {
+            &self.freight
+        }
+    }
+
+    /// A peer of a server in which all but `free` bytes are under way, and what it is answered in the end. It sends a
+    /// message of `bytes`, but for the last `missing`.
+    async fn answered(free: usize, bytes: usize, missing: usize) -> String {
+        let host = Arc::new(Silent { freight: Arc::default(), may: CancellationToken::new() });
+        let mut others = host.freight.load(&Requester::Administrator);
+        others.reach(FREIGHT_BYTES_MAX - free).unwrap();
+        let (mut peer, own) = tokio::io::duplex(READ_BYTES);
+        let terms = Terms {
+            requester: Requester::Administrator,
+            hand: Hand::Program,
+            signer: Signer::Nobody,
+            door: None,
+            answer_bytes_max: 0,
+            silence_max: None,
+            stall: Stall::never(),
+            place: None,
+        };
+        let (input, framing) = (tokio::io::split(own), Frames::<1>);
+        let connection = Connection::new(host.clone(), framing, input, terms);
+        let serving = tokio::spawn(async move { connection.run(&CancellationToken::new()).await });
+        peer.write_all(&(bytes as u32).to_be_bytes()).await.unwrap();
+        // Who is refused is not read to the end.
+        let _ = peer.write_all(&vec![b' '; bytes - missing]).await;
+        host.may.cancel();
+        let _ = peer.shutdown().await;
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer).await.unwrap();
+        drop(peer);
+        serving.await.unwrap().unwrap();
+        // Whatever it was counted as is over with it.
+        others.reach(FREIGHT_BYTES_MAX).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_of_a_message_counts_before_it_is_whole() {
+        let bytes = 4 * SMALL_BYTES_MAX;
+        for missing in [0, 1] {
+            assert_eq!(answered(bytes, bytes - 4, missing).await, "");
+            let refused = answered(bytes - SMALL_BYTES_MAX, bytes - 4, missing).await;
+            assert!(refused.contains("-32001") && refused.contains("under way"), "{refused}");
+        }
+        // Small ones always have room.
+        assert_eq!(answered(0, SMALL_BYTES_MAX - 4, 0).await, "");
+    }
 }

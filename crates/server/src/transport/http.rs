@@ -24,7 +24,9 @@ use hyper_util::rt::TokioIo;
 use nexus_core::keys::DOOR_PREFIX;
 use nexus_core::store::Door as DoorKind;
 use nexus_core::{AgentId, Hand, Requester};
+use nexus_json::{MESSAGE_VALUES_MAX, VALUE_BYTES};
 use nexus_protocol::RpcError;
+use nexus_protocol::envelope::too_many_values;
 use nexus_protocol::error::RATE_LIMITED;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -35,8 +37,9 @@ use super::courtesy::{Courtesy, refusal};
 use super::door::{Door, DoorBody, Visit, Visitor};
 use super::listeners::Listeners;
 use super::patience::Patience;
-use super::places::{Busy, Place, Places};
+use super::places::{Busy, Guest, Place, Places};
 use super::sse::{Events, Phase};
+use super::unix::FRAME_BYTES_MAX;
 use super::ws::{self, Upgrade};
 use super::{begin, error_message, finished, laden, reply, too_large, too_many_connections};
 use crate::auth::{self, Auth, AuthError};
@@ -250,7 +253,7 @@ async fn call(
     body: &mut Incoming,
 ) -> Result<Response<Body>, Rejection> {
     let prepared = prepare(context, head).await?;
-    client.place.introduce(&prepared.caller.requester);
+    introduce(context, client, &prepared.caller.requester)?;
     let Prepared { caller, coding, .. } = &prepared;
     let bytes_max = context.limits.body_bytes_max;
     let reading = Reading { requester: &caller.requester, coding: *coding, bytes_max };
@@ -258,6 +261,26 @@ async fn call(
     let response = carry_out(context, prepared, message, client.place.busy()).await;
     drop(load);
     Ok(response)
+}
+
+/// Notes who has a connection, if who it is may have one more.
+fn introduce(context: &Context, client: &Client, requester: &Requester) -> Result<(), Rejection> {
+    let id = match requester {
+        Requester::Administrator => {
+            client.place.introduce_administrator();
+            return Ok(());
+        }
+        Requester::Agent(id) => id,
+    };
+    let agents = &context.dispatcher.services().engine.agents;
+    let guest = || match agents.account_of(id) {
+        Some(account) => Guest::Tree(account.number()),
+        None => Guest::Agent(id.clone()),
+    };
+    client
+        .place
+        .introduce_agent(guest)
+        .map_err(|_| refuse(StatusCode::SERVICE_UNAVAILABLE, too_many_connections()))
 }
 
 /// Lets a caller speak the methods over a WebSocket. The rules of this port hold there too.
@@ -273,10 +296,14 @@ async fn upgrade(
     let on = head.extensions.remove::<OnUpgrade>().ok_or_else(|| {
         refuse(StatusCode::BAD_REQUEST, RpcError::invalid_request("this cannot be upgraded"))
     })?;
-    client.place.introduce(&visitor.requester);
-    let busy = client.place.busy();
-    *client.upgrade.lock().unwrap_or_else(PoisonError::into_inner) =
-        Some(Upgrade { on, visitor, busy });
+    introduce(context, client, &visitor.requester)?;
+    let message_bytes_max = match visitor.requester {
+        Requester::Administrator => FRAME_BYTES_MAX,
+        // No more than by any other way.
+        Requester::Agent(_) => FRAME_BYTES_MAX.min(context.limits.body_bytes_max),
+    };
+    let upgrade = Upgrade { on, visitor, place: client.place.clone(), message_bytes_max };
+    *client.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -299,11 +326,12 @@ async fn visit(
         check_origin(&head.headers)?;
     }
     let visitor = admit_visitor(context, &head.headers, door.kind()).await?;
-    client.place.introduce(&visitor.requester);
+    introduce(context, client, &visitor.requester)?;
     let bytes_max = door.body_bytes_max();
     let reading =
         Reading { requester: &visitor.requester, coding: coding(&head.headers)?, bytes_max };
     let (message, load) = read(context, &reading, body, &client.clock).await?;
+    let load = weighed(context, &reading, &message, load).await?;
     let busy = client.place.busy();
     let mut request = Request::from_parts(head.clone(), message);
     request.headers_mut().remove(header::CONTENT_ENCODING);
@@ -613,6 +641,28 @@ fn load(
     }
     let mut load = context.dispatcher.freight().load(reading.requester);
     match load.reach(bytes) {
+        Ok(()) => Ok(Some(load)),
+        Err(full) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, full.into())),
+    }
+}
+
+/// What a body weighs that another protocol is about to make values of: they take far more than its bytes.
+async fn weighed(
+    context: &Context,
+    reading: &Reading<'_>,
+    message: &Bytes,
+    load: Option<Load>,
+) -> Result<Option<Load>, Rejection> {
+    if message.len() <= SMALL_BYTES_MAX {
+        return Ok(load);
+    }
+    let counted = message.clone();
+    let values = off_thread(message.len(), move || nexus_json::values(&counted)).await;
+    if values > MESSAGE_VALUES_MAX {
+        return Err(refuse(StatusCode::BAD_REQUEST, too_many_values()));
+    }
+    let mut load = load.unwrap_or_else(|| context.dispatcher.freight().load(reading.requester));
+    match load.reach(message.len() + values * VALUE_BYTES) {
         Ok(()) => Ok(Some(load)),
         Err(full) => Err(refuse(StatusCode::SERVICE_UNAVAILABLE, full.into())),
     }

@@ -14,6 +14,7 @@ mod sse;
 mod stall;
 pub mod stdio;
 pub mod unix;
+mod weight;
 mod ws;
 
 use std::io;
@@ -55,13 +56,16 @@ fn finished(joined: Result<Reply, JoinError>) -> Reply {
 /// A call on its own worker.
 type Worker = JoinHandle<Reply>;
 
-/// Bytes on their way to a peer, which weigh until they are written.
-fn laden(body: Vec<u8>, load: Option<Load>) -> Bytes {
-    struct Laden(Vec<u8>, #[expect(dead_code, reason = "held, not read")] Load);
+/// Bytes on their way to a peer or from it, which weigh for as long as somebody has them.
+fn laden<B>(body: B, load: Option<Load>) -> Bytes
+where
+    B: AsRef<[u8]> + Into<Bytes> + Send + 'static,
+{
+    struct Laden<B>(B, #[expect(dead_code, reason = "held, not read")] Load);
 
-    impl AsRef<[u8]> for Laden {
+    impl<B: AsRef<[u8]>> AsRef<[u8]> for Laden<B> {
         fn as_ref(&self) -> &[u8] {
-            &self.0
+            self.0.as_ref()
         }
     }
 

@@ -1,16 +1,26 @@
 //! Who may be connected at once. When all places are taken, a newcomer gets that of the stranger who came first: whoever
-//! never said who they are must not keep those out who can.
+//! never said who they are must not keep those out who can. Agents have a part of the places, and each tree of them a
+//! smaller one, so that a newcomer can still turn out to be the administrator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nexus_core::Requester;
+use nexus_core::AgentId;
 use tokio_util::sync::CancellationToken;
+
+/// Of all places, this part is never taken by agents for good.
+const RESERVE: usize = 8;
+
+/// Of all places, this part is the most that one tree of agents has: as many as it may have turns, where nothing else was
+/// set for either.
+const TREE: usize = 4;
 
 /// The places of one listener.
 pub struct Places {
     most: usize,
+    of_agents_max: usize,
+    of_tree_max: usize,
     taken: Mutex<Taken>,
 }
 
@@ -19,8 +29,19 @@ pub struct Places {
 struct Taken {
     next: u64,
     strangers: BTreeMap<u64, Arc<Seat>>,
-    agents: BTreeMap<u64, Arc<Seat>>,
+    agents: BTreeMap<u64, (Guest, Arc<Seat>)>,
+    /// How many places each has.
+    shares: HashMap<Guest, usize>,
     administrators: usize,
+}
+
+/// Who shares places with whom.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Guest {
+    /// The number of a tree's account.
+    Tree(u64),
+    /// An agent that is not in memory, so that nobody knows of what tree it is.
+    Agent(AgentId),
 }
 
 /// What a peer and the place it has know of each other.
@@ -47,9 +68,16 @@ impl Known {
     }
 }
 
+/// Agents have as many places as they may, and a call runs on each of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
 impl Places {
+    /// Where there is one place alone, it is everybody's.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: Mutex::default() })
+        let of_agents_max = (most - most.div_ceil(RESERVE)).max(1);
+        let of_tree_max = (most / TREE).max(1);
+        Arc::new(Self { most, of_agents_max, of_tree_max, taken: Mutex::default() })
     }
 
     /// A place for a newcomer. `None` when all others are known, and none of the agents among them is idle.
@@ -88,13 +116,31 @@ impl Taken {
             stranger.end.cancel();
             return true;
         }
-        // Agents hold what they do not use: they can come again.
-        let idle = self.agents.iter().find(|(_, seat)| !seat.busy.load(Ordering::Relaxed));
+        self.evict_agent(|_| true)
+    }
+
+    /// Takes the place of the agent that is idle for longest. Agents hold what they do not use: they can come again.
+    fn evict_agent(&mut self, meant: impl Fn(&Guest) -> bool) -> bool {
+        let idle = self
+            .agents
+            .iter()
+            .find(|(_, (guest, seat))| !seat.busy.load(Ordering::Relaxed) && meant(guest));
         let Some(number) = idle.map(|(number, _)| *number) else { return false };
-        if let Some(seat) = self.agents.remove(&number) {
+        if let Some(seat) = self.remove_agent(number) {
             seat.end.cancel();
         }
         true
+    }
+
+    fn remove_agent(&mut self, number: u64) -> Option<Arc<Seat>> {
+        let (guest, seat) = self.agents.remove(&number)?;
+        if let Some(share) = self.shares.get_mut(&guest) {
+            *share -= 1;
+            if *share == 0 {
+                self.shares.remove(&guest);
+            }
+        }
+        Some(seat)
     }
 }
 
@@ -113,25 +159,49 @@ impl Place {
         self.seat.end.clone()
     }
 
-    /// The peer has shown who it is.
-    pub fn introduce(&self, requester: &Requester) {
-        let known = match requester {
-            Requester::Administrator => Known::Administrator,
-            Requester::Agent(_) => Known::Agent,
-        };
-        if known <= Known::of(self.known.load(Ordering::Relaxed)) {
+    /// The peer has shown that it is the administrator, who always has a place.
+    pub fn introduce_administrator(&self) {
+        if self.knows(Known::Administrator) {
             return;
         }
         let mut taken = self.places.lock();
         // It may have been lost a moment ago.
-        let held =
-            taken.strangers.remove(&self.number).or_else(|| taken.agents.remove(&self.number));
-        let Some(seat) = held else { return };
-        match known {
-            Known::Administrator => taken.administrators += 1,
-            _ => drop(taken.agents.insert(self.number, seat)),
+        let stranger = taken.strangers.remove(&self.number);
+        if stranger.or_else(|| taken.remove_agent(self.number)).is_some() {
+            taken.administrators += 1;
+            self.known.store(Known::Administrator as u8, Ordering::Relaxed);
         }
-        self.known.store(known as u8, Ordering::Relaxed);
+    }
+
+    /// The peer has shown that it is an agent. Where agents, or those of its tree, have all places that they may, the one
+    /// that is idle for longest goes. `guest` is asked when it is not known yet.
+    pub fn introduce_agent(&self, guest: impl FnOnce() -> Guest) -> Result<(), Full> {
+        if self.knows(Known::Agent) {
+            return Ok(());
+        }
+        let guest = guest();
+        let Places { of_agents_max, of_tree_max, .. } = *self.places;
+        let mut taken = self.places.lock();
+        if !taken.strangers.contains_key(&self.number) {
+            return Ok(());
+        }
+        let share = taken.shares.get(&guest).copied().unwrap_or_default();
+        if share >= of_tree_max && !taken.evict_agent(|it| *it == guest) {
+            return Err(Full);
+        }
+        if taken.agents.len() >= of_agents_max && !taken.evict_agent(|_| true) {
+            return Err(Full);
+        }
+        if let Some(seat) = taken.strangers.remove(&self.number) {
+            *taken.shares.entry(guest.clone()).or_default() += 1;
+            taken.agents.insert(self.number, (guest, seat));
+            self.known.store(Known::Agent as u8, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn knows(&self, known: Known) -> bool {
+        known <= Known::of(self.known.load(Ordering::Relaxed))
     }
 
     /// The peer is in a call for as long as this lives.
@@ -146,7 +216,7 @@ impl Drop for Place {
         let mut taken = self.places.lock();
         match Known::of(self.known.load(Ordering::Relaxed)) {
             Known::Administrator => taken.administrators -= 1,
-            Known::Agent => drop(taken.agents.remove(&self.number)),
+            Known::Agent => drop(taken.remove_agent(self.number)),
             Known::Not => drop(taken.strangers.remove(&self.number)),
         }
     }
@@ -163,12 +233,11 @@ impl Drop for Busy {
 
 #[cfg(test)]
 mod tests {
-    use nexus_core::AgentId;
-
     use super::*;
 
-    fn agent() -> Requester {
-        Requester::Agent(AgentId::parse("a").unwrap())
+    #[track_caller]
+    fn introduce(place: &Place, tree: u64) {
+        place.introduce_agent(|| Guest::Tree(tree)).unwrap();
     }
 
     fn is_lost(place: &Place) -> bool {
@@ -180,17 +249,17 @@ mod tests {
         let (places, stop) = (Places::new(3), CancellationToken::new());
         let take = || Arc::new(places.take(&stop).unwrap());
         let (known, first, second) = (take(), take(), take());
-        known.introduce(&Requester::Administrator);
+        known.introduce_administrator();
         let third = take();
         assert_eq!(
             [&known, &first, &second, &third].map(|it| is_lost(it)),
             [false, true, false, false]
         );
         // One that was lost does not come back by what it says now, nor does its end free a place twice.
-        first.introduce(&Requester::Administrator);
+        first.introduce_administrator();
         drop(first);
-        second.introduce(&Requester::Administrator);
-        third.introduce(&Requester::Administrator);
+        second.introduce_administrator();
+        third.introduce_administrator();
         assert!(places.take(&stop).is_none());
         drop(known);
         assert!(places.take(&stop).is_some());
@@ -198,23 +267,68 @@ mod tests {
 
     #[test]
     fn an_agent_keeps_its_place_while_a_call_of_it_runs() {
-        let (places, stop) = (Places::new(2), CancellationToken::new());
+        let (places, stop) = (Places::new(3), CancellationToken::new());
         let take = || Arc::new(places.take(&stop).unwrap());
         let (works, idles) = (take(), take());
-        works.introduce(&agent());
-        idles.introduce(&agent());
+        introduce(&works, 1);
+        introduce(&idles, 2);
         let (busy, also) = (works.busy(), idles.busy());
+        let person = take();
+        person.introduce_administrator();
         assert!(places.take(&stop).is_none());
         drop(also);
         let newcomer = take();
         assert!(is_lost(&idles) && !is_lost(&works));
         // Who turns out to be the administrator is never asked to go.
-        newcomer.introduce(&agent());
-        newcomer.introduce(&Requester::Administrator);
-        newcomer.introduce(&agent());
+        introduce(&newcomer, 3);
+        newcomer.introduce_administrator();
+        introduce(&newcomer, 3);
         assert!(places.take(&stop).is_none());
         drop(busy);
         let _other = take();
-        assert!(is_lost(&works) && !is_lost(&newcomer));
+        assert!(is_lost(&works) && !is_lost(&newcomer) && !is_lost(&person));
+    }
+
+    #[test]
+    fn agents_leave_places_to_the_administrator() {
+        let (places, stop) = (Places::new(16), CancellationToken::new());
+        let take = || Arc::new(places.take(&stop).unwrap());
+        let mut held = Vec::new();
+        for number in 0..14 {
+            let place = take();
+            introduce(&place, number);
+            held.push(place.busy());
+        }
+        // None of the last two is for an agent, as long as calls of all others run.
+        let over = take();
+        assert_eq!(over.introduce_agent(|| Guest::Tree(14)), Err(Full));
+        let people: Vec<_> = (0..2).map(|_| take()).collect();
+        people.iter().for_each(|place| place.introduce_administrator());
+        assert!(is_lost(&over) && places.take(&stop).is_none());
+        drop(people);
+        held.remove(3);
+        introduce(&take(), 14);
+    }
+
+    #[test]
+    fn a_tree_has_its_share_and_no_more() {
+        let (places, stop) = (Places::new(16), CancellationToken::new());
+        let take = || Arc::new(places.take(&stop).unwrap());
+        let greedy: Vec<_> = (0..4).map(|_| take()).collect();
+        greedy.iter().for_each(|place| introduce(place, 1));
+        let mut held: Vec<_> = greedy.iter().map(|place| place.busy()).collect();
+        let over = take();
+        assert_eq!(over.introduce_agent(|| Guest::Tree(1)), Err(Full));
+        introduce(&over, 2);
+        // Of its own it takes the one that is idle.
+        held.remove(2);
+        let fifth = take();
+        introduce(&fifth, 1);
+        assert_eq!(
+            [0, 1, 2, 3].map(|number| is_lost(&greedy[number])),
+            [false, false, true, false]
+        );
+        drop(fifth);
+        introduce(&take(), 1);
     }
 }

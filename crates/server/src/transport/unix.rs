@@ -121,7 +121,7 @@ impl UnixServer {
                 answer_bytes_max: FRAME_BYTES_MAX,
                 silence_max: Some(limits.idle_timeout),
                 stall: Stall::new(),
-                place: Some(place),
+                place: Some(Arc::new(place)),
             };
             let (host, stop) = (host.for_connection(), stop.clone());
             let connection = Connection::new(host, Frames::<1>, stream.into_split(), terms);

@@ -27,9 +27,10 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{Connection, Terms};
 use super::door::Visitor;
 use super::http::{Rejection, refuse};
-use super::places::Busy;
+use super::places::Place;
 use super::stall::Stall;
 use super::unix::{FRAME_BYTES_MAX, Frames};
+use super::weight::{Weighed, Weight};
 use crate::dispatcher::{Dispatcher, Signer};
 
 /// Where it is.
@@ -44,17 +45,21 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// What a peer may take to say good-bye.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// Of a ping or its answer, as clients send it, what stands before its words.
+const CONTROL_HEAD_BYTES: usize = 6;
+
 /// What may wait between the frames and the calls.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Socket = WebSocketStream<Weighed<TokioIo<Upgraded>>>;
 
 /// A connection that is about to change its protocol.
 pub struct Upgrade {
     pub on: OnUpgrade,
     pub visitor: Visitor,
-    /// Its place is taken for as long as it lasts.
-    pub busy: Busy,
+    pub place: Arc<Place>,
+    /// Largest message that is taken.
+    pub message_bytes_max: usize,
 }
 
 /// What a request that asks for a WebSocket is answered with.
@@ -98,12 +103,13 @@ pub async fn serve(
     upgrade: Upgrade,
     end: &CancellationToken,
 ) -> Result<(), Error> {
-    let Upgrade { on, visitor, busy: _busy } = upgrade;
+    let Upgrade { on, visitor, place, message_bytes_max } = upgrade;
     let upgraded = on.await.map_err(|error| Error::Io(std::io::Error::other(error)))?;
     let config = WebSocketConfig::default()
-        .max_message_size(Some(FRAME_BYTES_MAX))
-        .max_frame_size(Some(FRAME_BYTES_MAX));
-    let io = TokioIo::new(upgraded);
+        .max_message_size(Some(message_bytes_max))
+        .max_frame_size(Some(message_bytes_max));
+    let weight = Weight::new(dispatcher.freight().load(&visitor.requester));
+    let io = Weighed { io: TokioIo::new(upgraded), weight: weight.clone() };
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let (sink, stream) = socket.split();
     let terms = Terms {
@@ -116,7 +122,7 @@ pub async fn serve(
         silence_max: None,
         // A peer that does not read is noticed where its bytes are written.
         stall: Stall::never(),
-        place: None,
+        place: Some(place),
     };
     let (calls, frames) = tokio::io::duplex(BUFFER_BYTES);
     let framing = Frames::<CALLS_MAX>;
@@ -131,27 +137,41 @@ pub async fn serve(
         line.over.cancel();
         told
     };
-    let (_, (), told) = tokio::join!(connection.run(end), inward(stream, writer, &line), outward);
+    let (_, (), told) =
+        tokio::join!(connection.run(end), inward(stream, writer, &line, &weight), outward);
     told
 }
 
 /// From the peer to its calls. Ends when the peer does, and what it has begun is then over for it.
-async fn inward(mut socket: SplitStream<Socket>, writer: WriteHalf<DuplexStream>, line: &Line) {
+async fn inward(
+    mut socket: SplitStream<Socket>,
+    writer: WriteHalf<DuplexStream>,
+    line: &Line,
+    weight: &Weight,
+) {
     let mut calls = FramedWrite::new(writer, codec());
     while let Some(message) = line.over.run_until_cancelled(socket.next()).await {
         line.heard.store(true, Ordering::Relaxed);
         let why = match message {
             Some(Ok(Message::Text(text))) => {
                 match line.over.run_until_cancelled(calls.send(Bytes::from(text))).await {
-                    Some(Ok(())) => continue,
+                    Some(Ok(())) => {
+                        weight.lift();
+                        continue;
+                    }
                     _ => break,
                 }
             }
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+            Some(Ok(Message::Ping(said) | Message::Pong(said))) => {
+                weight.pass(CONTROL_HEAD_BYTES + said.len());
+                continue;
+            }
+            Some(Ok(Message::Frame(_))) => continue,
             Some(Ok(Message::Binary(_))) => CloseCode::Unsupported,
             Some(Err(Error::Capacity(_))) => CloseCode::Size,
             Some(Err(Error::Utf8(_))) => CloseCode::Invalid,
             Some(Err(Error::Protocol(_))) => CloseCode::Protocol,
+            Some(Err(Error::Io(_))) if weight.is_too_much() => CloseCode::Again,
             Some(Ok(Message::Close(_)) | Err(_)) | None => break,
         };
         let _ = line.why.set(why);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, Said,
-    ScopeKey, StoredVector, Unembedded,
+    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord,
+    MemoryScope, Said, ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
 
@@ -97,6 +97,12 @@ impl Memories {
         now: Timestamp,
     ) -> Vec<MemoryRecord> {
         self.visible(scopes, Some(now)).filter(|it| ids.contains(&it.id)).cloned().collect()
+    }
+
+    pub(super) fn weight(&self, scope: &MemoryScope) -> MemoriesWeight {
+        let kept = self.rows.values().filter(|row| row.record.scope == *scope);
+        let bytes = kept.clone().map(|row| row.record.content.len() as u64);
+        MemoriesWeight { count: kept.count() as u64, bytes: bytes.sum() }
     }
 
     pub(super) fn page(&self, query: &MemoryQuery) -> Vec<MemoryRecord> {

@@ -16,11 +16,11 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey,
-    MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
-    ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
-    SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
-    Unembedded,
+    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoriesWeight, MemoryId,
+    MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun,
+    PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement,
+    SharedContext, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan,
+    StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -466,6 +466,10 @@ impl MemoriesStore for MemoryStore {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError> {
         self.read("memories_by_id", |data, _| data.memories.by_id(&scopes, &ids, now))
+    }
+
+    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError> {
+        self.read("memories_weight", |data, _| data.memories.weight(&scope))
     }
 
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {

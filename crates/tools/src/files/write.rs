@@ -199,7 +199,7 @@ impl Slot {
         self.go_on()?;
         let _making = to.refuse_repository()?;
         if let Some(footprint) = &self.footprint {
-            footprint.claim_move(&self.real, &to.real)?;
+            footprint.claim_move(&self.real, &to.real, &self.stop)?;
         }
         let no_replace = RenameFlags::NOREPLACE;
         rustix::fs::renameat_with(&self.dir, &self.name, &to.dir, &to.name, no_replace)
@@ -254,7 +254,8 @@ impl Slot {
 
     /// Tells whoever keeps account of it that what has the name is about to be changed.
     fn claim(&self) -> Result<(), String> {
-        self.footprint.as_ref().map_or(Ok(()), |footprint| footprint.claim(&self.real))
+        let claimed = |footprint: &Arc<Footprint>| footprint.claim(&self.real, &self.stop);
+        self.footprint.as_ref().map_or(Ok(()), claimed)
     }
 
     /// A call that nobody waits for any more changes nothing more.

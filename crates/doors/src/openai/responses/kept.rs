@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::super::ask::{Message, Part};
+use super::super::repeats::greediest;
 
-/// Answers that are kept, and bytes of them with all that was said before. The oldest is forgotten first.
+/// Answers that are kept, and bytes of them with all that was said before. Of the visitor who has the most, the oldest is
+/// forgotten first: one who asks for many loses its own, and not those of others.
 const ANSWERS_MAX: usize = 1_024;
 const BYTES_MAX: usize = 64 << 20;
 
@@ -80,7 +82,14 @@ impl Kept {
         known.bytes += answer.bytes;
         known.answers.push_back(Arc::new(answer));
         while known.answers.len() > ANSWERS_MAX || known.bytes > BYTES_MAX {
-            let Some(oldest) = known.answers.pop_front() else { return };
+            let by_bytes = known.bytes > BYTES_MAX;
+            let shares = known.answers.iter().map(|it| {
+                let share = if by_bytes { it.bytes } else { 1 };
+                (it.visitor.as_str(), share)
+            });
+            let greediest = greediest(shares).map(str::to_owned);
+            let place = known.answers.iter().position(|it| Some(&it.visitor) == greediest.as_ref());
+            let Some(oldest) = place.and_then(|place| known.answers.remove(place)) else { return };
             known.bytes -= oldest.bytes;
         }
     }
@@ -133,6 +142,21 @@ mod tests {
         assert!(!kept.forget("w", "1") && kept.forget("v", "1") && !kept.forget("v", "1"));
         assert!(kept.find("v", "1").is_none());
         assert_eq!(kept.lock().bytes, 0);
+    }
+
+    #[test]
+    fn who_keeps_much_loses_its_own() {
+        let kept = Arc::new(Kept::default());
+        keep(&kept, "modest", "m", "x");
+        for number in 0..=ANSWERS_MAX {
+            keep(&kept, "greedy", &number.to_string(), "x");
+        }
+        assert!(kept.find("modest", "m").is_some() && kept.find("greedy", "1").is_none());
+        for number in 0..3 {
+            keep(&kept, "large", &number.to_string(), &"x".repeat(BYTES_MAX / 2));
+        }
+        assert!(kept.find("modest", "m").is_some() && kept.find("large", "1").is_none());
+        assert!(kept.find("greedy", &ANSWERS_MAX.to_string()).is_some());
     }
 
     #[test]

@@ -160,6 +160,87 @@ async fn a_message_of_ten_mebibytes_is_taken_and_a_larger_one_is_not() {
     assert_eq!(socket.next().await, Err(Some(1003)));
 }
 
+#[tokio::test]
+async fn an_agent_sends_no_larger_message_than_by_any_other_way() {
+    let server = Setup::new().server(json!({"body_bytes_max": 4_096})).start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    let made = wire.ok("create_agent_token", json!({"agent_id": "a"})).await;
+    let mut socket = Socket::with(&server, made["token"].as_str().unwrap()).await;
+    let padded = |bytes: usize| {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "rpc.version"}).to_string();
+        format!("{call:bytes$}")
+    };
+    socket.send(padded(4_096)).await;
+    assert_eq!(socket.next().await.unwrap()["id"], 1);
+    socket.send(padded(4_097)).await;
+    assert_eq!(socket.next().await, Err(Some(1009)));
+    // The administrator has frames of ten mebibytes.
+    let mut socket = Socket::of(&server).await;
+    socket.send(padded(4_097)).await;
+    assert_eq!(socket.next().await.unwrap()["id"], 1);
+}
+
+/// A server with eight places, and an agent's token.
+async fn with_eight_places() -> (Server, String) {
+    let server = Setup::new().server(json!({"max_connections": 8})).start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    let made = wire.ok("create_agent_token", json!({"agent_id": "a"})).await;
+    (server, made["token"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn sockets_that_an_agent_does_not_use_make_room() {
+    let (server, token) = with_eight_places().await;
+    let mut sockets = Vec::new();
+    for _ in 0..20 {
+        sockets.push(Socket::with(&server, &token).await);
+        let listed = server.wire().ok("list_agents", json!({})).await;
+        assert_eq!(listed["agents"][0]["agent_id"], "a");
+    }
+    // Of one tree two stay; those that had to go are told good-bye.
+    for socket in &mut sockets[..18] {
+        assert!(socket.next().await.is_err());
+    }
+    for socket in &mut sockets[18..] {
+        socket.call(1, "rpc.version", json!({})).await;
+        assert_eq!(socket.next().await.unwrap()["id"], 1);
+    }
+}
+
+#[tokio::test]
+async fn sockets_that_an_agent_uses_leave_room_for_others() {
+    let (server, token) = with_eight_places().await;
+    let mut sockets = Vec::new();
+    let mut watch = Value::Null;
+    for _ in 0..2 {
+        let mut socket = Socket::with(&server, &token).await;
+        socket.call(1, "watch", json!({"agents": ["a"]})).await;
+        watch = socket.next().await.unwrap()["params"]["watch_id"].clone();
+        sockets.push(socket);
+    }
+    let bearer = format!("Bearer {token}");
+    let refused = Socket::open(&server, &[("Authorization", bearer.as_str())]).await.err();
+    assert_eq!(refused, Some(503));
+    let wire = server.wire();
+    create(&wire, "b").await;
+    let made = wire.ok("create_agent_token", json!({"agent_id": "b"})).await;
+    let mut other = Socket::with(&server, made["token"].as_str().unwrap()).await;
+    other.call(1, "rpc.version", json!({})).await;
+    assert_eq!(other.next().await.unwrap()["id"], 1);
+    // It is not the sockets that are too many, but what they are used for.
+    sockets[1].call(2, "unwatch", json!({"watch_id": watch})).await;
+    let mut answered = 0;
+    while answered < 2 {
+        answered += usize::from(!sockets[1].next().await.unwrap()["id"].is_null());
+    }
+    eventually("room", async || {
+        Socket::open(&server, &[("Authorization", bearer.as_str())]).await.is_ok()
+    })
+    .await;
+}
+
 /// Frames as no client writes them.
 #[tokio::test]
 async fn who_does_not_speak_websocket_is_told_so() {

@@ -208,7 +208,7 @@ async fn strangers_make_room_for_those_who_show_a_token() {
 
 #[tokio::test]
 async fn idle_agents_make_room_too() {
-    let server = Setup::new().server(json!({"max_connections": 2})).start().await;
+    let server = Setup::new().server(json!({"max_connections": 8})).start().await;
     // Over the other door: a connection that was closed here may still have its place.
     let mut socket = server.unix().await;
     for method in ["create_agent", "create_agent_token"] {
@@ -226,6 +226,13 @@ async fn idle_agents_make_room_too() {
     let mut idles = server.http().await;
     idles.write(&as_agent(request(1, "get_context", json!({}))).bytes()).await;
     assert_eq!(idles.response().await.status, 200);
+    let mut people = Vec::new();
+    for _ in 0..6 {
+        let mut person = server.http().await;
+        person.write(&server.post(VERSION).bytes()).await;
+        assert_eq!(person.response().await.status, 200);
+        people.push(person);
+    }
     // It is idle a moment after its answer has come.
     eventually("room", async || server.ask(server.post(VERSION)).await.status == 200).await;
     assert_eq!(idles.rest().await, b"");

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use nexus_core::store::{
-    AgentStore as _, Deletion, IdPrefix, MemoriesStore as _, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, SUBJECTS_MAX, SessionStore as _, Store,
+    AgentStore as _, Deletion, IdPrefix, MemoriesStore as _, MemoriesWeight, MemoryId, MemoryKey,
+    MemoryQuery, MemoryRecord, MemoryScope, SUBJECTS_MAX, SessionStore as _, Store,
 };
 use nexus_core::words;
 
@@ -176,8 +176,16 @@ pub async fn a_newer_memory_takes_the_place_of_the_older(place: impl Place) {
     // Back to what it was: that is news again.
     let back = made(store.add_memory(about(6, "Sarah lives in Paris", &["my Sarah"])).await);
     assert_eq!((back.id, back.supersedes), (id(6), vec![id(5)]));
+    // What was superseded weighs like all else, however far down it lies; what others have does not.
+    let texts = ["Paris", "Oslo", "Rome", "Paris"].map(|town| format!("Sarah lives in {town}"));
+    let bytes =
+        texts.iter().map(String::len).sum::<usize>() + "Sarah works at the post office".len();
+    let expected = MemoriesWeight { count: 5, bytes: bytes as u64 };
+    assert_eq!(made(store.memories_weight(Global).await), expected);
+    assert_eq!(made(store.memories_weight(user("nobody")).await), MemoriesWeight::default());
     // What was superseded goes with what took its place.
     made(store.delete_memory(vec![Global], whole(6)).await);
+    assert_eq!(made(store.memories_weight(Global).await).count, 2);
     assert_eq!(listed(&store, &[Global]).await, [id(3), id(2)]);
     let again = made(store.add_memory(about(1, "Sarah lives in Paris", &["Sarah"])).await);
     assert_eq!((again.id, again.supersedes), (id(1), Vec::new()));

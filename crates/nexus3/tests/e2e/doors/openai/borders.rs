@@ -1,5 +1,9 @@
 //! Who gets to the door, and what it takes.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use super::responses::{RESPONSES, asking};
@@ -134,4 +138,31 @@ async fn what_is_not_applied_is_named() {
     let response = server.ask(post(&server, CHAT, &body)).await;
     assert_eq!(response.status, 200, "{:?}", json_of(&response) as Value);
     assert_eq!(response.header("x-nexus-ignored"), Some("seed, oddname: "), "{response:?}");
+}
+
+/// Sixteen kilobytes, packed, that would be a gigabyte of values.
+#[tokio::test]
+async fn a_request_that_would_take_far_more_than_its_bytes_is_not_read() {
+    let server = Server::start().await;
+    let list = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
+    let packed = |path: &str, body: String| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(body.as_bytes()).unwrap();
+        let request = post(&server, path, &Value::Null).body(encoder.finish().unwrap());
+        request.header("Content-Encoding", "gzip")
+    };
+    let before = server.memory_peak_bytes();
+    for path in [CHAT, RESPONSES, "/v1/embeddings"] {
+        let request = packed(path, list(8_000_000));
+        assert!(request.body_bytes().len() < 32 * 1024, "small on the wire");
+        let (status, error) = refused(&server, request).await;
+        assert_eq!(status, 400);
+        assert!(error["message"].as_str().unwrap().contains("524288 JSON values"), "{error}");
+    }
+    let grown = server.memory_peak_bytes() - before;
+    assert!(grown < 100 << 20, "{grown} bytes for three requests");
+    // What is just not too much is looked at.
+    let (status, error) = refused(&server, packed(CHAT, list(512 * 1024))).await;
+    assert!(error["message"].as_str().unwrap().contains("must be a JSON object"), "{error}");
+    assert_eq!(status, 400);
 }

@@ -90,6 +90,7 @@ async fn what_cannot_be_embedded_is_named() {
         (json!({"input": many(2_049)}), 400, "input"),
         (json!({"input": vec![vec![791]; 2_049]}), 400, "input"),
         (json!({"input": "x".repeat(64 * 1024 + 1)}), 400, "input"),
+        (json!({"input": vec!["x ".repeat(32 * 1024); 10]}), 400, "input"),
         (json!({"dimensions": 256}), 400, "dimensions"),
         (json!({"encoding_format": "hex"}), 400, "encoding_format"),
     ] {

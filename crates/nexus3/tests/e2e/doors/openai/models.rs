@@ -4,6 +4,7 @@ use nexus_testkit::{Gate, Reply};
 use serde_json::{Value, json};
 
 use super::{CHAT, Streamed, chat, data, get, json_of, post, refused, said, saying};
+use crate::harness::wire::request;
 use crate::harness::{Provider, Server, Setup, eventually};
 use crate::support::{create, names};
 
@@ -400,4 +401,39 @@ async fn twins_are_listed_by_names_that_lead_to_them() {
     let ids = listed["data"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap());
     let ids: Vec<_> = ids.filter(|id| id.ends_with("scripted")).collect();
     assert_eq!(ids, ["scripted/scripted", "twin/scripted"]);
+}
+
+/// What an agent asks models for beside its turns is on the account of its tree, choice by choice.
+#[tokio::test]
+async fn calls_in_an_agents_name_have_its_trees_share() {
+    let server = Setup::new().server(json!({"max_tree_turns": 2})).start().await;
+    let wire = server.wire();
+    create(&wire, "a").await;
+    let made = wire.ok("create_agent_token", json!({"agent_id": "a"})).await;
+    let token = made["token"].as_str().unwrap();
+    let choices = |count: u32| {
+        let mut body = saying("scripted", "Hi");
+        body["n"] = json!(count);
+        post(&server, CHAT, &body)
+    };
+    let (status, error) = refused(&server, choices(3).bearer(Some(token))).await;
+    assert_eq!((status, &error["code"]), (503, &json!("overloaded")));
+    assert!(error["message"].as_str().unwrap().contains("server.max_tree_turns"), "{error}");
+    assert_eq!(server.model().request_count(), 0, "all or none");
+    let gate = Gate::new();
+    for _ in 0..2 {
+        server.model().push(Reply::text("Done.").held_by(&gate));
+    }
+    let before = server.model().request_count();
+    let mut held = server.http().await;
+    held.write(&choices(2).bearer(Some(token)).bytes()).await;
+    eventually("both to be asked", async || server.model().request_count() == before + 2).await;
+    // A turn is of the same share; what the administrator asks for is not.
+    let send = json!({"agent_id": "a", "content": "x"});
+    let send = server.post(request(1, "send", send)).bearer(Some(token));
+    assert_eq!(server.ask(send).await.answer()["error"]["code"], -32001);
+    assert_eq!(server.ask(choices(3)).await.status, 200);
+    gate.release();
+    assert_eq!(held.response().await.status, 200);
+    assert_eq!(server.ask(choices(2).bearer(Some(token))).await.status, 200);
 }
