@@ -331,7 +331,8 @@ pub fn banner(session: &Session) -> Vec<Line> {
 pub fn introduction(agent: &AgentEntry) -> Vec<Line> {
     let level = agent.permission_level.to_lowercase();
     let model = agent.model.as_deref().unwrap_or("no model");
-    let words = format!("{} · {model} · {} · {level}", agent.agent_id, home_relative(&agent.cwd));
+    let place = home_relative(&agent.cwd);
+    let words = format!("agent {} · {model} · {place} · {level}", agent.agent_id);
     let mut lines = vec![Line::styled(words, Style::DIM)];
     if level == ABOVE_TRUSTED {
         let words =

@@ -56,7 +56,7 @@ fn whose<'a>(words: &[&'a str]) -> (Option<bool>, Vec<&'a str>) {
     }
     let is_flag = |word: &&str| matches!(*word, "--shared" | "--private");
     let shared = words.iter().rfind(|word| is_flag(word)).map(|word| *word == "--shared");
-    (shared, words.iter().copied().filter(|word| !is_flag(&word)).collect())
+    (shared, words.iter().copied().filter(|word| !is_flag(word)).collect())
 }
 
 async fn list(cx: &Cx) -> Done {

@@ -335,11 +335,11 @@ async fn the_first_agent_that_is_shown_is_introduced_once() {
         }
     };
     for (level, expected) in [
-        ("TRUSTED", &["api · opus · /src/api · trusted"][..]),
+        ("TRUSTED", &["agent api · opus · /src/api · trusted"][..]),
         (
             "YOLO",
             &[
-                "api · opus · /src/api · yolo",
+                "agent api · opus · /src/api · yolo",
                 "yolo: api may do whatever you may, and nobody is asked",
             ],
         ),

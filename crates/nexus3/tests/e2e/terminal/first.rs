@@ -42,7 +42,7 @@ async fn the_agent_is_introduced_and_its_calls_can_be_had_for_curl() {
     screen.say("Hello.").await;
     screen.wait_for_end().await;
     let cwd = desk.world.work();
-    let line = format!("work · scripted · {} · trusted", cwd.display());
+    let line = format!("agent work · scripted · {} · trusted", cwd.display());
     screen.wait_for_line(&line).await;
     let seen = screen.everything();
     let place = |text: &str| seen.iter().position(|it| it.starts_with(text));
