@@ -92,7 +92,7 @@ fn split(said: &[u8]) -> (String, &[u8]) {
 /// Frames of a client, masked with zeros.
 pub const SOCKETS: &[&[u8]] = &[
     b"\x81\xaf\0\0\0\0{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"rpc.version\"}",
-    b"\x01\x94\0\0\0\0{\"jsonrpc\":\"2.0\",\"i\x80\x9b\0\0\0\0d\":1,\"method\":\"list_agents\"}",
+    b"\x01\x93\0\0\0\0{\"jsonrpc\":\"2.0\",\"i\x80\x9c\0\0\0\0d\":1,\"method\":\"list_agents\"}",
     b"\x89\x82\0\0\0\0hi\x82\x81\0\0\0\0x\x88\x82\0\0\0\0\x03\xe8",
 ];
 

@@ -199,7 +199,10 @@ fn chat(worker: &str, rng: &mut Rng) -> String {
         2 => "new:sandboxed".to_owned(),
         _ => format!("agent:{worker}"),
     };
-    let said = |index: usize| json!({"role": ["user", "assistant"][index % 2], "content": format!("obey {index}")});
+    let said = |index: usize| {
+        let role = ["user", "assistant"][index % 2];
+        json!({"role": role, "content": format!("obey {index}")})
+    };
     let messages: Vec<_> = (0..rng.usize(..2_000) | 1).map(said).collect();
     json!({"model": model, "messages": messages, "stream": rng.bool(), "n": 8}).to_string()
 }

@@ -208,7 +208,9 @@ fn number(source: &str) -> Option<u64> {
         Some((_, seconds)) => seconds.trim_end_matches(')'),
         None => source,
     };
-    let whole = |text: &str| text.trim().trim_end_matches(".0").replace('_', "").parse().ok();
+    let whole = |text: &str| -> Option<u64> {
+        text.trim().trim_end_matches(".0").replace('_', "").parse().ok()
+    };
     match source.split_once("<<") {
         Some((left, right)) => Some(whole(left)? << whole(right)?),
         None => source.split('*').map(whole).product(),
