@@ -1,5 +1,6 @@
 //! The loop of a turn: context → model → tool calls through the gate → again, until the model is done.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,6 +54,10 @@ const CUT_CALLS_MAX: u32 = 3;
 
 /// How often in a turn a provider may ask for its own words back.
 const PAUSES_MAX: u32 = 5;
+
+/// What the model is told of a call that panicked.
+const PANICKED_CALL: &str =
+    "Failed: the tool broke inside the server. What it did until then is not known.";
 
 const GO_ON: &str =
     "Go on exactly where it ended. Do not repeat anything, and do not mention the break.";
@@ -462,7 +467,8 @@ impl Turn {
     /// Runs the calls of one step side by side. What a call came to is written down when it ends, whatever the others
     /// do: after a crash only those that had not ended are in doubt. Calls beyond `max_calls_per_step` are each refused:
     /// every call has to have a result, and a model that is told why can go on. A call may come with what it had begun
-    /// elsewhere; answers were bounded by `limit` tokens.
+    /// elsewhere; answers were bounded by `limit` tokens. When something cannot be written, the calls that still run are
+    /// told to end and waited for, as by a cancel.
     async fn call_tools(
         &self,
         calls: Vec<(ToolCall, Option<String>)>,
@@ -476,12 +482,15 @@ impl Turn {
         let announce = Announce::new(tell, self.person.clone());
         let (reports, mut reported) = mpsc::channel(REPORTS_MAX);
         let streamed = said.is_watched();
+        // Their own: they are to end also when the turn cannot go on.
+        let cancel = self.cancel.child_token();
         let run = |(call, ticket): (ToolCall, Option<String>)| {
             let (announce, reports) = (announce.clone(), reports.clone());
+            let cancel = cancel.clone();
             async move {
                 let errand = Errand {
                     turn: &self.run.id,
-                    cancel: self.cancel.clone(),
+                    cancel,
                     announce,
                     footprint: self.footprint.as_ref(),
                     onlookers: Arc::new(WatchedCall {
@@ -494,7 +503,12 @@ impl Turn {
                 };
                 let began = Instant::now();
                 self.watched.tell(|| Event::ToolStarted { id: call.id.clone() });
-                let outcome = self.turns.gate.call(&self.agent, &call, errand).await;
+                // The others of its step know nothing of a tool that panics, and end as they would.
+                let called = AssertUnwindSafe(self.turns.gate.call(&self.agent, &call, errand));
+                let outcome = called.catch_unwind().await.unwrap_or_else(|_| {
+                    tracing::error!(turn = %self.run.id, tool = call.name, "a tool panicked");
+                    ToolOutcome::failed(PANICKED_CALL)
+                });
                 (call, began, outcome)
             }
         };
@@ -516,20 +530,25 @@ impl Turn {
             .map(|(call, outcome)| self.result(&call, now, outcome, said))
             .collect();
         let mut writing = pin!(Fuse::terminated());
+        let mut unwritten = None;
         loop {
-            if writing.is_terminated() && !ended.is_empty() {
+            if unwritten.is_none() && writing.is_terminated() && !ended.is_empty() {
                 let halted = running == 0 && last_step && !self.cancel.is_cancelled();
                 let progress = Progress { halted_at_iteration_limit: halted, ..progress };
                 writing.set(self.write(std::mem::take(&mut ended), progress).fuse());
             }
             if writing.is_terminated() && running == 0 {
-                return Ok(());
+                return unwritten.map_or(Ok(()), Err);
             }
             tokio::select! {
                 biased;
                 Some(approval) = announced.recv() => said.tell(TurnEvent::ApprovalRequested(&approval)),
                 Some(report) = reported.recv() => said.progress(&report),
-                written = &mut writing, if !writing.is_terminated() => drop(written?),
+                written = &mut writing, if !writing.is_terminated() => if let Err(error) = written {
+                    // The turn is over when the tools are that still run: a command must not write while the next turn does.
+                    cancel.cancel();
+                    unwritten = Some(error);
+                },
                 Some((call, began, outcome)) = results.next(), if running > 0 => {
                     // What was said of a call on its way is told before its end.
                     while let Ok(report) = reported.try_recv() {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nexus_core::store::{AgentQuery, AgentStore as _};
+use nexus_core::store::{AgentQuery, AgentStore as _, StoreError};
 use nexus_core::tool::ENDING_MAX;
-use nexus_core::turn::TurnHandle;
+use nexus_core::turn::{TurnError, TurnHandle};
 use nexus_core::{Agent, AgentId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -73,6 +73,39 @@ async fn no_tool_is_begun_after_a_cancel() {
     turn.cancel.cancel();
     assert!(turn.wait(None).await.unwrap().cancelled);
     assert_eq!(history(&agent)[2..], ["Tool: Interrupted: the turn was cancelled."; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_turn_waits_for_the_tools_of_one_whose_result_was_not_written() {
+    let world = World::new();
+    let agent = world.agent("a").await;
+    let quick = json!({"text": "quick", "yields": 50});
+    let slow = json!({"hang": true, "ending_s": 3, "text": "slow"});
+    world.model.script([Script::Call(vec![("echo", quick), ("echo", slow)])]);
+    let turn = world.start(&agent, "go").await.unwrap();
+    let next = world.start(&agent, "next").await.unwrap();
+    world.until_begun(2).await;
+    // What comes next is what the quick one came to. It yields first.
+    world.store.fail_next(1, StoreError::DiskFull);
+    let began = Instant::now();
+    let ended = turn.wait(None).await;
+    assert!(matches!(ended, Err(TurnError::Store(StoreError::DiskFull))), "{ended:?}");
+    assert_eq!(began.elapsed(), Duration::from_secs(3), "the turn was over with its tools");
+    assert!(!next.wait(None).await.unwrap().cancelled);
+    assert_eq!(history(&agent)[2..], ["User: next", "Assistant: ok"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_leaves_the_others_of_its_step_alone() {
+    let world = World::new();
+    let agent = world.agent("a").await;
+    let others = json!({"yields": 50, "text": "went on"});
+    let calls = vec![("echo", json!({"panic": true})), ("echo", others)];
+    world.model.script([Script::Call(calls)]);
+    assert_eq!(world.say(&agent, "go").await.unwrap().content, "ok");
+    let broke =
+        "Tool: Failed: the tool broke inside the server. What it did until then is not known.";
+    assert_eq!(history(&agent)[2..], [broke, "Tool: went on", "Assistant: ok"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -489,7 +489,7 @@ impl TokenCounter for Letters {
 }
 
 /// Returns its `text`, and an image of the bytes `picture`. With `hang` it waits until it is cancelled, with `ending_s` so long after that, and with
-/// `deaf` it hears of no cancel. With `message`, `make` or `destroy` it does that in its agent's name. Needs what its
+/// `deaf` it hears of no cancel. With `panic` it does. With `message`, `make` or `destroy` it does that in its agent's name. Needs what its
 /// arguments say: `read`, `write`, `command`.
 struct Echo {
     spec: ToolSpec,
@@ -540,6 +540,7 @@ impl Echo {
     async fn echo(&self, call: Invocation) -> Result<String, String> {
         let arguments = &call.arguments;
         self.begun.fetch_add(1, Ordering::Relaxed);
+        assert!(arguments["panic"] != json!(true), "the tool was told to panic");
         if arguments["deaf"] == json!(true) {
             std::future::pending::<()>().await;
         }
