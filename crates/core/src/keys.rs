@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt as _;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::authority::{Denied, Requester};
+use crate::lifecycle::{AgentSpec, CreateError, Lifecycle};
 use crate::now;
-use crate::store::{Door, KeyAdded, KeyAgent, KeyRecord, KeyStore, StoreError};
+use crate::store::{AgentRecord, Door, KeyAdded, KeyAgent, KeyRecord, KeyStore, StoreError};
 
 /// One for each program that calls, and to spare.
 pub const KEYS_MAX: u64 = 1_000;
@@ -31,6 +33,9 @@ const SIGNING_PREFIX: &str = "nxs_";
 
 /// What the key for a door begins with.
 pub const DOOR_PREFIX: &str = "nxd_";
+
+/// What the agent that is made for a key is called: this, and the key's name.
+const DOOR_AGENT: &str = "door-";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -73,6 +78,9 @@ pub enum KeyError {
     Full,
     #[error(transparent)]
     Denied(#[from] Denied),
+    /// The agent that was to be made with it.
+    #[error(transparent)]
+    Agent(#[from] CreateError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("this machine gave no random bytes")]
@@ -100,27 +108,42 @@ impl Keys {
     /// Makes a key. It is on disk when this returns.
     pub async fn create(&self, requester: &Requester, key: NewKey) -> Result<MadeKey, KeyError> {
         self.check(requester, &key)?;
-        let NewKey { name, doors, methods, agent, days } = key;
-        if !doors.is_empty() && agent.is_none() {
+        if !key.doors.is_empty() && key.agent.is_none() {
             return Err(KeyError::NoAgent);
         }
-        let created_at = now();
-        let prefix = if doors.is_empty() { SIGNING_PREFIX } else { DOOR_PREFIX };
-        let secret = generate_secret(prefix).map_err(KeyError::Random)?;
-        let record = KeyRecord {
-            secret: if doors.is_empty() { secret.clone() } else { door_digest(&secret) },
-            doors,
-            expires_at: created_at.saturating_add(DAY * days).unwrap_or(created_at),
-            name,
-            methods,
-            agent,
-            created_at,
-        };
-        match self.store.add_key(record.clone(), KEYS_MAX).await? {
-            KeyAdded::Done => Ok(MadeKey { record, secret }),
-            KeyAdded::Exists => Err(KeyError::Exists(record.name)),
-            KeyAdded::Full => Err(KeyError::Full),
+        let made = key.make()?;
+        added(self.store.add_key(made.record.clone(), KEYS_MAX).await?, &made.record.name)?;
+        Ok(made)
+    }
+
+    /// Makes a key for doors, and the agent that its holder acts as, which is called after it: there are both afterwards,
+    /// or neither.
+    pub async fn create_with_agent(
+        &self,
+        lifecycle: &Arc<Lifecycle>,
+        requester: &Requester,
+        key: NewKey,
+        agent: AgentSpec,
+    ) -> Result<MadeKey, KeyError> {
+        self.check(requester, &key)?;
+        // Before its agent, whose name is taken too when the key's is.
+        if self.store.keys().await?.iter().any(|other| other.name == key.name) {
+            return Err(KeyError::Exists(key.name));
         }
+        let agent = AgentSpec { name: Some(format!("{DOOR_AGENT}{}", key.name)), ..agent };
+        let mut made = key.make()?;
+        let (store, record) = (self.store.clone(), made.record.clone());
+        let write = move |agent: AgentRecord| {
+            async move {
+                let outcome = store.add_key_with_agent(record.clone(), agent, KEYS_MAX).await;
+                added(outcome.map_err(CreateError::from)?, &record.name)
+            }
+            .boxed()
+        };
+        let agent = lifecycle.create_along(requester, agent, write).await?;
+        let now = agent.look();
+        made.record.agent = Some(KeyAgent { id: now.id.clone(), born: now.born });
+        Ok(made)
     }
 
     pub async fn list(&self, requester: &Requester) -> Result<Vec<KeyRecord>, KeyError> {
@@ -137,6 +160,33 @@ impl Keys {
     /// All of them, for whoever checks signatures.
     pub async fn all(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.store.keys().await
+    }
+}
+
+fn added<T>(added: KeyAdded<T>, name: &str) -> Result<T, KeyError> {
+    match added {
+        KeyAdded::Done(done) => Ok(done),
+        KeyAdded::Exists => Err(KeyError::Exists(name.to_owned())),
+        KeyAdded::Full => Err(KeyError::Full),
+    }
+}
+
+impl NewKey {
+    fn make(self) -> Result<MadeKey, KeyError> {
+        let Self { name, doors, methods, agent, days } = self;
+        let created_at = now();
+        let prefix = if doors.is_empty() { SIGNING_PREFIX } else { DOOR_PREFIX };
+        let secret = generate_secret(prefix).map_err(KeyError::Random)?;
+        let record = KeyRecord {
+            secret: if doors.is_empty() { secret.clone() } else { door_digest(&secret) },
+            doors,
+            expires_at: created_at.saturating_add(DAY * days).unwrap_or(created_at),
+            name,
+            methods,
+            agent,
+            created_at,
+        };
+        Ok(MadeKey { record, secret })
     }
 }
 

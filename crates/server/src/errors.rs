@@ -382,6 +382,7 @@ impl WireError for KeyError {
             }
             Self::Full => RpcError::invalid_params(sentence(self)),
             Self::Denied(denied) => denied.to_rpc(),
+            Self::Agent(error) => error.to_rpc(),
             Self::Store(error) => error.to_rpc(),
             Self::Random(error) => {
                 tracing::error!(%error, "no random bytes");

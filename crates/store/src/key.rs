@@ -1,25 +1,53 @@
 //! Keys of callers, in SQL. Each function runs inside a transaction that its caller opened.
 
 use nexus_core::AgentId;
-use nexus_core::store::{Door, KeyAdded, KeyAgent, KeyRecord};
+use nexus_core::store::{Door, KeyAdded, KeyAgent, KeyRecord, Lease};
 use rusqlite::{Connection, Row, params};
 
-use super::agent::{signed, unsigned};
+use super::agent::{self, signed, unsigned};
 use super::fault::Fault;
-use super::record::{micros, timestamp};
+use super::owner::Owner;
+use super::record::{AgentRow, micros, timestamp};
 
 pub(super) fn add(db: &Connection, key: &KeyRecord, keys_max: u64) -> Result<KeyAdded, Fault> {
+    let room = room(db, &key.name, keys_max)?;
+    if room == KeyAdded::Done(()) {
+        put(db, key)?;
+    }
+    Ok(room)
+}
+
+/// Adds a key and makes the agent that its holder acts as.
+pub(super) fn add_with_agent(
+    db: &Connection,
+    me: &mut Owner,
+    key: KeyRecord,
+    (id, row): (AgentId, &AgentRow),
+    keys_max: u64,
+) -> Result<KeyAdded<Lease>, Fault> {
+    match room(db, &key.name, keys_max)? {
+        KeyAdded::Done(()) => {}
+        KeyAdded::Exists => return Ok(KeyAdded::Exists),
+        KeyAdded::Full => return Ok(KeyAdded::Full),
+    }
+    let lease = agent::create(db, me, &id, row)?;
+    let agent = Some(KeyAgent { id, born: lease.fence.0 });
+    put(db, &KeyRecord { agent, ..key })?;
+    Ok(KeyAdded::Done(lease))
+}
+
+/// Whether there is room for a key of this name.
+fn room(db: &Connection, name: &str, keys_max: u64) -> Result<KeyAdded, Fault> {
     let (count, same): (i64, i64) = db
         .prepare_cached("SELECT count(*), coalesce(sum(name = ?), 0) FROM keys")?
-        .query_row([&key.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row([name], |row| Ok((row.get(0)?, row.get(1)?)))?;
     if same > 0 {
         return Ok(KeyAdded::Exists);
     }
     if unsigned(count)? >= keys_max {
         return Ok(KeyAdded::Full);
     }
-    put(db, key)?;
-    Ok(KeyAdded::Done)
+    Ok(KeyAdded::Done(()))
 }
 
 pub(super) fn put(db: &Connection, key: &KeyRecord) -> Result<(), Fault> {

@@ -565,6 +565,19 @@ impl KeyStore for SqliteStore {
         self.writer.submit(move |db, _| key::add(db, &key, keys_max)).await
     }
 
+    async fn add_key_with_agent(
+        &self,
+        key: KeyRecord,
+        agent: AgentRecord,
+        keys_max: u64,
+    ) -> Result<KeyAdded<Lease>, StoreError> {
+        let row = AgentRow::encode(&agent)?;
+        let work = move |db: &Connection, me: &mut Owner| {
+            key::add_with_agent(db, me, key, (agent.id, &row), keys_max)
+        };
+        self.writer.submit(work).await
+    }
+
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.readers.read(key::all).await
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use thiserror::Error;
 
 use super::{AccessError, Lifecycle, Room};
@@ -17,7 +18,7 @@ use crate::name::{AgentId, NameError};
 use crate::paths::{self, PathError};
 use crate::permission::{DEPTH_MAX, Exceeds, Grants, Level, Permissions, Preset};
 use crate::provider::ModelError;
-use crate::store::{AgentRecord, Progress, StoreError, StoredAgent, Window};
+use crate::store::{AgentRecord, Lease, Progress, StoreError, StoredAgent, Window};
 use crate::usage::Bill;
 use crate::{detached, on_thread};
 
@@ -190,6 +191,35 @@ impl Lifecycle {
         let this = self.clone();
         detached(async move {
             let made = this.clone().make(name, draft, past, parent, room).await?;
+            this.tell_created(&made).await;
+            Ok(made)
+        })
+        .await
+    }
+
+    /// Makes a permanent agent without a parent, which `write` writes down along with what belongs to it.
+    pub(crate) async fn create_along<E: From<CreateError> + Send + 'static>(
+        self: &Arc<Self>,
+        requester: &Requester,
+        spec: AgentSpec,
+        write: impl FnOnce(AgentRecord) -> BoxFuture<'static, Result<Lease, E>> + Send + 'static,
+    ) -> Result<Agent, E> {
+        let name = Name::asked(spec.name.as_deref(), false)?;
+        let preset = self.preset_given(spec.preset.as_deref(), spec.hand, requester)?;
+        let draft = self.draft(spec, preset, None).await?;
+        let room = self.room(requester, None).await.map_err(CreateError::from)?;
+        let this = self.clone();
+        detached(async move {
+            let _room = room;
+            let claim = this.take_name(name).await?;
+            let mut record = AgentRecord { id: claim.id().clone(), ..draft };
+            let lease = write(record.clone()).await?;
+            record.born = lease.fence.0;
+            let unknown = AccessError::Unknown(record.id.clone());
+            let stored = StoredAgent { record, lease, window: Window::default() };
+            let made = this.settle_in(&claim, stored, None).await;
+            let made = made.ok_or_else(|| CreateError::from(unknown))?;
+            drop(claim);
             this.tell_created(&made).await;
             Ok(made)
         })

@@ -3,13 +3,22 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::StoreError;
+use super::{AgentRecord, Lease, StoreError};
 use crate::name::AgentId;
 
 #[async_trait]
 pub trait KeyStore: Send + Sync {
     /// Adds a key, unless there is one of its name or there are `keys_max`.
     async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError>;
+
+    /// Adds a key as `add_key` does, and with it the agent that its holder acts as, made as `create` makes one: both are
+    /// there afterwards, or neither.
+    async fn add_key_with_agent(
+        &self,
+        key: KeyRecord,
+        agent: AgentRecord,
+        keys_max: u64,
+    ) -> Result<KeyAdded<Lease>, StoreError>;
 
     /// All of them, by name.
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError>;
@@ -67,9 +76,10 @@ pub struct KeyAgent {
     pub born: u64,
 }
 
+/// What became of a key that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyAdded {
-    Done,
+pub enum KeyAdded<T = ()> {
+    Done(T),
     Exists,
     Full,
 }

@@ -1,6 +1,5 @@
 //! Keys of callers: to sign requests, or to be let in at a door.
 
-use nexus_core::Requester;
 use nexus_core::keys::{DAYS_DEFAULT, NewKey};
 use nexus_core::lifecycle::{AccessError, AgentSpec};
 use nexus_core::store::{self, KeyAgent, KeyRecord};
@@ -36,40 +35,33 @@ async fn create(cx: Cx, params: CreateKeyParams) -> Result<CreateKeyResult, RpcE
             return Err(RpcError::invalid_param(format!("/{name}"), why));
         }
     }
-    let mut key = NewKey {
+    let key = NewKey {
         name: params.name,
         doors: doors.into_iter().map(stored_door).collect(),
         methods: params.methods,
         agent: None,
         days: params.expires_days.map_or(DAYS_DEFAULT, Bounded::get),
     };
-    keys.check(&cx.caller.requester, &key).map_err(wire)?;
-    let (agent, made_agent) = match params.agent_id {
-        Some(name) => (Some(agent_id("agent_id", &name)?), None),
-        None if key.doors.is_empty() => (None, None),
-        None => {
-            let spec = AgentSpec {
-                name: Some(format!("door-{}", key.name)),
+    let requester = &cx.caller.requester;
+    let made = match params.agent_id {
+        None if !key.doors.is_empty() => {
+            let agent = AgentSpec {
                 preset: params.preset,
                 cwd: params.cwd,
                 hand: cx.caller.hand,
                 ..AgentSpec::default()
             };
-            let made = services.engine.agents.create(&cx.caller.requester, spec).await;
-            let id = made.map_err(wire)?.id();
-            (Some(id.clone()), Some(id))
+            keys.create_with_agent(&services.engine.agents, requester, key, agent).await
+        }
+        None => keys.create(requester, key).await,
+        Some(name) => {
+            keys.check(requester, &key).map_err(wire)?;
+            let id = agent_id("agent_id", &name)?;
+            let born = services.engine.agents.born(&id).await.map_err(wire)?;
+            let born = born.ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
+            keys.create(requester, NewKey { agent: Some(KeyAgent { id, born }), ..key }).await
         }
     };
-    if let Some(id) = agent {
-        let born = services.engine.agents.born(&id).await.map_err(wire)?;
-        let born = born.ok_or_else(|| wire(AccessError::Unknown(id.clone())))?;
-        key.agent = Some(KeyAgent { id, born });
-    }
-    let made = keys.create(&cx.caller.requester, key).await;
-    if let (Err(_), Some(id)) = (&made, made_agent) {
-        // Whoever tries again must find the name free.
-        services.engine.agents.destroy(&Requester::Administrator, &id).await.map_err(wire)?;
-    }
     let made = made.map_err(wire)?;
     services.signatures.keys.changed().await;
     let (entry, mode) = (key_entry(&made.record), services.signatures.mode().name().into());

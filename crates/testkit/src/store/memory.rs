@@ -16,9 +16,9 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore, ScopeKey,
-    SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
+    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey,
+    MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
+    ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
     SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
     Unembedded,
 };
@@ -598,14 +598,32 @@ impl AnswersStore for MemoryStore {
 impl KeyStore for MemoryStore {
     async fn add_key(&self, key: KeyRecord, keys_max: u64) -> Result<KeyAdded, StoreError> {
         self.write("add_key", move |data, _| {
-            if data.signing.contains_key(&key.name) {
-                return Ok(KeyAdded::Exists);
+            let room = room_for_key(data, &key.name, keys_max);
+            if room == KeyAdded::Done(()) {
+                data.signing.insert(key.name.clone(), key);
             }
-            if data.signing.len() as u64 >= keys_max {
-                return Ok(KeyAdded::Full);
+            Ok(room)
+        })
+        .await
+    }
+
+    async fn add_key_with_agent(
+        &self,
+        key: KeyRecord,
+        agent: AgentRecord,
+        keys_max: u64,
+    ) -> Result<KeyAdded<Lease>, StoreError> {
+        self.write("add_key_with_agent", move |data, me| {
+            match room_for_key(data, &key.name, keys_max) {
+                KeyAdded::Done(()) => {}
+                KeyAdded::Exists => return Ok(KeyAdded::Exists),
+                KeyAdded::Full => return Ok(KeyAdded::Full),
             }
-            data.signing.insert(key.name.clone(), key);
-            Ok(KeyAdded::Done)
+            let id = agent.id.clone();
+            let lease = data.create(me, agent)?;
+            let agent = Some(KeyAgent { id, born: lease.fence.0 });
+            data.signing.insert(key.name.clone(), KeyRecord { agent, ..key });
+            Ok(KeyAdded::Done(lease))
         })
         .await
     }
@@ -617,6 +635,14 @@ impl KeyStore for MemoryStore {
     async fn remove_key(&self, name: &str) -> Result<bool, StoreError> {
         let name = name.to_owned();
         self.write("remove_key", move |data, _| Ok(data.signing.remove(&name).is_some())).await
+    }
+}
+
+fn room_for_key(data: &Data, name: &str, keys_max: u64) -> KeyAdded {
+    match data.signing.len() as u64 >= keys_max {
+        _ if data.signing.contains_key(name) => KeyAdded::Exists,
+        true => KeyAdded::Full,
+        false => KeyAdded::Done(()),
     }
 }
 

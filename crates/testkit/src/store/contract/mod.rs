@@ -139,6 +139,7 @@ macro_rules! store_contract {
             a_key_comes_back_as_it_was_made
             a_name_is_given_once
             there_is_room_for_so_many
+            a_key_and_its_agent_are_one_step
         }
         $crate::store_contract! { $place; approvals:
             an_approval_keeps_its_last_status
