@@ -39,6 +39,10 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Expired memories that one write removes: others wait for it.
 const REMOVED_AT_ONCE: u32 = 500;
 
+/// How often a search looks again for what is near, when what it found is no more: what is gone stands before what is
+/// there.
+const LOOKS_MAX: u32 = 3;
+
 /// Of what the user said and of each memory, in what is recalled for a turn: every call pays for it.
 const RECALL_SIGNS_MAX: usize = 2_000;
 
@@ -102,6 +106,9 @@ pub trait Meaning: Send + Sync {
 
     /// A memory is not to be found any more.
     fn removed(&self, id: MemoryId);
+
+    /// Looks which memories went without a word: with their agents, in time, or by another process.
+    async fn forget_gone(&self) -> Result<(), StoreError>;
 }
 
 #[derive(Debug, Clone, Error)]
@@ -240,11 +247,22 @@ impl Memories {
         let (by_words, near) = tokio::join!(by_words, by_meaning);
         let by_words = weigh(&words, by_words?);
         let known: Vec<MemoryId> = by_words.iter().map(|found| found.memory.id).collect();
-        let ids = near.iter().map(|(id, _)| *id).filter(|id| !known.contains(id)).collect();
-        let others = match near.is_empty() {
-            true => Vec::new(),
-            false => self.store.memories_by_id(scopes, ids, now).await?,
-        };
+        let (mut near, mut others) = (near, Vec::new());
+        for looks in 1..=LOOKS_MAX {
+            let ids = near.iter().map(|(id, _)| *id).filter(|id| !known.contains(id));
+            let ids: Vec<MemoryId> = ids.collect();
+            if ids.is_empty() {
+                break;
+            }
+            others = self.store.memories_by_id(scopes.clone(), ids.clone(), now).await?;
+            let is_there = |id: &MemoryId| others.iter().any(|memory| memory.id == *id);
+            let gone: Vec<_> = ids.into_iter().filter(|id| !is_there(id)).collect();
+            let Some(meaning) = self.meaning.get().filter(|_| !gone.is_empty()) else { break };
+            gone.iter().for_each(|id| meaning.removed(*id));
+            if looks < LOOKS_MAX {
+                near = meaning.nearest(&scopes, query, weighed as usize).await;
+            }
+        }
         let mut found = joined(by_words, &near, others);
         found.truncate(limit as usize);
         Ok(found)
@@ -319,7 +337,10 @@ impl Memories {
         while self.store.remove_expired(before, REMOVED_AT_ONCE).await?
             == u64::from(REMOVED_AT_ONCE)
         {}
-        Ok(())
+        match self.meaning.get() {
+            Some(meaning) => meaning.forget_gone().await,
+            None => Ok(()),
+        }
     }
 }
 

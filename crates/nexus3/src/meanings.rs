@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Memories that are embedded and written down together.
 const EMBEDDED_AT_ONCE: u32 = 16;
 
-/// Vectors that are read together.
+/// Vectors that are read together, and memories that are looked for together.
 const READ_AT_ONCE: u32 = 1_000;
 
 /// A memory has to do with a query from this nearness on: the built-in embedder puts texts that have nothing in common
@@ -232,6 +232,16 @@ impl Meaning for Meanings {
     fn removed(&self, id: MemoryId) {
         self.write().remove(id);
     }
+
+    async fn forget_gone(&self) -> Result<(), StoreError> {
+        let known: Vec<MemoryId> = self.read().keys.keys().copied().collect();
+        for some in known.chunks(READ_AT_ONCE as usize) {
+            let gone = self.store.gone_memories(some.to_vec()).await?;
+            let mut known = self.write();
+            gone.into_iter().for_each(|id| known.remove(id));
+        }
+        Ok(())
+    }
 }
 
 impl Known {
@@ -247,7 +257,11 @@ impl Known {
         // What is no vector of this model is found by its words.
         if self.index.insert(key, scope, vector).is_ok() {
             self.ids.insert(key, id);
-            self.keys.insert(id, key);
+            // Where an agent got the name that memories waited for, they were added anew.
+            if let Some(old) = self.keys.insert(id, key).filter(|old| *old != key) {
+                self.ids.remove(&old);
+                self.index.remove(old);
+            }
         }
     }
 
@@ -288,4 +302,62 @@ fn bytes(vector: &[f32]) -> Vec<u8> {
 
 fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nexus_core::Requester;
+    use nexus_core::memory::{Identity, Memories, NewMemory};
+    use nexus_testkit::store::MemoryStore;
+
+    use super::*;
+
+    /// Takes all texts for the same.
+    struct Alike;
+
+    #[async_trait]
+    impl Embedder for Alike {
+        fn model_id(&self) -> &str {
+            "alike"
+        }
+
+        fn dimensions(&self) -> usize {
+            2
+        }
+
+        async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, EmbedError> {
+            Ok(texts.iter().map(|_| vec![1.0, 0.0]).collect())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_another_process_removed_is_forgotten() {
+        let store = Arc::new(MemoryStore::new());
+        let elsewhere = Memories::alone(Arc::new(store.neighbour()));
+        let (admin, who) = (Requester::Administrator, Identity::default());
+        let add = |content: &str| NewMemory {
+            content: content.into(),
+            source: "test".into(),
+            ..NewMemory::default()
+        };
+        let gone = elsewhere.add(&admin, &who, add("tea")).await.unwrap().id;
+        let kept = elsewhere.add(&admin, &who, add("coffee")).await.unwrap().id;
+        let meanings = Meanings::new(store, Arc::new(Alike));
+        meanings.embed_some(MemoryKey::default()).await.unwrap();
+        let found = async || {
+            let scopes = [MemoryScope::Global];
+            let mut near: Vec<_> =
+                meanings.nearest(&scopes, "x", 9).await.into_iter().map(|it| it.0).collect();
+            near.sort();
+            near
+        };
+        let mut both = [gone, kept];
+        both.sort();
+        assert_eq!(found().await, both);
+        assert!(elsewhere.delete(&admin, &who, &gone.to_string()).await.unwrap());
+        meanings.forget_gone().await.unwrap();
+        assert_eq!(found().await, [kept]);
+        let known = meanings.read();
+        assert_eq!((known.ids.len(), known.keys.len()), (1, 1));
+    }
 }

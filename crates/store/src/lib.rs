@@ -442,6 +442,10 @@ impl MemoriesStore for SqliteStore {
         self.writer.submit(move |db, _| memory::remove_expired(db, before, limit)).await
     }
 
+    async fn gone_memories(&self, ids: Vec<MemoryId>) -> Result<Vec<MemoryId>, StoreError> {
+        self.readers.read(move |db| memory::gone(db, &ids)).await
+    }
+
     async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
         self.readers.read(move |db| memory::scope_keys(db, &scopes)).await
     }

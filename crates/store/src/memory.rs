@@ -304,6 +304,19 @@ pub(super) fn by_id(
     Ok(found)
 }
 
+/// Which of these nobody would find.
+pub(super) fn gone(db: &Connection, ids: &[MemoryId]) -> Result<Vec<MemoryId>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM memories WHERE id = ? AND superseded_by IS NULL)",
+    )?;
+    let mut gone = Vec::new();
+    for id in ids {
+        let is_there: bool = query.query_row([id.0.to_be_bytes()], |row| row.get(0))?;
+        gone.extend((!is_there).then_some(*id));
+    }
+    Ok(gone)
+}
+
 /// A page of memories, the newest first: each scope is read in its order, and no more of it than is wanted.
 pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRecord>, Fault> {
     let alive_at = query.alive_at.map_or(i64::MIN, micros);

@@ -47,6 +47,9 @@ pub trait MemoriesStore: Send + Sync {
     /// Removes what expired before `before`, no more than `limit` of it, and says how many went.
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
 
+    /// Those of the ids that are no memory's any more: it was removed, or another took its place.
+    async fn gone_memories(&self, ids: Vec<MemoryId>) -> Result<Vec<MemoryId>, StoreError>;
+
     /// The numbers of those of the scopes that anything was ever kept in.
     async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError>;
 

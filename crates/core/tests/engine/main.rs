@@ -14,6 +14,7 @@ mod gate;
 mod idle;
 mod ladder;
 mod line;
+mod memories;
 mod names;
 mod neighbours;
 mod observe;

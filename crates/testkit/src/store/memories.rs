@@ -154,6 +154,11 @@ impl Memories {
         expired.len() as u64
     }
 
+    pub(super) fn gone(&self, ids: Vec<MemoryId>) -> Vec<MemoryId> {
+        let there: HashSet<_> = self.shown().map(|(_, row)| row.record.id).collect();
+        ids.into_iter().filter(|id| !there.contains(id)).collect()
+    }
+
     pub(super) fn scope_keys(&self, scopes: &[MemoryScope]) -> Vec<ScopeKey> {
         scopes.iter().filter_map(|scope| self.scopes.get(scope).copied()).collect()
     }

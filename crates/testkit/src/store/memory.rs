@@ -466,6 +466,10 @@ impl MemoriesStore for MemoryStore {
             .await
     }
 
+    async fn gone_memories(&self, ids: Vec<MemoryId>) -> Result<Vec<MemoryId>, StoreError> {
+        self.read("gone_memories", |data, _| data.memories.gone(ids))
+    }
+
     async fn scope_keys(&self, scopes: Vec<MemoryScope>) -> Result<Vec<ScopeKey>, StoreError> {
         self.read("scope_keys", |data, _| data.memories.scope_keys(&scopes))
     }

@@ -92,6 +92,8 @@ pub async fn what_expired_is_removed_in_portions(place: impl Place) {
     assert_eq!(made(store.remove_expired(at(4), 2).await), 1);
     assert_eq!(made(store.remove_expired(at(4), 2).await), 0);
     assert_eq!(listed(&store, &[Global]).await, [id(4), id(0)]);
+    let gone = made(store.gone_memories((0..6).map(id).collect()).await);
+    assert_eq!(gone, [id(1), id(2), id(3), id(5)], "and what was never there");
     assert_eq!(found(&store, &[Global], "tea").await, [id(0), id(4)].into());
 }
 
@@ -115,6 +117,7 @@ pub async fn a_newer_memory_takes_the_place_of_the_older(place: impl Place) {
     assert_eq!(listed(&store, &[Global, user("u")]).await.len(), 4);
     let newer = made(store.add_memory(about(5, "Sarah lives in Rome", &["@sarah"])).await);
     assert_eq!(newer.supersedes, [id(1)]);
+    assert_eq!(made(store.gone_memories(vec![id(1), id(5)]).await), [id(1)]);
     assert_eq!(listed(&store, &[Global]).await, [id(5), id(3), id(2)]);
     assert!(found(&store, &[Global], "Paris").await.is_empty());
     assert_eq!(all(&store, &[Global]).await[0].supersedes, [id(1)]);
