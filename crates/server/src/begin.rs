@@ -1,7 +1,9 @@
 //! How a call is started, whoever brings it: it goes on when its caller does not.
 
+use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt as _;
 use nexus_protocol::RpcError;
 use tokio::task::JoinHandle;
 
@@ -20,6 +22,17 @@ pub fn begin<T: Send + 'static>(call: impl Future<Output = T> + Send + 'static) 
         Poll::Ready(done) => Begun::Done(done),
         Poll::Pending => Begun::Running(tokio::spawn(call)),
     }
+}
+
+/// Runs a handler, whose panic is its own call's error. What it panicked with stands in the log's line before.
+pub async fn guarded<T>(
+    method: &str,
+    handler: impl Future<Output = Result<T, RpcError>>,
+) -> Result<T, RpcError> {
+    AssertUnwindSafe(handler).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(method, "a handler panicked");
+        Err(worker_died())
+    })
 }
 
 /// What is answered for a worker that died.

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use schemars::Schema;
 use tracing::Instrument as _;
 
 use crate::Services;
-use crate::begin::{Begun, begin, worker_died};
+use crate::begin::{Begun, begin, guarded, worker_died};
 use crate::behalf::Behalf;
 use crate::calls::EndedCall;
 use crate::cx::Cx;
@@ -434,11 +433,7 @@ impl Dispatcher {
                     None => Err(RpcError::method_not_found(method)),
                     Some(entry) => {
                         let cx = self.cx(caller, id.clone(), start);
-                        let running = AssertUnwindSafe(async { run(entry, cx).await });
-                        running.catch_unwind().await.unwrap_or_else(|_| {
-                            tracing::error!(method, "a handler panicked");
-                            Err(worker_died())
-                        })
+                        guarded(method, async { run(entry, cx).await }).await
                     }
                 };
                 let class = result.as_ref().err().map(class_of).unwrap_or_default();

@@ -5,10 +5,8 @@
 //! whoever still waits for it. See docs/decisions/0026.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::FutureExt as _;
 use nexus_core::Requester;
 use nexus_core::answers::Answers;
 use nexus_core::events::{EventSink as _, TurnEvent};
@@ -25,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 
-use crate::begin::worker_died;
+use crate::begin::{guarded, worker_died};
 use crate::cx::Cx;
 use crate::dispatcher::Caller;
 use crate::errors::{cut_off, no_room_for_answers, other_params, under_way, wire};
@@ -71,7 +69,7 @@ where
                 (place.done.subscribe(), cx.span::<M>(), dispatcher.clone());
             let work = async move {
                 let answers = &dispatcher.services().engine.answers;
-                let run = || handler(cx, params);
+                let run = || guarded(M::NAME, async move { handler(cx, params).await });
                 place.publish(carry_out(answers, &requester, call, key.path, run).await);
             };
             tokio::spawn(work.instrument(span));
@@ -121,12 +119,7 @@ where
     if let Some(answer) = earlier {
         return Done { answer, is_new: false };
     }
-    let result = AssertUnwindSafe(async { run().await }).catch_unwind().await;
-    let result = result.unwrap_or_else(|_| {
-        tracing::error!("a handler panicked");
-        Err(worker_died())
-    });
-    let answer = match result.and_then(|result| encoded(&result)) {
+    let answer = match run().await.and_then(|result| encoded(&result)) {
         Ok(result) => Answer::Result(result),
         Err(error) => Answer::Error(error),
     };

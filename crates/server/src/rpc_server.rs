@@ -1,7 +1,6 @@
 //! A server of another program's own methods on a Unix socket, with the framing, the limits and the errors of ours.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::begin::worker_died;
+use crate::begin::guarded;
 use crate::dispatcher::{Caller, Class, Reply, Room, encode, error_body, settle};
 use crate::freight::Freight;
 use crate::host::Host;
@@ -150,11 +149,7 @@ impl Methods {
             Some(params) => serde_json::from_str(params)
                 .map_err(|_| RpcError::invalid_params("params must be an object"))?,
         };
-        let running = AssertUnwindSafe(async { handler(params).await });
-        running.catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(method, "a handler panicked");
-            Err(worker_died())
-        })
+        guarded(method, async { handler(params).await }).await
     }
 }
 

@@ -226,8 +226,17 @@ impl Task {
             asked: card.asked.clone(),
             model: self.now.settings.model.clone(),
         });
+        let turn = card.id.clone();
         let work = AssertUnwindSafe(async move { work.run().await }).catch_unwind();
-        let work = work.map(Result::ok).instrument(card.span.clone()).boxed();
+        // Inside its span, which names the agent.
+        let work = work.map(move |ended| match ended {
+            Ok(finish) => Some(finish),
+            Err(_) => {
+                tracing::error!(%turn, "a turn panicked");
+                None
+            }
+        });
+        let work = work.instrument(card.span.clone()).boxed();
         self.running = Some(Running { card, work });
         self.show_turns();
     }

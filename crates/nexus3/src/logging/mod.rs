@@ -2,6 +2,7 @@
 
 mod calls;
 mod events;
+mod panics;
 mod queue;
 
 use std::fmt;
@@ -31,14 +32,17 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
     let level = if verbose { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let ours = [
         "nexus3",
+        "nexus_check",
         "nexus_config",
         "nexus_core",
+        "nexus_doors",
         "nexus_local",
         "nexus_mcp",
         "nexus_models",
         "nexus_server",
         "nexus_store",
         "nexus_tools",
+        "nexus_traces",
     ]
     .map(|target| (target, level));
     let filter = Targets::new()
@@ -54,6 +58,7 @@ pub fn init(format: Option<LogFormat>, verbose: bool, agent_logs: &AgentLogFiles
         .with_writer(move || Out(out.clone()))
         .with_filter(filter);
     tracing_subscriber::registry().with(lines).with(agent_logs.raw_layer()).init();
+    panics::log_them();
     Log { format, queue }
 }
 
