@@ -2,7 +2,7 @@
 //! again by it, so that an agent goes on where it was, with all it did; what a request says otherwise is a fork.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nexus_protocol::agent::{CreateAgentParams, PastMessage, PastRole};
 use nexus_protocol::params::NonBlank;
@@ -27,8 +27,27 @@ const NOTHING: &str = "(nothing)";
 #[derive(Default)]
 pub struct Conversations {
     known: Mutex<Known>,
-    /// One conversation is named at a time: two requests of one name mean one agent.
-    naming: tokio::sync::Mutex<()>,
+    naming: Naming,
+}
+
+/// Names whose agents are looked for: two requests of one name mean one agent, so the second waits. Nobody waits for
+/// another's name: to make room, agents may have to end first.
+#[derive(Default)]
+struct Naming(Mutex<HashMap<Chain, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Naming {
+    /// What whoever looks for the agent of this name holds.
+    fn of(&self, name: Chain) -> Arc<tokio::sync::Mutex<()>> {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = names.get(&name).and_then(Weak::upgrade) {
+            return known;
+        }
+        // There are as many as there are requests under way.
+        names.retain(|_, held| held.strong_count() > 0);
+        let held = Arc::default();
+        names.insert(name, Arc::downgrade(&held));
+        held
+    }
 }
 
 #[derive(Default)]
@@ -179,7 +198,8 @@ impl Conversations {
     ) -> Result<Held, Failure> {
         let key =
             digest(&[b"session", ask.visitor.as_bytes(), ask.preset.as_bytes(), name.as_bytes()]);
-        let _one = self.naming.lock().await;
+        let one = self.naming.of(key);
+        let _one = one.lock().await;
         let known = self.lock().points.get(&key).map(|point| point.agent.clone());
         if let Some(agent) = known
             && let Some(held) = self.hold(api, &agent).await?
@@ -493,6 +513,19 @@ mod tests {
             json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         let called = json!([{"role": "assistant", "content": null, "tool_calls": [call]}]);
         assert!(history(&messages(called)).is_err());
+    }
+
+    #[test]
+    fn a_name_waits_for_itself_alone() {
+        let naming = Naming::default();
+        let (one, same, other) = (naming.of([1; 32]), naming.of([1; 32]), naming.of([2; 32]));
+        let held = one.try_lock();
+        assert!(held.is_ok() && same.try_lock().is_err() && other.try_lock().is_ok());
+        drop(held);
+        assert!(same.try_lock().is_ok());
+        drop((one, same, other));
+        drop(naming.of([3; 32]));
+        assert_eq!(naming.0.lock().unwrap().len(), 1, "names that nobody holds are forgotten");
     }
 
     #[test]
