@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::stream::{BoxStream, try_unfold};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use nexus_core::mcp::Remote;
 use nexus_core::visible;
 use nexus_outward::cause;
+use nexus_sse::{Decoder, Head};
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
     LOCATION, TRANSFER_ENCODING, WWW_AUTHENTICATE,
@@ -29,7 +30,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use rmcp::transport::{AuthorizationManager, StreamableHttpClientTransport};
 use serde_json::json;
-use sse_stream::{Sse, SseStream};
+use sse_stream::Sse;
 use thiserror::Error;
 
 use crate::address::Guard;
@@ -260,7 +261,9 @@ impl Http {
 
     /// The events of an answer, each within the bound.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
-        SseStream::from_bytes_stream(bounded(response.bytes_stream(), self.clone())).boxed()
+        let pieces = response.bytes_stream().map_err(|error| Refusal(cause(&error)));
+        let http = self.clone();
+        events(pieces, move || Refusal(http.breached())).boxed()
     }
 }
 
@@ -428,62 +431,76 @@ fn refused(why: impl Into<String>) -> Failure {
     StreamableHttpError::Client(Refusal(why.into()))
 }
 
-/// Ends a stream at an event that is too long.
-fn bounded(
-    pieces: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
-    http: Http,
-) -> impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static {
-    let mut event = Event::default();
-    pieces.map(move |piece| {
-        let piece = piece.map_err(|error| Refusal(cause(&error)))?;
-        match event.takes(&piece) {
-            true => Ok(piece),
-            false => Err(Refusal(http.breached())),
+/// The events of a body. It ends at one that is too long; one that breaks off in its middle is none.
+fn events(
+    pieces: impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static,
+    too_long: impl Fn() -> Refusal + Send + 'static,
+) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
+    let reading = (pieces.boxed(), Decoder::new(EVENT_BYTES_MAX), too_long);
+    try_unfold(reading, async |(mut pieces, mut decoder, too_long)| {
+        loop {
+            let event = decoder.next_whole().map_err(|_| broken(too_long()))?.map(sse);
+            if let Some(event) = event {
+                return Ok::<_, SseError>(Some((event, (pieces, decoder, too_long))));
+            }
+            match pieces.try_next().await.map_err(broken)? {
+                Some(piece) => decoder.push(&piece),
+                None => return Ok(None),
+            }
         }
     })
 }
 
-/// How long the event is that is being read.
-#[derive(Default)]
-struct Event {
-    bytes: usize,
-    line: usize,
+fn broken(refusal: Refusal) -> SseError {
+    SseError::Body(Box::new(refusal))
 }
 
-impl Event {
-    /// Whether it is still within the bound with `piece`.
-    fn takes(&mut self, piece: &[u8]) -> bool {
-        piece.iter().all(|byte| {
-            match byte {
-                b'\r' => {}
-                // An empty line ends it.
-                b'\n' if self.line == 0 => self.bytes = 0,
-                b'\n' => self.line = 0,
-                _ => {
-                    self.line += 1;
-                    self.bytes += 1;
-                }
-            }
-            self.bytes <= EVENT_BYTES_MAX
-        })
-    }
+/// An event as the transport takes it.
+fn sse(event: nexus_sse::Event<'_>) -> Sse {
+    let Head { event: kind, id, retry } = event.head.clone();
+    let data = event.data.map(|data| String::from_utf8_lossy(data).into_owned());
+    Sse { event: kind, data, id, retry }
 }
 
-/// A message, with what stands before it in an event.
-const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1_024;
+/// The data of an event: a message.
+const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+
     use super::*;
 
-    #[test]
-    fn just_the_longest_event_passes_and_one_byte_more_does_not() {
-        let longest = vec![b'a'; EVENT_BYTES_MAX];
-        let mut event = Event::default();
-        for end in ["\n\n", "\r\n\r\n"] {
-            assert!(event.takes(&longest) && event.takes(end.as_bytes()));
+    async fn read(pieces: Vec<Vec<u8>>) -> Vec<Result<Sse, String>> {
+        let pieces = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
+        let events = events(pieces, || Refusal("too long".into()));
+        events.map_err(|error| error.to_string()).collect().await
+    }
+
+    #[tokio::test]
+    async fn events_come_with_what_stands_beside_them() {
+        let said = b"id: 7\nretry: 5\n\nevent: message\ndata: {}\n\nunknown\n\ndata: cut";
+        let heard = read(vec![said.to_vec()]).await;
+        let [Ok(first), Ok(second)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!((first.id.as_deref(), first.retry, &first.data), (Some("7"), Some(5), &None));
+        assert_eq!(
+            (second.event.as_deref(), second.data.as_deref()),
+            (Some("message"), Some("{}"))
+        );
+    }
+
+    #[tokio::test]
+    async fn just_the_longest_event_passes_and_one_byte_more_does_not() {
+        let event = |bytes: usize, end: &str| {
+            [b"data: ".as_slice(), &vec![b'a'; bytes], end.as_bytes()].concat()
+        };
+        for end in ["\n\n", "\r\n\r\n", "\r\r"] {
+            // Each is within the bound, whatever they come to together.
+            let heard = read(vec![event(EVENT_BYTES_MAX, end), event(EVENT_BYTES_MAX, end)]).await;
+            assert!(heard.len() == 2 && heard.iter().all(Result::is_ok), "with {end:?}");
         }
-        assert!(event.takes(&longest) && event.takes(b"\n"), "the event goes on");
-        assert!(!event.takes(b"a"));
+        let heard = read(vec![event(EVENT_BYTES_MAX + 1, "\n\n"), event(1, "\n\n")]).await;
+        let [Err(error)] = &heard[..] else { panic!("{} events", heard.len()) };
+        assert!(error.contains("too long"), "{error}");
     }
 }

@@ -1,10 +1,10 @@
-//! Server-sent events: bytes in any pieces in, the data of whole events out. Models answer in them, and so does our own
-//! server; neither reader may reach the other's crate, so their parser has one of its own.
+//! Server-sent events: bytes in any pieces in, whole events out. Models answer in them, MCP servers do, and so does our
+//! own server; no reader may reach another's crate, so their parser has one of its own.
 
 use std::mem;
 
-/// Splits a byte stream into events. Names, ids and comments are passed over: whoever is read here says what an event is
-/// inside its data.
+/// Splits a byte stream into events. Comments are passed over, and for most readers names and ids too: whoever is read
+/// there says what an event is inside its data.
 pub struct Decoder {
     /// Longest event taken: one that never ends must not fill the memory.
     event_bytes_max: usize,
@@ -16,10 +16,32 @@ pub struct Decoder {
     searched: usize,
     /// The last line ended in `\r`; a `\n` right after it belongs to that line end.
     after_cr: bool,
+    /// The first line is still to come: a byte order mark may stand before it.
+    at_start: bool,
     data: Vec<u8>,
     has_data: bool,
-    /// `data` was handed out and is stale.
+    head: Head,
+    /// `data` and `head` were handed out and are stale.
     taken: bool,
+}
+
+/// What stands beside the data of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// What kind of event it is.
+    pub event: Option<String>,
+    /// From where to go on when the stream breaks off.
+    pub id: Option<String>,
+    /// After how many milliseconds to come back then.
+    pub retry: Option<u64>,
+}
+
+/// An event with all that it says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    pub head: &'a Head,
+    /// Some have none: they say where the stream is.
+    pub data: Option<&'a [u8]>,
 }
 
 /// An event is longer than the decoder takes.
@@ -29,6 +51,8 @@ pub struct TooLong;
 /// What stands before the data in a line of it.
 const LINE_HEAD: &[u8] = b"data: ";
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 impl Decoder {
     pub fn new(event_bytes_max: usize) -> Self {
         Self {
@@ -37,8 +61,10 @@ impl Decoder {
             line_start: 0,
             searched: 0,
             after_cr: false,
+            at_start: true,
             data: Vec::new(),
             has_data: false,
+            head: Head::default(),
             taken: false,
         }
     }
@@ -56,10 +82,25 @@ impl Decoder {
         self.push(b"\n\n");
     }
 
-    /// The data of the next complete event, `None` when more bytes are needed.
+    /// The data of the next complete event that has some, `None` when more bytes are needed.
     pub fn next_event(&mut self) -> Result<Option<&[u8]>, TooLong> {
+        Ok(self.advance(false)?.then_some(&*self.data))
+    }
+
+    /// The next complete event, whatever it says, `None` when more bytes are needed.
+    pub fn next_whole(&mut self) -> Result<Option<Event<'_>>, TooLong> {
+        if !self.advance(true)? {
+            return Ok(None);
+        }
+        Ok(Some(Event { head: &self.head, data: self.has_data.then_some(&*self.data) }))
+    }
+
+    /// Reads on to the end of the next event. Without `whole` only data makes one. False when more bytes are needed.
+    fn advance(&mut self, whole: bool) -> Result<bool, TooLong> {
         if mem::take(&mut self.taken) {
             self.data.clear();
+            self.has_data = false;
+            self.head = Head::default();
         }
         while let Some(line_end) = self.next_line_end() {
             let line = &self.buffer[mem::replace(&mut self.line_start, self.searched)..line_end];
@@ -67,23 +108,29 @@ impl Decoder {
             if line.len() > self.event_bytes_max + LINE_HEAD.len() {
                 return Err(TooLong);
             }
+            let line = match mem::take(&mut self.at_start) {
+                true => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+                false => line,
+            };
             if line.is_empty() {
-                if mem::take(&mut self.has_data) {
+                if self.has_data || self.head != Head::default() {
                     self.taken = true;
-                    return Ok(Some(&self.data));
+                    return Ok(true);
                 }
-            } else if let Some(value) = data_of(line) {
+            } else if let Some(value) = value_of(line, b"data") {
                 if mem::replace(&mut self.has_data, true) {
                     self.data.push(b'\n');
                 }
                 self.data.extend_from_slice(value);
+            } else if whole {
+                self.head.read(line);
             }
             if self.data.len() > self.event_bytes_max {
                 return Err(TooLong);
             }
         }
         let rest = self.buffer.len() - self.line_start;
-        if rest > self.event_bytes_max + LINE_HEAD.len() { Err(TooLong) } else { Ok(None) }
+        if rest > self.event_bytes_max + LINE_HEAD.len() { Err(TooLong) } else { Ok(false) }
     }
 
     /// Finds the end of the line at `line_start` and moves `searched` past it.
@@ -108,9 +155,24 @@ impl Decoder {
     }
 }
 
-/// The value of a `data` line; one space after the colon is not part of it.
-fn data_of(line: &[u8]) -> Option<&[u8]> {
-    let rest = line.strip_prefix(b"data")?;
+impl Head {
+    /// Takes what a line says that is no data; of two the last counts, and what is unknown or unfit nothing.
+    fn read(&mut self, line: &[u8]) {
+        let text = |value: &[u8]| Some(String::from_utf8_lossy(value).into_owned());
+        if let Some(event) = value_of(line, b"event") {
+            self.event = text(event);
+        } else if let Some(id) = value_of(line, b"id").filter(|id| !id.contains(&0)) {
+            self.id = text(id);
+        } else if let Some(retry) = value_of(line, b"retry") {
+            let digits = std::str::from_utf8(retry).unwrap_or_default().trim_ascii();
+            self.retry = digits.parse().ok().or(self.retry);
+        }
+    }
+}
+
+/// The value of a line of this name; one space after the colon is not part of it.
+fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let rest = line.strip_prefix(name)?;
     match rest.split_first() {
         None => Some(rest),
         Some((b':', value)) => Some(value.strip_prefix(b" ").unwrap_or(value)),
@@ -169,6 +231,31 @@ mod tests {
         check("data: a\r\n\r\ndata: b\r\n\r\n", &["a", "b"]);
         check("data: a\r\rdata: b\r\r", &["a", "b"]);
         check("data: a\r\ndata: b\n\r\ndata: c\r\r\n", &["a\nb", "c"]);
+    }
+
+    #[test]
+    fn what_stands_beside_the_data_is_heard_by_those_who_ask() {
+        let input = "\u{feff}id: 1\nevent: message\ndata: a\ndata: b\nretry: 30\n\n: still here\n\nid: 2\nid: 3\0\n\n\
+                     data\n\nretry: soon\nother: x\n\ndata: cut off\n";
+        for pieces in [1, 7, input.len()] {
+            let mut decoder = Decoder::new(EVENT_BYTES_MAX);
+            let mut heard = Vec::new();
+            for piece in input.as_bytes().chunks(pieces) {
+                decoder.push(piece);
+                while let Some(Event { head, data }) = decoder.next_whole().unwrap() {
+                    heard.push((
+                        head.clone(),
+                        data.map(|it| String::from_utf8_lossy(it).into_owned()),
+                    ));
+                }
+            }
+            let text = |text: &str| Some(text.to_owned());
+            let first = Head { event: text("message"), id: text("1"), retry: Some(30) };
+            let second = Head { id: text("2"), ..Head::default() };
+            let expected = [(first, text("a\nb")), (second, None), (Head::default(), text(""))];
+            assert_eq!(heard, expected, "in pieces of {pieces}");
+        }
+        check("\u{feff}data: a\n\n", &["a"]);
     }
 
     #[test]
