@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nexus_core::mcp::ServerEntry;
 use serde::{Deserialize, Serialize};
@@ -56,8 +57,10 @@ pub fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     if let Some(dir) = file.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
-    // Another process of this home may write the same.
-    let new = file.with_extension(format!("{}.new", std::process::id()));
+    // Another process of this home may write the same, and so may a like server of another agent in this one.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let new = file.with_extension(format!("{}-{number}.new", std::process::id()));
     let write = || {
         let mut options = OpenOptions::new();
         let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -84,6 +87,22 @@ mod tests {
 
     use super::*;
     use crate::server::tests::entry;
+
+    #[test]
+    fn what_is_put_at_one_place_by_several_is_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("lists").join("s.json");
+        let contents = |who: u8| vec![who; 20_000];
+        std::thread::scope(|scope| {
+            for who in 0..4 {
+                let (file, contents) = (&file, contents(who));
+                scope.spawn(move || (0..20).for_each(|_| replace(file, &contents).unwrap()));
+            }
+        });
+        let left = fs::read(&file).unwrap();
+        assert!((0..4).any(|who| left == contents(who)));
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_list_holds_for_the_server_that_gave_it() {
