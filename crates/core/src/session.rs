@@ -235,7 +235,8 @@ impl Sessions {
         let mut messages: Vec<_> = now.conversation.history_from(0).cloned().collect();
         let mut record = now.record();
         if let Some(upto) = upto {
-            check_end(from, &messages, upto)?;
+            let next = usize::try_from(upto).ok().and_then(|it| messages.get(it.saturating_add(1)));
+            check_end(from, messages.len() as u64, next, upto)?;
             messages.truncate(upto as usize + 1);
         }
         record.settings = self.of_its_own(&record, None).await?;
@@ -311,13 +312,18 @@ impl Sessions {
         if from.is_temp() {
             return Err(unknown());
         }
-        let (found, messages) = self.store.read_session(from).await?.ok_or_else(unknown)?;
-        check_end(from, &messages, upto)?;
+        let found = self.store.session(from).await?.ok_or_else(unknown)?;
+        let count = found.record.message_count;
+        let next = match upto.saturating_add(1) < count {
+            true => self.store.session_message(from, upto + 1).await?,
+            false => None,
+        };
+        check_end(from, count, next.as_ref(), upto)?;
         let settings = self.of_its_own(&found.record, None).await?;
         let mut copy = copied(requester, to, &found, settings);
         let length = upto + 1;
         copy.length_max = Some(length);
-        if length < messages.len() as u64 {
+        if length < count {
             // How the last turn ended is not how that one did.
             copy.progress = Progress::default();
         }
@@ -685,14 +691,18 @@ fn goes_on(session: &SessionRecord, to: &AgentId) -> bool {
     !session.saved && session.record.id == *to
 }
 
-/// Whether a conversation can end with the message `upto`: every call that it keeps has the results that it got.
-fn check_end(name: &AgentId, messages: &[SharedMessage], upto: u64) -> Result<(), SessionError> {
-    let count = messages.len() as u64;
-    let next = usize::try_from(upto).ok().filter(|index| *index < messages.len());
-    let Some(next) = next.map(|index| index + 1) else {
+/// Whether a conversation of `count` messages can end with the message `upto`, behind which `next` stands: every call that it
+/// keeps has the results that it got.
+fn check_end(
+    name: &AgentId,
+    count: u64,
+    next: Option<&SharedMessage>,
+    upto: u64,
+) -> Result<(), SessionError> {
+    if upto >= count {
         return Err(SessionError::PastEnd { name: name.clone(), index: upto, count });
-    };
-    match messages.get(next) {
+    }
+    match next {
         Some(next) if next.role == Role::Tool => Err(SessionError::BetweenCalls(upto)),
         _ => Ok(()),
     }

@@ -310,6 +310,15 @@ impl SessionStore for SqliteStore {
         self.readers.read(move |db| session::read(db, &name)).await
     }
 
+    async fn session_message(
+        &self,
+        name: &AgentId,
+        index: u64,
+    ) -> Result<Option<SharedMessage>, StoreError> {
+        let name = name.clone();
+        self.readers.read(move |db| session::message(db, &name, index)).await
+    }
+
     async fn settle(
         &self,
         was: &AgentId,

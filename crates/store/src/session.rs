@@ -10,6 +10,7 @@ use rusqlite::{Connection, Row, named_params, params};
 
 use super::agent::{self, Head, SELECT_AGENT, next_fence, signed, taken, unsigned};
 use super::approval;
+use super::blob::Bytes;
 use super::family;
 use super::fault::Fault;
 use super::log::{self, History, Tail};
@@ -67,6 +68,25 @@ pub(super) fn read(
         .whole(db)
         .map_err(|fault| fault.about(format!("session {name}")))?;
     Ok(Some((session, messages)))
+}
+
+/// One message of a session, as far as it is on disk.
+pub(super) fn message(
+    db: &Connection,
+    name: &AgentId,
+    index: u64,
+) -> Result<Option<SharedMessage>, Fault> {
+    let (Some(session), Some(head)) = (find(db, name)?, Head::find(db, name)?) else {
+        return Ok(None);
+    };
+    if index >= session.record.message_count {
+        return Ok(None);
+    }
+    let (length, first) = (signed(session.record.message_count)?, signed(index)?);
+    let read = History::of(db, head.log_id, length)?
+        .read_some(db, first..first + 1, usize::MAX, Bytes::Left)
+        .map_err(|fault| fault.about(format!("session {name}")))?;
+    Ok(read.into_iter().next())
 }
 
 pub(super) fn decode(row: &Row<'_>, tail: Tail) -> Result<SessionRecord, Fault> {

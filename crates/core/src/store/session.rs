@@ -21,6 +21,13 @@ pub trait SessionStore: Send + Sync {
         name: &AgentId,
     ) -> Result<Option<(SessionRecord, Vec<SharedMessage>)>, StoreError>;
 
+    /// One message of a session, by its index. `None` when there is no such session, or it has not said as much.
+    async fn session_message(
+        &self,
+        name: &AgentId,
+        index: u64,
+    ) -> Result<Option<SharedMessage>, StoreError>;
+
     /// Makes the temporary agent `was` permanent under the record's name, with all it said so far, and takes its lease.
     /// Returns the record's `born` beside it.
     async fn settle(

@@ -351,6 +351,17 @@ impl SessionStore for MemoryStore {
         self.read("read_session", |data, _| data.session(name))
     }
 
+    async fn session_message(
+        &self,
+        name: &AgentId,
+        index: u64,
+    ) -> Result<Option<SharedMessage>, StoreError> {
+        self.read("session_message", |data, _| {
+            let (_, messages) = data.session(name)?;
+            messages.into_iter().nth(usize::try_from(index).ok()?)
+        })
+    }
+
     async fn settle(
         &self,
         was: &AgentId,

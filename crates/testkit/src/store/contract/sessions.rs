@@ -23,6 +23,12 @@ pub async fn a_copy_shares_its_past_and_goes_its_own_way(place: impl Place) {
     let both = made(store.messages(loaded.lease.agent, 1, 2, usize::MAX).await);
     let both: Vec<_> = both.iter().map(|it| it.text().into_owned()).collect();
     assert_eq!(both, ["1", "2b"]);
+    for (name, index, said) in
+        [("c", 0, Some("0")), ("c", 3, Some("3b")), ("c", 4, None), ("x", 0, None)]
+    {
+        let message = made(store.session_message(&id(name), index).await);
+        assert_eq!(message.map(|it| it.text().into_owned()).as_deref(), said, "{index} of {name}");
+    }
     made(store.delete(&id("a")).await);
     assert_eq!(texts(&store, "b").await, ["0", "1", "2b", "3b"]);
     made(store.delete(&id("b")).await);
