@@ -72,9 +72,9 @@ pub enum KeyError {
     DoorsAndMethods,
     #[error("a key for doors acts as an agent, and none is named")]
     NoAgent,
-    #[error("a key named {0} exists already: revoke_key frees the name")]
+    #[error("a key named {0} exists already")]
     Exists(String),
-    #[error("there are {KEYS_MAX} keys, and there can be no more: revoke_key makes room")]
+    #[error("there are {KEYS_MAX} keys, and there can be no more")]
     Full,
     #[error(transparent)]
     Denied(#[from] Denied),

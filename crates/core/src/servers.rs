@@ -53,7 +53,7 @@ pub enum ServersError {
     Config(String),
     #[error("{0} is the name of a server of the configuration, which the agent uses by that name")]
     Configured(String),
-    #[error("the agent has a connection {0} already, which is another: mcp_disconnect ends it")]
+    #[error("the agent has a connection {0} already, which is another")]
     Connected(String),
     #[error("the agent may not use tools of {0}: its permissions (mcp) do not name it")]
     Beyond(String),

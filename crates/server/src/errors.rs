@@ -34,6 +34,9 @@ const UPSTREAM: &str = "upstream";
 /// As above, when it was a write in the middle of the call.
 const STORE: &str = "store";
 
+/// What is done about a name that a saved session has.
+const SAVED: &str = "load_session makes an agent of it, delete_session frees the name";
+
 /// The error that travels for an error of the domain. What only the log should know is logged here.
 pub fn wire(error: impl WireError) -> RpcError {
     error.to_rpc()
@@ -82,8 +85,9 @@ impl WireError for ServersError {
             Self::Denied(denied) => denied.to_rpc(),
             Self::Store(error) => error.to_rpc(),
             Self::Config(why) => RpcError::invalid_param("/config", format!("config: {why}")),
-            Self::Configured(_) | Self::Connected(_) => {
-                RpcError::invalid_param("/config/name", sentence(self))
+            Self::Configured(_) => RpcError::invalid_param("/config/name", sentence(self)),
+            Self::Connected(_) => {
+                RpcError::invalid_param("/config/name", advised(self, "mcp_disconnect ends it"))
             }
             Self::TooMany => RpcError::invalid_param("/config", sentence(self)),
             Self::Beyond(_) => RpcError::not_allowed(self.to_string()),
@@ -171,9 +175,8 @@ impl WireError for CreateError {
     fn to_rpc(&self) -> RpcError {
         let at = |path: &str| RpcError::invalid_param(path, sentence(self));
         match self {
-            Self::Name(_) | Self::Exists(_) | Self::Saved(_) | Self::OutlivesParent => {
-                at("/agent_id")
-            }
+            Self::Name(_) | Self::Exists(_) | Self::OutlivesParent => at("/agent_id"),
+            Self::Saved(_) => RpcError::invalid_param("/agent_id", advised(self, SAVED)),
             Self::UnknownParent(_) | Self::TooDeep => at("/parent_agent_id"),
             Self::UnknownPreset { .. } | Self::Yolo | Self::LevelNotBelow(_) => at("/preset"),
             Self::Turns | Self::HistoryOfPermanent => at("/history"),
@@ -238,9 +241,8 @@ impl WireError for ProviderError {
 impl WireError for StoreError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Exists(_) | Self::Saved(_) => {
-                RpcError::invalid_param("/agent_id", sentence(self))
-            }
+            Self::Exists(_) => RpcError::invalid_param("/agent_id", sentence(self)),
+            Self::Saved(_) => RpcError::invalid_param("/agent_id", advised(self, SAVED)),
             Self::UnknownParent(_) => RpcError::invalid_param("/parent_agent_id", sentence(self)),
             Self::Ended => RpcError::invalid_param("/agent_id", sentence(self)),
             Self::HeldElsewhere { holder, .. } => live_elsewhere(self).with("owner", owner(holder)),
@@ -373,14 +375,17 @@ impl WireError for ContextError {
 impl WireError for KeyError {
     fn to_rpc(&self) -> RpcError {
         match self {
-            Self::Name(_) | Self::Exists(_) => RpcError::invalid_param("/name", sentence(self)),
+            Self::Name(_) => RpcError::invalid_param("/name", sentence(self)),
+            Self::Exists(_) => {
+                RpcError::invalid_param("/name", advised(self, "revoke_key frees the name"))
+            }
             Self::NoMethods | Self::Methods(_) | Self::Method(_) => {
                 RpcError::invalid_param("/methods", self.to_string())
             }
             Self::DoorsAndMethods | Self::NoAgent => {
                 RpcError::invalid_param("/doors", sentence(self))
             }
-            Self::Full => RpcError::invalid_params(sentence(self)),
+            Self::Full => RpcError::invalid_params(advised(self, "revoke_key makes room")),
             Self::Denied(denied) => denied.to_rpc(),
             Self::Agent(error) => error.to_rpc(),
             Self::Store(error) => error.to_rpc(),
@@ -491,6 +496,11 @@ fn stopping() -> RpcError {
 /// Rounded up: who waits for less finds nothing changed.
 fn milliseconds(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// An error of the domain, and the methods by which its caller gets on: the domain knows none.
+fn advised(error: &impl std::fmt::Display, advice: &str) -> String {
+    format!("{}: {advice}", sentence(error))
 }
 
 /// An error's own sentence, with a capital.

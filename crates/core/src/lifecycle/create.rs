@@ -48,9 +48,7 @@ pub enum CreateError {
     Name(#[from] NameError),
     #[error("an agent named {0} exists already")]
     Exists(AgentId),
-    #[error(
-        "a saved session named {0} exists already: load_session makes an agent of it, delete_session frees the name"
-    )]
+    #[error("a saved session named {0} exists already")]
     Saved(AgentId),
     #[error("a child of a temporary agent must be temporary too: its name must start with '.'")]
     OutlivesParent,

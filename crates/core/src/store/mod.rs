@@ -91,9 +91,7 @@ pub struct Contact {
 pub enum StoreError {
     #[error("an agent named {0} exists already")]
     Exists(AgentId),
-    #[error(
-        "a saved session named {0} exists already: load_session makes an agent of it, delete_session frees the name"
-    )]
+    #[error("a saved session named {0} exists already")]
     Saved(AgentId),
     /// The parent of a new agent is not there, or not any more.
     #[error("unknown parent agent: {0}")]
