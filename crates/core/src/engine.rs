@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Bounds;
-use crate::agent::{Agent, Hooks};
+use crate::agent::Hooks;
 use crate::answers::Answers;
 use crate::approval::{ApprovalMode, Approvals};
 use crate::attach::{Attacher, Intake};
-use crate::authority::{Action, Denied, Requester};
+use crate::authority::{Denied, Requester};
 use crate::briefing::Briefing;
 use crate::code::{Checker, Checks};
 use crate::compact::{CompactionSettings, Compactor};
@@ -23,11 +23,9 @@ use crate::executor::{Executor, TaskModels};
 use crate::gate::Gate;
 use crate::keys::Keys;
 use crate::kin::Kin;
-use crate::lifecycle::{AccessError, Lifecycle, Rules};
+use crate::lifecycle::{Lifecycle, Rules};
 use crate::logs::AgentLogs;
 use crate::memory::Memories;
-use crate::message::SharedMessage;
-use crate::name::AgentId;
 use crate::observe::Observer;
 use crate::permission::{Preset, ToolClass};
 use crate::plans::Plans;
@@ -89,7 +87,6 @@ pub struct Engine {
     pub limits: String,
     /// What agents do with each other. The gate has it too, weakly: it reaches turns, which reach the gate.
     pub colleagues: Arc<dyn Colleagues>,
-    stop_requested: CancellationToken,
 }
 
 /// The traits of the core, filled.
@@ -158,13 +155,6 @@ pub struct Load {
     pub approvals: usize,
 }
 
-/// A part of what was said.
-pub struct HistoryPage {
-    /// How many messages there are in all.
-    pub total: u64,
-    pub messages: Vec<SharedMessage>,
-}
-
 impl Engine {
     /// Wires the parts. Nothing is read before it is asked for.
     pub fn new(parts: Parts, settings: Settings) -> Arc<Self> {
@@ -212,6 +202,7 @@ impl Engine {
                 write_tools: toolbox.names(ToolClass::Write),
             },
             released: AtomicU64::new(0),
+            stop: CancellationToken::new(),
         });
         let briefing = Arc::new(Briefing {
             prompts,
@@ -334,59 +325,12 @@ impl Engine {
             sandbox: settings.sandbox,
             limits: settings.limits,
             colleagues,
-            stop_requested: CancellationToken::new(),
         })
-    }
-
-    /// Marks an agent as done. When the administrator has marked the last of all agents, the server is asked to stop. What
-    /// agents mark themselves stops nobody but them: an agent may end itself and what is beneath it, and no more.
-    pub async fn shut_down_agent(
-        &self,
-        requester: &Requester,
-        id: &AgentId,
-    ) -> Result<(), AccessError> {
-        let agent = self.agents.find(requester, id, Action::Manage).await?;
-        agent.mark(true).await?;
-        if *requester == Requester::Administrator && self.agents.all_shut_down().await? {
-            self.stop_requested.cancel();
-        }
-        Ok(())
-    }
-
-    /// A page of what was said. What is not in memory any more is read from the store, about `bytes_max` of it.
-    pub async fn history(
-        &self,
-        agent: &Agent,
-        offset: u64,
-        limit: u32,
-        bytes_max: usize,
-    ) -> Result<HistoryPage, StoreError> {
-        let now = agent.snapshot();
-        let first = now.conversation.first();
-        let mut messages = match now.lease {
-            Some(lease) if offset < first => {
-                let limit = u64::from(limit).min(first - offset);
-                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-                self.store.messages(lease.agent, offset, limit, bytes_max).await?
-            }
-            _ => Vec::new(),
-        };
-        let total = now.conversation.len();
-        let read = offset.saturating_add(messages.len() as u64);
-        // Before that something is missing: the page ended early, by its bytes.
-        if now.lease.is_none() || read >= first {
-            let rest = limit as usize - messages.len();
-            messages.extend(now.conversation.history_from(read.max(first)).take(rest).cloned());
-        }
-        Ok(HistoryPage { total, messages })
     }
 
     /// Refuses whoever may not see what all agents do and spend together.
     pub fn authorize_metrics(&self, requester: &Requester) -> Result<(), Denied> {
-        match requester {
-            Requester::Administrator => Ok(()),
-            Requester::Agent(_) => Err(Denied::AdministratorOnly("see the server's metrics")),
-        }
+        requester.administrator_only("see the server's metrics")
     }
 
     /// What the engine is busy with.
@@ -399,18 +343,6 @@ impl Engine {
     /// Whether the kernel can hold commands within an agent's permissions.
     pub fn commands_confined(&self) -> bool {
         self.gate.commands_confined
-    }
-
-    /// Asks whoever runs this engine to stop it.
-    pub fn request_stop(&self, requester: &Requester) -> Result<(), Denied> {
-        requester.administrator_only("stop the server")?;
-        self.stop_requested.cancel();
-        Ok(())
-    }
-
-    /// Cancelled when a stop was asked for.
-    pub fn stop_requested(&self) -> &CancellationToken {
-        &self.stop_requested
     }
 
     /// Flushes the store and gives its leases back. Comes last, when nobody calls any more.

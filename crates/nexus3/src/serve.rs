@@ -152,7 +152,7 @@ pub async fn serve(
     };
     tokio::select! {
         () = signals.next() => {}
-        () = wired.engine.stop_requested().cancelled() => {}
+        () = wired.engine.agents.stop_requested().cancelled() => {}
         () = greeting => {}
         () = left => {}
     }
@@ -206,7 +206,7 @@ pub async fn stdio(options: ServeOptions, open_store: OpenStore<'_>) -> anyhow::
         // The parent is gone or wants no more: nobody waits for what still runs.
         () = parent.gone.cancelled() => Duration::ZERO,
         () = signals.next() => config.server.shutdown_grace,
-        () = wired.engine.stop_requested().cancelled() => config.server.shutdown_grace,
+        () = wired.engine.agents.stop_requested().cancelled() => config.server.shutdown_grace,
     };
     stop.cancel();
     end_turns(&wired, grace).await;

@@ -5,6 +5,8 @@
 
 mod create;
 mod end;
+mod finish;
+mod history;
 mod idle;
 mod list;
 mod room;
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, Exceeded};
 use crate::agent::{Agent, Gone, Hooks, Snapshot};
@@ -34,6 +37,7 @@ use crate::watch::Event;
 
 pub(crate) use create::check_tools;
 pub use create::{AgentSpec, CreateError};
+pub use history::HistoryPage;
 pub use list::{Card, CardPage, ListQuery, Status};
 pub(crate) use room::Room;
 
@@ -47,6 +51,8 @@ pub struct Lifecycle {
     pub(crate) rules: Rules,
     /// How far `Store::void_through` has been heeded.
     pub(crate) released: AtomicU64,
+    /// Cancelled when this program is to stop.
+    pub(crate) stop: CancellationToken,
 }
 
 /// What agents are made by.

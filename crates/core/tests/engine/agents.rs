@@ -194,11 +194,11 @@ async fn the_server_stops_when_every_agent_is_done() {
     let World { engine, .. } = World::new();
     engine.agents.create(&ADMIN, named("a")).await.unwrap();
     engine.agents.create(&ADMIN, named("b")).await.unwrap();
-    engine.shut_down_agent(&ADMIN, &id("a")).await.unwrap();
-    assert!(!engine.stop_requested().is_cancelled());
-    engine.shut_down_agent(&ADMIN, &id("b")).await.unwrap();
-    assert!(engine.stop_requested().is_cancelled());
-    assert!(engine.request_stop(&Requester::Agent(id("a"))).is_err());
+    engine.agents.shut_down(&ADMIN, &id("a")).await.unwrap();
+    assert!(!engine.agents.stop_requested().is_cancelled());
+    engine.agents.shut_down(&ADMIN, &id("b")).await.unwrap();
+    assert!(engine.agents.stop_requested().is_cancelled());
+    assert!(engine.agents.request_stop(&Requester::Agent(id("a"))).is_err());
 
     let agent = engine.agents.find(&ADMIN, &id("a"), Action::Read).await.unwrap();
     engine.turns.start(&agent, Default::default()).await.unwrap().wait(None).await.unwrap();

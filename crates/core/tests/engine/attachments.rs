@@ -214,7 +214,7 @@ async fn what_a_tool_returns_is_shown_with_its_result() {
     ]);
     world.start(&agent, "look").await.unwrap().wait(None).await.unwrap();
     assert_eq!(shown(&world), [vec![], vec![], vec![b"p.png".to_vec()]]);
-    let history = world.engine.history(&agent, 2, 1, usize::MAX).await.unwrap().messages;
+    let history = world.engine.agents.history(&agent, 2, 1, usize::MAX).await.unwrap().messages;
     assert_eq!(history[0].attachments().collect::<Vec<_>>(), [&picture("p.png")]);
     assert_eq!(history[0].text(), "see");
 }
@@ -232,7 +232,7 @@ async fn a_summary_takes_attachments_out_of_sight() {
     world.engine.turns.compact(&agent, true, asked_by).await.unwrap();
     assert_eq!(agent.look().conversation.attached_bytes(), 0);
     // What was said is still what was said.
-    let history = world.engine.history(&agent, 0, 1, usize::MAX).await.unwrap().messages;
+    let history = world.engine.agents.history(&agent, 0, 1, usize::MAX).await.unwrap().messages;
     assert_eq!(history[0].attachments().count(), 1);
 }
 

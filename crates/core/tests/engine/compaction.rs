@@ -194,7 +194,8 @@ async fn what_a_summary_stands_for_leaves_memory_and_is_read_as_before() {
     assert_eq!(stored.len() as u64, total);
     for offset in 0..=total + 1 {
         for limit in [0, 1, 2, 3, total as u32, u32::MAX] {
-            let page = world.engine.history(&agent, offset, limit, usize::MAX).await.unwrap();
+            let page =
+                world.engine.agents.history(&agent, offset, limit, usize::MAX).await.unwrap();
             let expected = stored.iter().skip(offset as usize).take(limit as usize);
             let expected: Vec<_> = expected.cloned().collect();
             assert_eq!(lines(&page.messages), expected, "{limit} from {offset}, border {first}");
@@ -203,7 +204,7 @@ async fn what_a_summary_stands_for_leaves_memory_and_is_read_as_before() {
     }
     // A page that ends early by its bytes has no gap in it.
     for (offset, expected) in [(0, 1), (first - 2, 1), (first - 1, total - first + 1)] {
-        let page = world.engine.history(&agent, offset, u32::MAX, 1).await.unwrap();
+        let page = world.engine.agents.history(&agent, offset, u32::MAX, 1).await.unwrap();
         let expected = &stored[offset as usize..][..expected as usize];
         assert_eq!(lines(&page.messages), expected, "from {offset}, border {first}");
     }

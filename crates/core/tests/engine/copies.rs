@@ -110,11 +110,11 @@ async fn agents_mark_themselves_and_stop_nobody() {
     world.make(child("k", "p")).await;
     let engine = &world.engine;
     for (who, whom) in [("k", "k"), ("p", "k"), ("p", "p")] {
-        engine.shut_down_agent(&Requester::Agent(id(who)), &id(whom)).await.unwrap();
+        engine.agents.shut_down(&Requester::Agent(id(who)), &id(whom)).await.unwrap();
     }
     assert!(world.cards().await.iter().all(|card| card.record.progress.should_shutdown));
-    assert!(!engine.stop_requested().is_cancelled());
-    assert!(engine.request_stop(&Requester::Agent(id("p"))).is_err());
-    engine.shut_down_agent(&ADMIN, &id("k")).await.unwrap();
-    assert!(engine.stop_requested().is_cancelled());
+    assert!(!engine.agents.stop_requested().is_cancelled());
+    assert!(engine.agents.request_stop(&Requester::Agent(id("p"))).is_err());
+    engine.agents.shut_down(&ADMIN, &id("k")).await.unwrap();
+    assert!(engine.agents.stop_requested().is_cancelled());
 }

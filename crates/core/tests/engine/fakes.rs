@@ -163,7 +163,7 @@ impl World {
 
     /// All that was said, what has left memory included.
     pub async fn history(&self, agent: &Agent) -> Vec<String> {
-        let page = self.engine.history(agent, 0, u32::MAX, usize::MAX).await.unwrap();
+        let page = self.engine.agents.history(agent, 0, u32::MAX, usize::MAX).await.unwrap();
         assert_eq!(page.total, page.messages.len() as u64);
         lines(&page.messages)
     }

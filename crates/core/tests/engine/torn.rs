@@ -166,7 +166,7 @@ const OPERATIONS: [Operation; 29] = [
                     );
                     told(answered.await)?;
                 }
-                told(world.engine.shut_down_agent(&ADMIN, &id("k")).await)
+                told(world.engine.agents.shut_down(&ADMIN, &id("k")).await)
             }
             .boxed()
         },

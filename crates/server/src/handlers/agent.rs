@@ -202,8 +202,8 @@ async fn create_token(
 async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownResult, RpcError> {
     let (engine, requester) = (&cx.services().engine, &cx.caller.requester);
     match &cx.agent_id {
-        Some(id) => engine.shut_down_agent(requester, id).await.map_err(wire)?,
-        None => engine.request_stop(requester).map_err(wire)?,
+        Some(id) => engine.agents.shut_down(requester, id).await.map_err(wire)?,
+        None => engine.agents.request_stop(requester).map_err(wire)?,
     }
     Ok(ShutdownResult { success: true })
 }

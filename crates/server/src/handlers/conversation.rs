@@ -72,7 +72,8 @@ async fn messages(cx: Cx, params: GetMessagesParams) -> Result<GetMessagesResult
     let thoughts = params.include_reasoning == Some(true);
     let (page, messages) = loop {
         let most = end.map_or(limit, |end| u32::try_from(end - offset).unwrap_or(limit));
-        let page = services.engine.history(&agent, offset, most, bytes_max).await.map_err(wire)?;
+        let page =
+            services.engine.agents.history(&agent, offset, most, bytes_max).await.map_err(wire)?;
         let messages = entries(&page.messages, offset, bytes_max, thoughts);
         let count = messages.len() as u64;
         // From the end it is the last that count: what does not fit is left out before them.

@@ -38,7 +38,7 @@ pub fn register(table: &mut Table) {
 }
 
 async fn shutdown(cx: Cx, _: NoParams) -> Result<ShutdownServerResult, RpcError> {
-    cx.services().engine.request_stop(&cx.caller.requester).map_err(wire)?;
+    cx.services().engine.agents.request_stop(&cx.caller.requester).map_err(wire)?;
     Ok(ShutdownServerResult { success: true, message: "The server is stopping".into() })
 }
 

@@ -105,7 +105,8 @@ async fn catch_up(
     let agent = engine.agents.find(&cx.caller.requester, id, Action::Read).await.map_err(wire)?;
     while from < to {
         let limit = u32::try_from(to - from).unwrap_or(u32::MAX).min(MISSED_AT_ONCE);
-        let page = engine.history(&agent, from, limit, MISSED_BYTES_MAX).await.map_err(wire)?;
+        let page =
+            engine.agents.history(&agent, from, limit, MISSED_BYTES_MAX).await.map_err(wire)?;
         if page.messages.is_empty() {
             return Ok(());
         }
