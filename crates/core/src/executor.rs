@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -124,20 +125,22 @@ impl From<TaskError> for TaskFailure {
 }
 
 impl Executor {
-    /// Carries a task out. What it started is over when this returns.
+    /// Carries a task out. What it started is over when this returns; nobody has to wait for that.
     pub async fn execute(
-        &self,
+        self: &Arc<Self>,
         requester: &Requester,
-        order: &TaskOrder,
+        order: TaskOrder,
         work: Work,
     ) -> Result<TaskReport, TaskFailure> {
-        let agent = self.agent(requester, order).await?;
-        let (footprint, cwd) = (work.footprint.clone(), agent.look().settings.cwd.clone());
-        let ended = self.carry_out(requester, &agent, order, work).await;
-        let bill = agent.look().bill;
-        if let Err(error) = self.lifecycle.destroy(requester, &agent.id()).await {
-            tracing::warn!(%error, "the agent of a task was not ended");
-        }
+        let (spec, footprint) = (self.spec(&order), work.footprint.clone());
+        let (this, asking) = (self.clone(), requester.clone());
+        let carry_out = move |agent: Agent| {
+            async move { this.carry_out(&asking, &agent, &order, work).await }.boxed()
+        };
+        let lent = self.lifecycle.lend(requester, spec, carry_out).await;
+        let (ended, agent) = lent.map_err(TaskError::from)?;
+        let now = agent.snapshot();
+        let (bill, cwd) = (now.bill, now.settings.cwd.clone());
         let (changes, refused) =
             on_thread(move || (footprint.changes(), footprint.refused())).await;
         let outcome = match ended {
@@ -170,19 +173,19 @@ impl Executor {
         }
     }
 
-    async fn agent(&self, requester: &Requester, order: &TaskOrder) -> Result<Agent, TaskError> {
+    /// What the agent is that carries a task out.
+    fn spec(&self, order: &TaskOrder) -> AgentSpec {
         let by_type = self.models.by_type.get(&order.kind);
         let terms = &order.terms;
         let model = terms.model.as_ref().or(by_type).or(self.models.executor.as_ref());
-        let spec = AgentSpec {
+        AgentSpec {
             name: Some(".".into()),
             preset: Some(if terms.write { "sandboxed" } else { "worker" }.into()),
             cwd: terms.directory.clone(),
             write_paths: if terms.write { vec![".".into()] } else { Vec::new() },
             model: model.cloned(),
             ..AgentSpec::default()
-        };
-        Ok(self.lifecycle.create(requester, spec).await?)
+        }
     }
 
     async fn carry_out(

@@ -8,6 +8,7 @@ mod end;
 mod finish;
 mod history;
 mod idle;
+mod lend;
 mod list;
 mod room;
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{KEPT_DAYS, Plans, PlansError};
 use crate::agent::Agent;
 use crate::authority::Requester;
+use crate::detached;
 use crate::events::{EventSink, TurnEvent, TurnOutcome};
 use crate::lifecycle::{AgentSpec, CreateError};
 use crate::mcp::McpReach;
@@ -59,9 +61,10 @@ pub enum MakeError {
 }
 
 impl Plans {
-    /// Has a plan made, and keeps it. Also what making it used.
+    /// Has a plan made, and keeps it. Also what making it used. Goes on when nobody waits for it any more, until `cancel`
+    /// or `deadline`.
     pub async fn create(
-        &self,
+        self: &Arc<Self>,
         requester: &Requester,
         request: PlanRequest,
         cancel: CancellationToken,
@@ -78,20 +81,25 @@ impl Plans {
             mcp: Some(McpReach::nothing()),
             ..AgentSpec::default()
         };
-        let agent = self.lifecycle.create(requester, spec).await?;
-        let made = self.ask(requester, &agent, &request, &cancel, deadline, sinks).await;
-        let bill = agent.look().bill;
-        if let Err(error) = self.lifecycle.destroy(requester, &agent.id()).await {
-            tracing::warn!(%error, "the planner's agent was not ended");
-        }
-        let record = PlanRecord {
-            id: PlanId::random(),
-            request: request.user_request,
-            plan: made?,
-            maker,
-            created_at: crate::now(),
-        };
-        Ok((self.keep(record).await?, bill))
+        let (plans, requester) = (self.clone(), requester.clone());
+        detached(async move {
+            let (planner, asking, asked) = (plans.clone(), requester.clone(), request.clone());
+            let ask = move |agent: Agent| {
+                async move { planner.ask(&asking, &agent, &asked, &cancel, deadline, sinks).await }
+                    .boxed()
+            };
+            let (made, agent) = plans.lifecycle.lend(&requester, spec, ask).await?;
+            let bill = agent.look().bill;
+            let record = PlanRecord {
+                id: PlanId::random(),
+                request: request.user_request,
+                plan: made?,
+                maker,
+                created_at: crate::now(),
+            };
+            Ok((plans.keep(record).await?, bill))
+        })
+        .await
     }
 
     pub(super) async fn keep(&self, record: PlanRecord) -> Result<StoredPlan, StoreError> {

@@ -443,7 +443,7 @@ impl Run {
             patient: true,
             sink: None,
         };
-        self.plans.executor.execute(&self.requester, &order, work).await
+        self.plans.executor.execute(&self.requester, order, work).await
     }
 
     /// What a task is told of those that it depends on.

@@ -17,18 +17,26 @@ use futures_util::future::BoxFuture;
 use nexus_core::approval::Decision;
 use nexus_core::authority::Action;
 use nexus_core::authority::AskedBy;
+use nexus_core::executor::{TaskOrder, Terms, Work};
+use nexus_core::footprint::{Footprint, Ground};
+use nexus_core::keys::NewKey;
 use nexus_core::lifecycle::{AccessError, AgentSpec, Status};
+use nexus_core::memory::{Identity, NewMemory};
+use nexus_core::plan::TaskType;
+use nexus_core::plans::PlanRequest;
 use nexus_core::rights::PermissionChange;
 use nexus_core::session::LoadSpec;
+use nexus_core::shared_context::Change;
 use nexus_core::store::{
     AgentQuery, AgentRecord, AgentStore as _, ApprovalQuery, ApprovalStatus, ApprovalStore as _,
-    SessionStore as _, StoreError,
+    ContextKind, Door, KeyStore as _, SessionStore as _, StoreError,
 };
 use nexus_core::{Agent, AgentId, Requester};
 use nexus_testkit::store::MemoryStore;
-use serde_json::json;
+use serde_json::{Map, json};
+use tokio_util::sync::CancellationToken;
 
-use crate::fakes::{ADMIN, World, child, history, id, lines, named, trusted};
+use crate::fakes::{ADMIN, LONG, Script, World, child, history, id, lines, named, trusted};
 
 /// Something that somebody asks for. It may run twice on one world: the second time after it failed.
 struct Operation {
@@ -37,10 +45,10 @@ struct Operation {
 }
 
 /// All names that an operation may give an agent or take from one.
-const NAMES: [&str; 14] =
-    ["a", "p", "k", "d", "dk", "s", "w", "n", "m", "c", ".t", ".n", ".m", "main"];
+const NAMES: [&str; 15] =
+    ["a", "p", "k", "d", "dk", "s", "w", "n", "m", "c", ".t", ".n", ".m", "main", "door-n"];
 
-const OPERATIONS: [Operation; 29] = [
+const OPERATIONS: [Operation; 37] = [
     Operation {
         name: "use the default agent",
         run: |world| {
@@ -57,6 +65,23 @@ const OPERATIONS: [Operation; 29] = [
         run: |world| {
             let own = Requester::Agent(id("p"));
             async move { told(world.engine.agents.create(&own, named("n")).await) }.boxed()
+        },
+    },
+    Operation {
+        name: "make a key for a door",
+        run: |world| {
+            let key = NewKey {
+                name: "n".into(),
+                doors: vec![Door::Mcp],
+                methods: None,
+                agent: None,
+                days: 1,
+            };
+            async move {
+                let (keys, agents) = (&world.engine.keys, &world.engine.agents);
+                told(keys.create_with_agent(agents, &ADMIN, key, AgentSpec::default()).await)
+            }
+            .boxed()
         },
     },
     Operation { name: "destroy", run: |world| destroyed(world, "a") },
@@ -149,6 +174,51 @@ const OPERATIONS: [Operation; 29] = [
                     }
                 })?;
                 told(world.engine.sessions.delete(&ADMIN, &id("s")).await)
+            }
+            .boxed()
+        },
+    },
+    Operation {
+        name: "fork",
+        run: |world| {
+            async move {
+                told(world.engine.sessions.fork(&ADMIN, &id("a"), &id(".n"), Some(1)).await)
+            }
+            .boxed()
+        },
+    },
+    Operation {
+        name: "clone up to a message",
+        run: |world| {
+            async move {
+                told(world.engine.sessions.copy_upto(&ADMIN, &id("a"), &id("c"), 1).await)
+            }
+            .boxed()
+        },
+    },
+    Operation { name: "unload", run: |world| on(world, "a", released) },
+    Operation { name: "carry out a task", run: carried_out },
+    Operation { name: "make a plan", run: planned },
+    Operation {
+        name: "remember and forget",
+        run: |world| {
+            async move {
+                let (memories, who) = (&world.engine.memories, Identity::default());
+                let (content, source) = ("tea".into(), "test".into());
+                let new = NewMemory { content, source, ..NewMemory::default() };
+                let kept = memories.add(&ADMIN, &who, new).await.map_err(|it| it.to_string())?;
+                told(memories.delete(&ADMIN, &who, &kept.id.to_string()).await)
+            }
+            .boxed()
+        },
+    },
+    Operation {
+        name: "change the shared context",
+        run: |world| {
+            let data = Map::from_iter([("key".into(), "k".into()), ("value".into(), 1.into())]);
+            async move {
+                let change = (Change::Add, ContextKind::State);
+                told(world.engine.context.update(&ADMIN, change.0, change.1, data, None).await)
             }
             .boxed()
         },
@@ -263,6 +333,45 @@ fn loaded(
             hand: Default::default(),
         };
         told(world.engine.sessions.load(&ADMIN, spec).await)
+    }
+    .boxed()
+}
+
+fn released(world: World, agent: Agent) -> BoxFuture<'static, Result<(), String>> {
+    async move { told(world.engine.agents.release(&ADMIN, &agent.id()).await) }.boxed()
+}
+
+fn carried_out(world: World) -> BoxFuture<'static, Result<(), String>> {
+    let order = TaskOrder {
+        kind: TaskType::Analysis,
+        prompt: "look".into(),
+        background: Vec::new(),
+        terms: Terms::default(),
+    };
+    let work = Work {
+        footprint: Footprint::new(Ground::with([]), "task", []),
+        cancel: CancellationToken::new(),
+        deadline: None,
+        patient: false,
+        sink: None,
+    };
+    async move {
+        let report = world.engine.executor.execute(&ADMIN, order, work).await;
+        told(report.map_err(|failure| failure.error))
+    }
+    .boxed()
+}
+
+const PLAN: &str = r#"{"explanation": "x", "estimated_time_seconds": 1, "tasks": [{"id": "t", "type": "analysis",
+    "description": "look", "dependencies": [], "priority": 1}]}"#;
+
+fn planned(world: World) -> BoxFuture<'static, Result<(), String>> {
+    world.model.script([Script::Say(PLAN)]);
+    let request = PlanRequest { user_request: "plan".into(), ..PlanRequest::default() };
+    let deadline = std::time::Instant::now() + LONG;
+    async move {
+        let (plans, cancel) = (&world.engine.plans, CancellationToken::new());
+        told(plans.create(&ADMIN, request, cancel, deadline, None).await)
     }
     .boxed()
 }
@@ -394,11 +503,8 @@ async fn at_rest(world: &World) {
     loop {
         settle().await;
         let calls = world.store.calls();
-        let waiting = world.engine.approvals.list(&ADMIN, None, false).await.unwrap();
-        let busy =
-            NAMES.iter().filter_map(|name| world.engine.agents.live(&id(name))).any(|agent| {
-                agent.turns_in_flight() > 0 && waiting.iter().all(|it| it.agent != agent.id())
-            });
+        let load = world.engine.load();
+        let busy = load.turns > load.approvals;
         settle().await;
         if !busy && world.store.calls() == calls {
             return;
@@ -408,6 +514,8 @@ async fn at_rest(world: &World) {
 
 /// Memory and store say the same, and every agent there is goes on.
 async fn agree(world: &World, what: &str) {
+    // What it was told to say to one that came to nothing is said to nobody else.
+    world.model.unscript();
     let store = world.store.neighbour();
     let all = AgentQuery { after: None, limit: 1000, line_of: None, working: false };
     let rows = store.agents(all).await.unwrap().agents;
@@ -426,11 +534,18 @@ async fn agree(world: &World, what: &str) {
         let live = world.engine.agents.live(&row.record.id).is_some();
         assert_eq!(card.status != Status::Stored, live, "{what}: {}", row.record.id);
     }
+    let others: Vec<_> = shown.iter().filter(|id| !NAMES.contains(&id.as_str())).collect();
+    assert!(others.is_empty(), "{what}: agents of nobody: {others:?}");
     for name in NAMES.map(id) {
         let is_live = world.engine.agents.live(&name).is_some();
         assert!(!is_live || shown.contains(&name), "{what}: {name} is live and not listed");
     }
     approvals_agree(world, &store, what).await;
+    let keys = store.keys().await.unwrap();
+    let holders = keys.iter().filter_map(|key| key.agent.clone()).map(|it| (it.id, it.born));
+    let doors = rows.iter().filter(|row| row.record.id.as_str().starts_with("door-"));
+    let agents = doors.map(|row| (row.record.id.clone(), row.record.born));
+    assert!(holders.eq(agents), "{what}: keys and their agents: {keys:?}");
     for name in NAMES.map(id) {
         match world.engine.agents.find(&ADMIN, &name, Action::Manage).await {
             Ok(agent) => {

@@ -56,7 +56,7 @@ async fn execute(cx: Cx, params: ExecuteTaskParams) -> Result<ExecuteTaskResult,
     let (executor, requester) =
         (cx.services().engine.executor.clone(), cx.caller.requester.clone());
     follow(stream, cancel, async move {
-        let report = executor.execute(&requester, &order, work).await.map_err(failed)?;
+        let report = executor.execute(&requester, order, work).await.map_err(failed)?;
         Ok(result(report, started))
     })
     .await
