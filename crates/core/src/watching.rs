@@ -30,7 +30,7 @@ pub struct WatchSpec {
 }
 
 /// How things stand. What is told later joins it without a gap, and says nothing again.
-pub struct Standing {
+pub struct Outset {
     pub agents: Vec<WatchedAgent>,
     /// What waits for leave.
     pub approvals: Vec<ApprovalRecord>,
@@ -70,11 +70,7 @@ impl Watching {
     }
 
     /// Begins to watch, and says how things stand.
-    pub async fn open(
-        &self,
-        owner: Owner,
-        spec: WatchSpec,
-    ) -> Result<(Watch, Standing), WatchError> {
+    pub async fn open(&self, owner: Owner, spec: WatchSpec) -> Result<(Watch, Outset), WatchError> {
         let requester = owner.requester.clone();
         let WatchSpec { agents, descendants, interest } = spec;
         if interest.approver {
@@ -133,7 +129,7 @@ impl Watching {
         };
         let asked = approvals.iter().map(|record| record.id.clone()).collect();
         watch.admit(scope, Known { cuts, asked });
-        Ok((watch, Standing { agents, approvals, watchers }))
+        Ok((watch, Outset { agents, approvals, watchers }))
     }
 
     async fn check(&self, requester: &Requester, id: &AgentId) -> Result<(), WatchError> {

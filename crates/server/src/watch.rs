@@ -8,7 +8,7 @@ use nexus_core::observe::TurnEnd;
 use nexus_core::progress::ToolProgress;
 use nexus_core::turn::TurnError;
 use nexus_core::watch::{Asked, Ended, Event as Told, Happening, Piece};
-use nexus_core::watching::{Standing, WatchedAgent};
+use nexus_core::watching::{Outset, WatchedAgent};
 use nexus_core::{AgentId, Engine, Message};
 use nexus_protocol::Id;
 use nexus_protocol::watch::{
@@ -146,8 +146,8 @@ fn now() -> String {
 }
 
 /// How things stand, a part at a time.
-pub fn snapshots(engine: &Engine, standing: Standing) -> Vec<Snapshot> {
-    let Standing { agents, approvals, watchers } = standing;
+pub fn snapshots(engine: &Engine, standing: Outset) -> Vec<Snapshot> {
+    let Outset { agents, approvals, watchers } = standing;
     let default_model = default_model(engine);
     let mut parts = Vec::new();
     let mut agents = agents.into_iter().peekable();

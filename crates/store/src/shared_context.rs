@@ -1,7 +1,7 @@
 //! The shared context in SQL. Each function runs inside a transaction that its caller opened.
 
 use nexus_core::store::{
-    ContextChange, ContextKind, ContextOutcome, Effect, SharedContext, Standing, entry_bytes,
+    ContextChange, ContextKind, ContextOutcome, Effect, EntryNow, SharedContext, entry_bytes,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub(super) fn change(db: &Connection, change: &ContextChange) -> Result<ContextO
     Ok(ContextOutcome::Done { changed: true, version })
 }
 
-fn standing(db: &Connection, change: &ContextChange) -> Result<Standing, Fault> {
+fn standing(db: &Connection, change: &ContextChange) -> Result<EntryNow, Fault> {
     let current = db
         .prepare_cached("SELECT value FROM context_entries WHERE kind = ? AND key = ?")?
         .query_row(params![number(change.kind), change.key], |row| row.get::<_, String>(0))
@@ -57,7 +57,7 @@ fn standing(db: &Connection, change: &ContextChange) -> Result<Standing, Fault> 
         .query_row(params![number(change.kind), change.key], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
-    Ok(Standing {
+    Ok(EntryNow {
         version: version(db)?,
         current: current.as_deref().map(serde_json::from_str).transpose()?,
         others: unsigned(others)?,

@@ -39,8 +39,8 @@ pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore
 pub use settings::{AgentSettings, Ticket};
 pub use shared_context::{
     CONTEXT_BYTES_MAX, ContextAction, ContextChange, ContextKind, ContextOutcome, ContextRefusal,
-    ContextStore, DEPTH_MAX as CONTEXT_DEPTH_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, Effect,
-    SharedContext, Standing, entry_bytes,
+    ContextStore, DEPTH_MAX as CONTEXT_DEPTH_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, Effect, EntryNow,
+    SharedContext, entry_bytes,
 };
 
 /// Everything that is kept. What a method here has answered is on disk; what it refused changed nothing.

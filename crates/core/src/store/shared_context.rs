@@ -79,7 +79,7 @@ pub enum ContextAction {
 
 /// What a change is decided by.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct EntryNow {
     pub version: u64,
     /// The entry of this kind and key.
     pub current: Option<Value>,
@@ -120,7 +120,7 @@ pub enum ContextRefusal {
 
 impl ContextChange {
     /// What becomes of the entry. A change that leaves less than was there is never too large.
-    pub fn effect(&self, now: &Standing) -> Result<Effect, ContextRefusal> {
+    pub fn effect(&self, now: &EntryNow) -> Result<Effect, ContextRefusal> {
         if let Some(wanted) = self.if_version
             && wanted != now.version
         {
@@ -235,8 +235,8 @@ mod tests {
         ContextChange { kind: ContextKind::State, key: "k".into(), action, if_version: None }
     }
 
-    fn standing(others: u64, others_bytes: u64) -> Standing {
-        Standing { version: 7, current: None, others, others_bytes }
+    fn standing(others: u64, others_bytes: u64) -> EntryNow {
+        EntryNow { version: 7, current: None, others, others_bytes }
     }
 
     fn nested(levels: usize) -> Value {
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn bounds_just_under_and_just_over() {
         let text = |bytes: u64| json!("x".repeat(bytes as usize - 3));
-        let check = |value: Value, now: &Standing, expected: Result<(), ContextRefusal>| {
+        let check = |value: Value, now: &EntryNow, expected: Result<(), ContextRefusal>| {
             assert_eq!(put(value).effect(now).map(drop), expected);
         };
         check(json!(1), &standing(ENTRIES_MAX - 1, 0), Ok(()));
         check(json!(1), &standing(ENTRIES_MAX, 0), Err(ContextRefusal::Entries));
-        let there = Standing { current: Some(json!(0)), ..standing(ENTRIES_MAX, 0) };
+        let there = EntryNow { current: Some(json!(0)), ..standing(ENTRIES_MAX, 0) };
         check(json!(1), &there, Ok(()));
         check(text(ENTRY_BYTES_MAX), &standing(0, 0), Ok(()));
         let over = ENTRY_BYTES_MAX + 1;

@@ -206,7 +206,7 @@ impl Turns {
     ) -> Result<TurnHandle, TurnError> {
         agent.account().check_memory()?;
         let id = input.id.take().unwrap_or_else(TurnId::random);
-        let place = Place { nested: input.nested, asked_by: input.asked_by };
+        let place = Counted { nested: input.nested, asked_by: input.asked_by };
         let mut waiting = MemoryShare::new(agent.account().clone());
         waiting.set(input.content.memory_bytes());
         let asked = Arc::new(Asked {
@@ -242,7 +242,7 @@ impl Turns {
         let (compactor, own) = (self.compactor.clone(), agent.clone());
         let summary = |cancel| Summary { compactor, agent: own, force, cancel };
         let asked = Arc::new(Asked { source: Some(COMPACT.into()), ..Asked::default() });
-        let place = Place { nested: false, asked_by };
+        let place = Counted { nested: false, asked_by };
         let shown = (asked, Arc::default());
         let (_, outcome) = self.enqueue(agent, &id, place, shown, summary).await?;
         outcome.await.unwrap_or(Err(TurnError::Panicked))
@@ -252,12 +252,12 @@ impl Turns {
         &self,
         agent: &Agent,
         id: &TurnId,
-        place: Place,
+        place: Counted,
         (asked, live): (Arc<Asked>, Arc<Live>),
         job: impl FnOnce(CancellationToken) -> J,
     ) -> Result<(CancellationToken, oneshot::Receiver<Result<J::Outcome, TurnError>>), TurnError>
     {
-        let Place { nested, asked_by } = place;
+        let Counted { nested, asked_by } = place;
         let admission = self.slots.admit(agent.account(), asked_by)?;
         let cancel = agent.turn_token();
         let (answer, outcome) = oneshot::channel();
@@ -317,7 +317,7 @@ impl Turns {
 }
 
 /// Where a job is counted.
-struct Place {
+struct Counted {
     nested: bool,
     asked_by: AskedBy,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nexus_core::lifecycle::AgentSpec;
 use nexus_core::observe::TurnEnd;
 use nexus_core::watch::{Event, Happening, Interest, Over, Owner, TooMany, Watch};
-use nexus_core::watching::{Standing, WatchError, WatchSpec};
+use nexus_core::watching::{Outset, WatchError, WatchSpec};
 use nexus_core::{AgentId, Requester, TurnId};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn spec(agents: Option<&[&str]>) -> WatchSpec {
     }
 }
 
-async fn open(world: &World, spec: WatchSpec) -> (Watch, Standing) {
+async fn open(world: &World, spec: WatchSpec) -> (Watch, Outset) {
     let caller = Owner { requester: ADMIN, connection: 0 };
     world.engine.watching.open(caller, spec).await.unwrap()
 }
@@ -45,7 +45,7 @@ struct Step {
 }
 
 impl Puzzle {
-    fn new(standing: &Standing) -> Self {
+    fn new(standing: &Outset) -> Self {
         let mut puzzle = Self::default();
         for agent in &standing.agents {
             let id = &agent.card.record.id;

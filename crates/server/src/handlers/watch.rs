@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nexus_core::authority::Action;
 use nexus_core::watch::{Interest, Over, Owner, Watch};
-use nexus_core::watching::{Standing, WatchSpec};
+use nexus_core::watching::{Outset, WatchSpec};
 use nexus_core::{AgentId, Requester};
 use nexus_protocol::RpcError;
 use nexus_protocol::watch::{
@@ -71,7 +71,7 @@ async fn tell(
     cx: &Cx,
     watch: &mut Watch,
     feed: &mut Feed,
-    standing: Standing,
+    standing: Outset,
     after: BTreeMap<AgentId, u64>,
 ) -> Result<Over, RpcError> {
     let services = cx.services();

@@ -15,9 +15,9 @@ use nexus_core::spending::day;
 use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AnswerRoom, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStatus, Begun, CallDigest, Census, Contact, ContextChange,
-    ContextOutcome, Copied, Earlier, Effect, Fence, Holder, KeyRecord, Lease, ListedAgent,
-    PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement, SharedContext,
-    SpendingBy, SpendingQuery, Spent, Standing, StoreError, StoredAgent, StoredApproval,
+    ContextOutcome, Copied, Earlier, Effect, EntryNow, Fence, Holder, KeyRecord, Lease,
+    ListedAgent, PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement,
+    SharedContext, SpendingBy, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
     StoredPlan, Window, entry_bytes,
 };
 use nexus_core::usage::Bill;
@@ -79,7 +79,7 @@ impl Data {
         let SharedContext { version, entries } = &mut self.context;
         let at = (change.kind, change.key.clone());
         let others: Vec<_> = entries.iter().filter(|(key, _)| **key != at).collect();
-        let now = Standing {
+        let now = EntryNow {
             version: *version,
             current: entries.get(&at).cloned(),
             others: others.len() as u64,
