@@ -82,15 +82,11 @@ async fn the_next_turn_waits_for_the_tools_of_one_whose_result_was_not_written()
     let quick = json!({"text": "quick", "yields": 50});
     let slow = json!({"hang": true, "ending_s": 3, "text": "slow"});
     world.model.script([Script::Call(vec![("echo", quick), ("echo", slow)])]);
-    let armed = Arc::new(AtomicU64::new(0));
-    let appends = armed.clone();
-    // What was said, the answer, and then what the quick one came to.
-    world.store.fail_when(move |call| {
-        let nth = appends.fetch_add(u64::from(call.method == "append"), Ordering::Relaxed) + 1;
-        (call.method == "append" && nth == 3).then_some(StoreError::DiskFull)
-    });
     let turn = world.start(&agent, "go").await.unwrap();
     let next = world.start(&agent, "next").await.unwrap();
+    world.until_begun(2).await;
+    // What comes next is what the quick one came to. It yields first.
+    world.store.fail_next(1, StoreError::DiskFull);
     let began = Instant::now();
     let ended = turn.wait(None).await;
     assert!(matches!(ended, Err(TurnError::Store(StoreError::DiskFull))), "{ended:?}");
