@@ -109,6 +109,8 @@ pub fn websocket(bytes: &[u8]) {
     while let [first, length, ..] = *rest {
         let (from, length) = match (length, rest) {
             (126, [_, _, a, b, ..]) => (4, usize::from(u16::from_be_bytes([*a, *b]))),
+            // Longer than 64 KiB: what follows is not looked at.
+            (127, _) => break,
             (length, _) => (2, usize::from(length)),
         };
         let Some(payload) = rest.get(from..from + length) else { break };
