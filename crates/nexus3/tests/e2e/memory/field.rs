@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::add;
 use super::identity::{forged, token};
-use crate::harness::{Framed, Server, Setup};
+use crate::harness::{Server, Setup};
 
 /// Each call comes on a connection of its own, as the client makes it, and is read from there.
 async fn sent(server: &Server, frame: &str) -> Value {
