@@ -30,8 +30,6 @@ CREATE TABLE heads (
 
 CREATE INDEX heads_by_owner ON heads (owner) WHERE owner IS NOT NULL;
 
-CREATE INDEX heads_by_change ON heads (updated_at, agent_id);
-
 CREATE TABLE leases (
     last_fence INTEGER NOT NULL
 ) STRICT;
@@ -192,8 +190,6 @@ CREATE TABLE plans (
 ) STRICT;
 
 CREATE INDEX plans_by_touch ON plans (touched_at, id);
-
-CREATE INDEX plans_by_maker ON plans (maker, maker_born, touched_at, id) WHERE maker IS NOT NULL;
 
 CREATE TABLE plan_tasks (
     plan TEXT NOT NULL REFERENCES plans (id) ON DELETE CASCADE,

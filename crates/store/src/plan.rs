@@ -157,20 +157,21 @@ pub(super) fn page(db: &Connection, me: &Owner, query: &PlanQuery) -> Result<Pla
             (touched, id.as_str().to_owned())
         }
     };
-    let maker = match &query.maker {
-        Some(Maker::Agent(id, born)) => Some((id.as_str(), born.to_be_bytes())),
-        Some(Maker::Administrator) | None => None,
+    let (maker, born) = match &query.maker {
+        Some(Maker::Agent(id, born)) => (Some(id.as_str()), Some(born.to_be_bytes())),
+        Some(Maker::Administrator) | None => (None, None),
     };
-    let mut found = db.prepare_cached(&page_sql(maker.is_some()))?;
+    let mut found = db.prepare_cached(
+        "SELECT id, substr(request, 1, ?7) request, status, owner, created_at, touched_at, task_count,
+                (SELECT count(*) FROM plan_tasks t WHERE t.plan = plans.id AND t.status = ?1) done
+         FROM plans
+         WHERE (touched_at, id) < (?2, ?3) AND (?4 IS NULL OR (maker = ?4 AND maker_born = ?5))
+         ORDER BY touched_at DESC, id DESC LIMIT ?6",
+    )?;
     let success = TaskStatus::Success.name();
     let limit = i64::from(query.limit) + 1;
     let shown = LISTED_REQUEST_CHARS;
-    let mut rows = match maker {
-        None => found.query(params![success, after.0, after.1, limit, shown])?,
-        Some((maker, born)) => {
-            found.query(params![success, after.0, after.1, limit, shown, maker, born])?
-        }
-    };
+    let mut rows = found.query(params![success, after.0, after.1, maker, born, limit, shown])?;
     let mut plans = Vec::new();
     while let Some(row) = rows.next()? {
         plans.push(ListedPlan {
@@ -186,17 +187,6 @@ pub(super) fn page(db: &Connection, me: &Owner, query: &PlanQuery) -> Result<Pla
     let more = plans.len() > query.limit as usize;
     plans.truncate(query.limit as usize);
     Ok(PlanPage { plans, more })
-}
-
-/// A page of plans: of all, or of one maker's.
-pub(super) fn page_sql(is_of_maker: bool) -> String {
-    let filter = if is_of_maker { "maker = ?6 AND maker_born = ?7 AND" } else { "" };
-    format!(
-        "SELECT id, substr(request, 1, ?5) request, status, owner, created_at, touched_at, task_count,
-                (SELECT count(*) FROM plan_tasks t WHERE t.plan = plans.id AND t.status = ?1) done
-         FROM plans WHERE {filter} (touched_at, id) < (?2, ?3)
-         ORDER BY touched_at DESC, id DESC LIMIT ?4"
-    )
 }
 
 pub(super) fn begin(

@@ -23,7 +23,6 @@ pub(super) const STEPS: &[&str] = &[
     APPROVALS_TO_JUDGE,
     KEYS_FOR_DOORS,
     QUESTIONS_OF_SERVERS,
-    PAGES_IN_ORDER,
 ];
 
 /// What they lead to. Most of the time that a first start takes would go into repeating them.
@@ -416,13 +415,6 @@ const KEYS_FOR_DOORS: &str = "
 /// What a server asks of a person, in JSON; null where leave is asked for.
 const QUESTIONS_OF_SERVERS: &str = "
     ALTER TABLE approvals ADD COLUMN inquiry TEXT;
-";
-
-/// Sessions and plans are shown in the order in which they were changed: a page of them must not cost a sort of all, nor an
-/// agent's own plans a look at everybody's.
-const PAGES_IN_ORDER: &str = "
-    CREATE INDEX heads_by_change ON heads (updated_at, agent_id);
-    CREATE INDEX plans_by_maker ON plans (maker, maker_born, touched_at, id) WHERE maker IS NOT NULL;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -20,11 +20,25 @@ use super::record::{AgentRow, MessageRow, agent_id, encode_settings, micros, tim
 
 /// A page of sessions, the most recently changed first.
 pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage, Fault> {
+    // The order is found in the small rows alone; the long ones are read for the page only.
+    let (line, filter) = match query.line_of {
+        None => ("", ""),
+        Some(_) => (
+            "WITH RECURSIVE line (name) AS (
+                 VALUES (:own) UNION SELECT agents.name FROM agents JOIN line ON agents.parent = line.name)",
+            "WHERE agent_id IN (SELECT id FROM agents WHERE name IN line)",
+        ),
+    };
     let own = query.line_of.as_ref().map_or("", AgentId::as_str);
-    let [count, select] = page_sql(query.line_of.is_some());
-    let mut count = db.prepare_cached(&count)?;
+    let mut count =
+        db.prepare_cached(&format!("{line} SELECT count(*), :own FROM heads {filter}"))?;
     let total = unsigned(count.query_row(named_params! {":own": own}, |row| row.get(0))?)?;
-    let mut select = db.prepare_cached(&select)?;
+    let mut select = db.prepare_cached(&format!(
+        "{line} {SELECT_AGENT} JOIN (
+             SELECT agent_id AS shown FROM heads {filter}
+             ORDER BY updated_at DESC, agent_id DESC LIMIT :limit OFFSET :offset
+         ) ON shown = a.id WHERE :own IS NOT NULL ORDER BY updated_at DESC, agent_id DESC"
+    ))?;
     // No database has so many rows that the largest offset would be too small.
     let offset = i64::try_from(query.offset).unwrap_or(i64::MAX);
     let mut rows =
@@ -34,30 +48,6 @@ pub(super) fn page(db: &Connection, query: &SessionQuery) -> Result<SessionPage,
         sessions.push(decode(row, log::tail(db, row.get("log_id")?)?)?);
     }
     Ok(SessionPage { total, sessions })
-}
-
-/// How many sessions there are, and a page of them: of all, or of the line of `:own`.
-pub(super) fn page_sql(is_of_line: bool) -> [String; 2] {
-    let (line, filter) = match is_of_line {
-        false => ("", ""),
-        true => (
-            "WITH RECURSIVE line (name) AS (
-                 VALUES (:own) UNION SELECT agents.name FROM agents JOIN line ON agents.parent = line.name)",
-            "WHERE agent_id IN (SELECT id FROM agents WHERE name IN line)",
-        ),
-    };
-    // The order is found in an index of small rows; the long ones are read for the page only. `CROSS JOIN` keeps SQLite from
-    // going the other way about it: through all heads in their order, with a look into the page at each.
-    [
-        format!("{line} SELECT count(*), :own FROM heads {filter}"),
-        format!(
-            "{line} SELECT a.*, h.* FROM (
-                 SELECT agent_id AS shown FROM heads {filter}
-                 ORDER BY updated_at DESC, agent_id DESC LIMIT :limit OFFSET :offset
-             ) CROSS JOIN agents a ON a.id = shown CROSS JOIN heads h ON h.agent_id = a.id
-             WHERE :own IS NOT NULL ORDER BY h.updated_at DESC, h.agent_id DESC"
-        ),
-    ]
 }
 
 pub(super) fn find(db: &Connection, name: &AgentId) -> Result<Option<SessionRecord>, Fault> {
