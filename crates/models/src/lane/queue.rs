@@ -296,6 +296,7 @@ mod tests {
             urgency,
             model: "m".into(),
             tokens: 0,
+            wait_max: None,
             answer: oneshot::channel().0,
         }
     }

@@ -101,7 +101,7 @@ async fn what_was_not_embedded_before_a_kill_is_embedded_after_it() {
 /// A server whose memories are embedded by a model of a service.
 fn embedded_by(url: &str, model: &str) -> Setup {
     let provider =
-        json!({"type": "openai", "base_url": url, "models": {"m": {"context_window": 1000}}});
+        json!({"type": "openai", "base_url": url, "models": {"m": {"context_window": 1024}}});
     Setup::new().config(json!({
         "default_model": "scripted",
         "providers": {"meanings": provider},

@@ -11,7 +11,7 @@ use super::super::owner::{Owner, SILENCE_MAX};
 use super::super::record::{AgentRow, MessageRow};
 use super::super::writer::Writer;
 use super::super::{agent, approval, clear_up, family, memory, open, session};
-use super::{copy, home, id, open as open_store, said, step};
+use super::{SqliteStore, copy, home, id, open as open_store, said, step};
 
 async fn append(writer: &Writer, lease: Lease, first_index: u64) {
     let rows = vec![MessageRow::encode(&said("x")).unwrap()];
