@@ -95,12 +95,6 @@ impl ScriptedModel {
         *lock(&self.shared.script) = Some(Arc::new(script));
     }
 
-    /// Answers a request for which `script` has something to say with that, whatever is queued: what others than the one
-    /// that a test is about are told. Such requests are kept like all.
-    pub fn answer_aside(&self, script: impl Fn(&Value) -> Option<Reply> + Send + Sync + 'static) {
-        *lock(&self.shared.aside) = Some(Arc::new(script));
-    }
-
     /// Answers requests for this path, by whatever method, with this document: what a service says of its models.
     pub fn set_page(&self, path: impl Into<String>, page: Value) {
         lock(&self.shared.pages).insert(path.into(), page);
@@ -220,13 +214,11 @@ impl RecordedRequest {
 }
 
 type Script = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
-type Aside = Arc<dyn Fn(&Value) -> Option<Reply> + Send + Sync>;
 
 struct Shared {
     queue: Mutex<VecDeque<Arc<Prepared>>>,
     default: Mutex<Arc<Prepared>>,
     script: Mutex<Option<Script>>,
-    aside: Mutex<Option<Aside>>,
     recording: AtomicBool,
     requests: Mutex<Vec<RecordedRequest>>,
     request_count: Counter,
@@ -249,7 +241,6 @@ impl Shared {
                 "Hello from the scripted model.",
             )))),
             script: Mutex::default(),
-            aside: Mutex::default(),
             recording: AtomicBool::new(true),
             requests: Mutex::default(),
             request_count: Counter::default(),
@@ -267,9 +258,7 @@ impl Shared {
 
     /// Whether the reply depends on more of a request than its script does.
     fn looks_at_requests(&self) -> bool {
-        self.is_strict.load(Ordering::Relaxed)
-            || self.is_billing.load(Ordering::Relaxed)
-            || lock(&self.aside).is_some()
+        self.is_strict.load(Ordering::Relaxed) || self.is_billing.load(Ordering::Relaxed)
     }
 
     /// The answer to a request that the real service would refuse.
@@ -361,11 +350,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
         serving.ends();
         return turned_away(shared, head, heard, &refusal, wire);
     }
-    let aside = lock(&shared.aside).clone().and_then(|script| script(&heard.value));
-    let (prepared, script) = match aside {
-        Some(reply) => (Arc::new(Prepared::new(reply)), None),
-        None => shared.next_reply(),
-    };
+    let (prepared, script) = shared.next_reply();
     served(shared, Exchange { wire, head, heard, prepared, script, serving }).await
 }
 
