@@ -279,17 +279,27 @@ impl Compactor {
         model: &Model,
         brief: &Arc<Brief>,
     ) -> Option<u32> {
-        let most = model.answer_max()?;
+        Some(self.answer_within(now, model, brief, model.answer_max()?).await)
+    }
+
+    /// As many of `most` tokens as the window leaves for the next answer.
+    pub(crate) async fn answer_within(
+        &self,
+        now: &Snapshot,
+        model: &Model,
+        brief: &Arc<Brief>,
+        most: u32,
+    ) -> u32 {
         let left = |tokens: u64| {
             let left = u64::from(model.context_window).saturating_sub(tokens + margin(model));
             u32::try_from(left).unwrap_or(u32::MAX)
         };
         let shown = Shown::of(&now.conversation, None);
         if left(self.scales.bound(&shown, model, brief)) >= most {
-            return Some(most);
+            return most;
         }
         let tokens = self.scales.weigh(shown, model, brief).await;
-        Some(most.min(left(tokens)).max(1))
+        most.min(left(tokens)).max(1)
     }
 
     pub(crate) async fn last_message_tokens(&self, now: &Snapshot) -> u64 {

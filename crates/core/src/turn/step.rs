@@ -260,7 +260,7 @@ impl Turn {
             talk.tried.broken += 1;
             return Ok(Verdict::Again);
         }
-        if error.may_fall_back() && self.fall_back(talk, &error.to_string(), said) {
+        if error.may_fall_back() && self.fall_back(talk, &error.to_string(), said).await {
             return Ok(Verdict::Again);
         }
         Ok(Verdict::Keep)
@@ -292,15 +292,14 @@ impl Turn {
             Part::Context(_) | Part::Thought(_) => false,
         };
         let silent = !answer.parts.iter().any(says);
+        if silent && left_no_room(answer) {
+            answer.stop.reason = StopReason::ContextWindow;
+        }
         match answer.stop.reason {
-            StopReason::MaxTokens if silent && talk.asked_max.is_none() => {
-                let own = talk.model.max_output;
-                if own > talk.call.max_tokens
-                    && talk.call.max_tokens.is_some()
-                    && !talk.tried.larger
-                {
+            StopReason::MaxTokens if silent && talk.asked_max.is_none() && !talk.tried.larger => {
+                if let Some(larger) = self.larger_limit(talk).await {
                     talk.tried.larger = true;
-                    talk.call.max_tokens = own;
+                    talk.call.max_tokens = Some(larger);
                     return Ok(Verdict::Again);
                 }
             }
@@ -322,15 +321,27 @@ impl Turn {
             reason
                 if reason.is_refused()
                     && talk.model.fallback_on_refusal
-                    && said.step_bytes() == 0
-                    && self.fall_back(talk, reason.name(), said) =>
+                    && said.step_bytes() == 0 =>
             {
-                return Ok(Verdict::Again);
+                if self.fall_back(talk, reason.name(), said).await {
+                    return Ok(Verdict::Again);
+                }
             }
             _ => {}
         }
         self.say_rest(answer, said);
         Ok(Verdict::Keep)
+    }
+
+    /// The model's own limit on an answer, as far as the window leaves room for it, where that is more than the call had.
+    async fn larger_limit(&self, talk: &Talk) -> Option<u32> {
+        let (own, had) = (talk.model.max_output?, talk.call.max_tokens?);
+        if own <= had {
+            return None;
+        }
+        let (now, compactor) = (self.agent.snapshot(), &self.turns.compactor);
+        let larger = compactor.answer_within(&now, &talk.model, &talk.brief, own).await;
+        (larger > had).then_some(larger)
     }
 
     /// Whether the provider has left out much of the conversation without a word.
@@ -357,16 +368,34 @@ impl Turn {
         }
     }
 
-    fn fall_back(&self, talk: &mut Talk, reason: &str, said: &mut Said) -> bool {
-        let bytes = talk.brief.bytes() + self.agent.look().conversation.context_bytes();
-        let Some(from) = talk.fall_back(&*self.turns.models, bytes as u64 / BYTES_PER_TOKEN) else {
-            return false;
-        };
+    async fn fall_back(&self, talk: &mut Talk, reason: &str, said: &mut Said) -> bool {
+        let needed = self.needed(talk);
+        let Some(from) = talk.fall_back(&*self.turns.models, needed) else { return false };
+        let (now, compactor) = (self.agent.snapshot(), &self.turns.compactor);
+        talk.bound_answer(compactor.answer_max(&now, &talk.model, &talk.brief).await);
         tracing::warn!(from, to = talk.model.alias, reason, "another model takes over");
         let to = talk.model.alias.clone();
         said.tell(TurnEvent::Fallback { from: &from, to: &to, reason });
         true
     }
+
+    /// About how many tokens a model has to take.
+    fn needed(&self, talk: &Talk) -> u64 {
+        let bytes = talk.brief.bytes() + self.agent.look().conversation.context_bytes();
+        bytes as u64 / BYTES_PER_TOKEN
+    }
+}
+
+/// Whether an answer was cut before its first token, by all that its provider has counted: then the window was full, which
+/// some services call by the word for the limit on an answer.
+fn left_no_room(answer: &Answer) -> bool {
+    let Usage { input, output, estimated, .. } = answer.usage;
+    let has_thought = answer.parts.iter().any(|part| matches!(part, Part::Thought(_)));
+    answer.stop.reason == StopReason::MaxTokens
+        && input > 0
+        && output == 0
+        && !estimated
+        && !has_thought
 }
 
 /// Whether a stream that was begun has ended in a way that may pass.

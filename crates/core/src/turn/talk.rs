@@ -144,13 +144,11 @@ impl Talk {
         self.call.model = self.model.info.clone();
     }
 
-    /// Lets the next model take over that can. Returns the alias of the one that is left.
+    /// Lets the next model take over that can. Returns the alias of the one that is left. An answer is still bounded as
+    /// that one's were.
     pub fn fall_back(&mut self, models: &dyn Models, needed: u64) -> Option<String> {
         while let Some(alias) = self.fallbacks.pop_front() {
-            let Ok(next) = models.resolve(Some(&alias)) else { continue };
-            if needed > u64::from(next.context_window) || !self.is_fit(&next) {
-                continue;
-            }
+            let Some(next) = self.stand_in(models, &alias, needed) else { continue };
             self.call.model = next.info.clone();
             if self.call.reasoning == self.model.reasoning {
                 self.call.reasoning = next.reasoning;
@@ -163,10 +161,13 @@ impl Talk {
         None
     }
 
-    /// Whether a model can be shown all there is to show.
-    fn is_fit(&self, model: &Model) -> bool {
+    /// The model of this name, if it can be shown all there is to show.
+    fn stand_in(&self, models: &dyn Models, alias: &str, needed: u64) -> Option<Model> {
+        let model = models.resolve(Some(alias)).ok()?;
         let mut attached = self.call.messages.iter().flat_map(|message| message.attachments());
-        attached.all(|attachment| model.inputs.take(attachment.kind))
+        let fits = needed <= u64::from(model.context_window)
+            && attached.all(|attachment| model.inputs.take(attachment.kind));
+        fits.then_some(model)
     }
 
     /// Finds how much of the conversation belongs to earlier epochs of this service.

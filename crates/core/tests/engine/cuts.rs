@@ -21,6 +21,12 @@ fn cut_call() -> Part {
     Part::Call(ToolCall { cut, ..ToolCall::new("c9", "echo", json!({})) })
 }
 
+/// An answer that was cut before it said anything, and what its provider has counted.
+pub fn silently_cut(input: u64, output: u64) -> Script {
+    let usage = Usage { input, output, ..Usage::default() };
+    Script::Answer(Answer { usage, ..answer([], StopReason::MaxTokens) })
+}
+
 #[tokio::test]
 async fn a_cut_answer_goes_on_where_it_ended() {
     let world = World::new();
@@ -99,6 +105,34 @@ async fn a_cut_at_the_callers_own_limit_is_an_outcome() {
     assert_eq!((&*outcome.content, outcome.stop.reason), ("one tw", StopReason::MaxTokens));
     let calls = world.model.calls();
     assert_eq!((calls.len(), calls[0].max_tokens), (1, Some(2)));
+}
+
+#[tokio::test]
+async fn the_models_own_limit_is_tried_as_far_as_the_window_leaves_room() {
+    // Its window; what the second call may have, if there is one.
+    for (window, larger) in
+        [(1_000_000, Some(100_000)), (90_000, Some(90_000 - 2_048)), (60_000, None)]
+    {
+        let world = World::new();
+        world.models.describe("m", window, |info| info.max_output = Some(100_000));
+        let agent = world.agent("a").await;
+        world.model.script([silently_cut(20, 64_000), Script::Say("whole")]);
+        let outcome = world.say(&agent, "go").await.unwrap();
+        let calls = world.model.calls();
+        let limits: Vec<u32> = calls.iter().map(|call| call.max_tokens.unwrap()).collect();
+        match larger {
+            Some(most) => {
+                assert_eq!((limits[0], limits.len()), (64_000, 2), "{window}");
+                assert!(limits[1] <= most && limits[1] > most - 1_000, "{window}: {limits:?}");
+                assert_eq!((&*outcome.content, outcome.steps), ("whole", 1), "{window}");
+            }
+            // Further steps are the rest of a cut answer, and no larger.
+            None => {
+                assert!(limits.iter().all(|limit| *limit <= limits[0]), "{window}: {limits:?}");
+                assert!(outcome.steps > 1, "{window}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

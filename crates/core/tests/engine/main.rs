@@ -10,6 +10,7 @@ mod copies;
 mod cuts;
 mod ending;
 mod fakes;
+mod fallbacks;
 mod gate;
 mod idle;
 mod ladder;

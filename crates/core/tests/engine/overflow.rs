@@ -8,6 +8,7 @@ use nexus_core::{Agent, ToolCall};
 use serde_json::json;
 
 use crate::compaction::{AROUND, compacted, wide};
+use crate::cuts::silently_cut;
 use crate::fakes::{Script, World, answer, history, lines};
 
 fn too_long(window: Option<u32>) -> Script {
@@ -308,4 +309,26 @@ async fn an_answer_that_fills_the_window_goes_on() {
     assert_eq!(summaries.iter().filter(|line| line.starts_with("Summary")).count(), 1);
     let shown = world.model.last_context();
     assert_eq!(shown[1..], ["User: go", "Assistant: half an ans", "User: "]);
+}
+
+/// Some services have one word for an answer that is too long and for a window that leaves no room for any.
+#[tokio::test]
+async fn an_answer_that_is_cut_before_its_first_token_is_a_full_window() {
+    // What was counted, and whether it says that the window was full.
+    for (input, output, full) in [(19_990, 0, true), (19_990, 1, false), (0, 0, false)] {
+        let world = World::new();
+        world.models.describe("m", 20_000, |_| {});
+        let agent = talked(&world, 3).await;
+        world.model.script([silently_cut(input, output)]);
+        let outcome = world.say(&agent, "go").await.unwrap();
+        let told = (&*outcome.content, outcome.stop.reason, outcome.steps);
+        assert_eq!(
+            told,
+            ("ok", StopReason::EndTurn, if full { 1 } else { 2 }),
+            "{input}, {output}"
+        );
+        let history = world.history(&agent).await;
+        let summaries = history.iter().filter(|line| line.starts_with("Summary")).count();
+        assert_eq!(summaries, usize::from(full), "{input}, {output}: {history:?}");
+    }
 }
