@@ -69,7 +69,7 @@ class ReasoningEndEvent(_ReasoningEnd, total=False):
 
 class _Waiting(TypedDict):
     type: Literal["waiting"]
-    # `rate_limit`, `overloaded` or `full`.
+    # `rate_limit`, `overloaded`, `full`, or `retry` before a call that failed is sent again.
     reason: str
 
 

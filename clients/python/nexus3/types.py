@@ -1738,7 +1738,7 @@ class WatchedUsage(_WatchedUsageRequired, total=False):
 
 class _WatchedWaitingRequired(TypedDict):
     type: Literal["waiting"]
-    # `rate_limit`, `overloaded` or `full`.
+    # `rate_limit`, `overloaded`, `full`, or `retry` before a call that failed is sent again.
     reason: str
 
 

@@ -58,6 +58,9 @@ pub struct Asker {
     /// Stays the same for as long as a conversation and its copies do: 32 hex digits.
     pub conversation: Arc<str>,
     pub urgency: Urgency,
+    /// The longest wait that is slept through, where another model may be asked instead; else the provider's adapter has
+    /// one of its own.
+    pub wait_max: Option<Duration>,
     /// Told when the call has to wait before it is sent.
     pub waiting: Option<Arc<dyn Fn(Waiting) + Send + Sync>>,
     /// Told when the call is sent again.
@@ -77,7 +80,7 @@ pub enum Urgency {
 /// That a call waits, why, and for how long if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// `rate_limit`, `overloaded`, `full`.
+    /// `rate_limit`, `overloaded`, `full`, `retry`.
     pub reason: &'static str,
     pub wait: Option<Duration>,
 }

@@ -15,11 +15,15 @@ pub(super) struct Attempts {
     began: Instant,
     failures: u32,
     max_retries: u32,
+    /// The longest wait that is slept through.
+    wait_max: Duration,
 }
 
 impl Attempts {
-    pub fn begin(max_retries: u32) -> Self {
-        Self { began: Instant::now(), failures: 0, max_retries }
+    /// `patience` is the longest wait that is slept through, where that is less than the usual one.
+    pub fn begin(max_retries: u32, patience: Option<Duration>) -> Self {
+        let wait_max = patience.unwrap_or(WAIT_MAX).min(WAIT_MAX);
+        Self { began: Instant::now(), failures: 0, max_retries, wait_max }
     }
 
     /// No attempt begins after this.
@@ -47,7 +51,7 @@ impl Attempts {
                 (own, own)
             }
         };
-        (all <= WAIT_MAX && Instant::now() + all <= self.end()).then_some(own)
+        (all <= self.wait_max && Instant::now() + all <= self.end()).then_some(own)
     }
 }
 
@@ -71,38 +75,42 @@ mod tests {
 
     #[tokio::test]
     async fn as_often_as_is_configured() {
-        let mut attempts = Attempts::begin(2);
+        let mut attempts = Attempts::begin(2, None);
         let failure = failure(None);
         assert_eq!(attempts.failed(&failure, backoff), Some(SECOND));
         assert_eq!(attempts.failed(&failure, backoff), Some(2 * SECOND));
         assert_eq!(attempts.failed(&failure, backoff), None);
-        assert_eq!(Attempts::begin(0).failed(&failure, backoff), None);
+        assert_eq!(Attempts::begin(0, None).failed(&failure, backoff), None);
     }
 
     #[tokio::test]
     async fn only_what_may_get_better() {
         let lasting = Failure { retryable: false, ..failure(None) };
-        assert_eq!(Attempts::begin(2).failed(&lasting, backoff), None);
+        assert_eq!(Attempts::begin(2, None).failed(&lasting, backoff), None);
     }
 
     #[tokio::test]
     async fn a_wait_that_was_asked_for_is_that_of_the_lane_and_has_a_limit() {
-        let wait = |wait| Attempts::begin(2).failed(&failure(Some(wait)), backoff);
-        assert_eq!(wait(WAIT_MAX), Some(Duration::ZERO));
-        assert_eq!(wait(WAIT_MAX + SECOND / 1000), None);
+        for (patience, most) in
+            [(None, WAIT_MAX), (Some(20 * SECOND), 20 * SECOND), (Some(90 * SECOND), WAIT_MAX)]
+        {
+            let wait = |wait| Attempts::begin(2, patience).failed(&failure(Some(wait)), backoff);
+            assert_eq!(wait(most), Some(Duration::ZERO), "{patience:?}");
+            assert_eq!(wait(most + SECOND / 1000), None, "{patience:?}");
+        }
         let overload = Failure { is_overload: true, ..failure(None) };
-        assert_eq!(Attempts::begin(2).failed(&overload, backoff), Some(Duration::ZERO));
+        assert_eq!(Attempts::begin(2, None).failed(&overload, backoff), Some(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_two_minutes() {
         for (passed, expected) in [(119, Some(SECOND)), (120, None)] {
-            let mut attempts = Attempts::begin(2);
+            let mut attempts = Attempts::begin(2, None);
             advance(SECOND * passed).await;
             assert_eq!(attempts.failed(&failure(None), backoff), expected, "{passed}");
         }
         for (passed, expected) in [(60, Some(Duration::ZERO)), (61, None)] {
-            let mut attempts = Attempts::begin(2);
+            let mut attempts = Attempts::begin(2, None);
             advance(SECOND * passed).await;
             assert_eq!(attempts.failed(&failure(Some(WAIT_MAX)), backoff), expected, "{passed}");
         }

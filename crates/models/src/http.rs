@@ -11,14 +11,16 @@ use nexus_outward::{cause, is_loopback};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue,
 };
-use reqwest::{Certificate, Client, ClientBuilder, Proxy, Response, StatusCode, Url};
+use reqwest::{
+    Certificate, Client, ClientBuilder, Proxy, RequestBuilder, Response, StatusCode, Url,
+};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
 
 use super::attempts::Attempts;
 use super::errors::{self, Failure};
-use super::lane::{Lane, Permit};
+use super::lane::{Lane, Permit, RETRY};
 use super::redact::Secrets;
 use super::silence::{Patience, Silence};
 use super::stream::{self, Decode, Terms};
@@ -130,10 +132,11 @@ impl Http {
         }
         let mut place = self.lane.place(&call.asker, &call.model.id, tokens(call));
         let mut permit = place.pass().await?;
-        let mut attempts = Attempts::begin(self.max_retries);
+        let mut attempts = Attempts::begin(self.max_retries, call.asker.wait_max);
         loop {
             let sent = Instant::now();
-            let failure = match self.attempt(client, url, &body, &mut permit).await {
+            let request = client.post(url.clone()).headers(self.headers.clone()).body(body.clone());
+            let failure = match self.attempt(request, &mut permit).await {
                 Ok(response) => {
                     let silence = Silence::since(sent, self.patience);
                     return Ok(Opened { response, silence, permit });
@@ -153,7 +156,10 @@ impl Http {
             if let Some(observer) = &call.asker.observer {
                 observer.model_call_retried(&call.model, error.name());
             }
-            tokio::time::sleep(wait).await;
+            if !wait.is_zero() {
+                place.tell(RETRY, Some(wait));
+                tokio::time::sleep(wait).await;
+            }
             place.give_up_at(attempts.end());
             permit = match place.pass().await {
                 Ok(permit) => permit,
@@ -200,12 +206,9 @@ impl Http {
 
     async fn attempt(
         &self,
-        client: &Client,
-        url: &Url,
-        body: &Bytes,
+        request: RequestBuilder,
         permit: &mut Permit,
     ) -> Result<Response, Failure> {
-        let request = client.post(url.clone()).headers(self.headers.clone()).body(body.clone());
         let sending = tokio::time::timeout(self.patience.first_event, request.send());
         let response = sending.await.map_err(|_| errors::silent())?.map_err(errors::not_sent)?;
         let status = response.status();

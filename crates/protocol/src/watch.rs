@@ -206,7 +206,7 @@ pub enum Event {
     },
     /// The model's provider lets the turn wait.
     Waiting {
-        /// `rate_limit`, `overloaded` or `full`.
+        /// `rate_limit`, `overloaded`, `full`, or `retry` before a call that failed is sent again.
         reason: String,
         /// Where it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]

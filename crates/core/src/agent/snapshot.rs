@@ -150,6 +150,7 @@ impl Snapshot {
             agent: self.id.as_str().into(),
             conversation: conversation.into(),
             urgency,
+            wait_max: None,
             waiting: None,
             observer: None,
         }

@@ -161,6 +161,15 @@ impl Talk {
         None
     }
 
+    /// Whether a model is left that could take over.
+    pub fn has_fallback(&self, models: &dyn Models, needed: impl FnOnce() -> u64) -> bool {
+        if self.fallbacks.is_empty() {
+            return false;
+        }
+        let needed = needed();
+        self.fallbacks.iter().any(|alias| self.stand_in(models, alias, needed).is_some())
+    }
+
     /// The model of this name, if it can be shown all there is to show.
     fn stand_in(&self, models: &dyn Models, alias: &str, needed: u64) -> Option<Model> {
         let model = models.resolve(Some(alias)).ok()?;

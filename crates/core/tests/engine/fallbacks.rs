@@ -1,5 +1,7 @@
 //! Another model takes over: when, and with what it is asked.
 
+use std::time::Duration;
+
 use nexus_core::model::ModelInfo;
 
 use crate::fakes::{Script, World};
@@ -38,4 +40,17 @@ async fn an_answer_of_a_fallback_is_bounded_as_that_model_wants_it() {
             None => assert_eq!(calls[1].max_tokens, None),
         }
     }
+}
+
+#[tokio::test]
+async fn a_long_wait_is_not_slept_through_while_another_model_may_answer() {
+    let world = world(|_| {}, (200_000, None));
+    let agent = world.agent("a").await;
+    world.model.script([Script::Fail, Script::Say("from one")]);
+    world.say(&agent, "go").await.unwrap();
+    // One that cannot be shown the conversation is none that may answer.
+    world.models.describe("one", 1, |_| {});
+    world.say(&agent, "on").await.unwrap();
+    let waits: Vec<_> = world.model.calls().iter().map(|call| call.asker.wait_max).collect();
+    assert_eq!(waits, [Some(Duration::from_secs(20)), None, None]);
 }

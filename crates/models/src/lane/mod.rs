@@ -88,6 +88,9 @@ const RATE_LIMIT: &str = "rate_limit";
 const OVERLOADED: &str = "overloaded";
 const FULL: &str = "full";
 
+/// A call waits before it is sent again, since it failed and others may not.
+pub(super) const RETRY: &str = "retry";
+
 impl Lane {
     pub fn new(settings: &ProviderSettings, base_url: &str) -> Self {
         let now = Instant::now();
@@ -273,6 +276,12 @@ impl State {
         }
     }
 
+    /// Lets nothing through for so long, and answers calls that do not wait that long.
+    fn stop(&mut self, wait: Duration, reason: &'static str, why: &ProviderError, now: Instant) {
+        self.pause.stop(now + wait, reason);
+        self.turn_away(&mut |entry| entry.wait_max.is_some_and(|most| wait > most), why);
+    }
+
     /// Answers calls that wait for what will not come.
     fn turn_away(&mut self, meant: &mut dyn FnMut(&Entry) -> bool, error: &ProviderError) {
         for entry in self.queue.take(meant) {
@@ -309,7 +318,8 @@ impl Place<'_> {
             Entered::Waits(answer, blocked) => (answer, blocked),
         };
         let mut waiter = Waiter { place: self, answer };
-        waiter.tell(blocked);
+        let wait = blocked.until.map(|at| at.saturating_duration_since(Instant::now()));
+        waiter.place.tell(blocked.reason, wait);
         let answer = timeout_at(waiter.place.deadline, &mut waiter.answer).await;
         drop(waiter);
         match answer {
@@ -317,6 +327,15 @@ impl Place<'_> {
             // The lane sends an answer to all it takes out, and this call holds the lane.
             Ok(Err(_)) => Err(ProviderError::Crowded("the lane is gone".to_owned())),
             Err(_) => Err(self.crowded()),
+        }
+    }
+
+    /// Tells who asks that the call waits, once for each call.
+    pub fn tell(&mut self, reason: &'static str, wait: Option<Duration>) {
+        if let Some(waiting) = &self.asker.waiting
+            && !std::mem::replace(&mut self.was_told, true)
+        {
+            waiting(Waiting { reason, wait });
         }
     }
 
@@ -334,6 +353,13 @@ impl Place<'_> {
         if state.queue.is_empty() && blocked.is_none() {
             return Entered::Passed(state.grant(&self.model, self.tokens, now));
         }
+        if let Some(at) = blocked.and_then(|blocked| blocked.until)
+            && self.asker.wait_max.is_some_and(|most| at - now > most)
+        {
+            let seconds = (at - now).as_secs_f32();
+            let why = format!("it would wait {seconds:.0} s");
+            return Entered::TurnedAway(ProviderError::Crowded(why));
+        }
         if state.queue.len() >= WAITING_MAX {
             let why = format!("{WAITING_MAX} calls wait already");
             return Entered::TurnedAway(ProviderError::Crowded(why));
@@ -346,6 +372,7 @@ impl Place<'_> {
             urgency: self.asker.urgency,
             model: self.model.clone(),
             tokens: self.tokens,
+            wait_max: self.asker.wait_max,
             answer: sender,
         };
         if self.was_sent {
@@ -384,18 +411,6 @@ impl Place<'_> {
 struct Waiter<'a, 'b> {
     place: &'a mut Place<'b>,
     answer: oneshot::Receiver<Result<Granted, ProviderError>>,
-}
-
-impl Waiter<'_, '_> {
-    /// Once for each call.
-    fn tell(&mut self, blocked: Blocked) {
-        if let Some(waiting) = &self.place.asker.waiting
-            && !std::mem::replace(&mut self.place.was_told, true)
-        {
-            let wait = blocked.until.map(|at| at.saturating_duration_since(Instant::now()));
-            waiting(Waiting { reason: blocked.reason, wait });
-        }
-    }
 }
 
 impl Drop for Waiter<'_, '_> {
@@ -474,14 +489,14 @@ impl Permit {
                 state.turn_away(&mut |entry| entry.model == self.model, &failure.error);
             }
             Some(wait) => {
-                state.pause.stop(now + wait, reason);
+                state.stop(wait, reason, &failure.error, now);
                 let at = Timestamp::now() + wait;
                 state.heeded = state.heeded.max(Some(at));
                 shared = Some(at);
             }
             None if failure.is_overload && is_news => {
                 let wait = self.lane.backoff(state.pause.strikes());
-                state.pause.stop(now + wait, reason);
+                state.stop(wait, reason, &failure.error, now);
             }
             None => {}
         }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nexus_core::provider::{ProviderError, Urgency};
 use tokio::sync::oneshot;
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     pub model: Arc<str>,
     /// What it will take of the limits on tokens.
     pub tokens: u64,
+    /// The longest wait that it sleeps through, where it has one of its own.
+    pub wait_max: Option<Duration>,
     /// Where it hears that it may go, or that it need not wait.
     pub answer: oneshot::Sender<Result<Granted, ProviderError>>,
 }
@@ -244,6 +247,7 @@ mod tests {
             urgency,
             model: "m".into(),
             tokens: 0,
+            wait_max: None,
             answer: oneshot::channel().0,
         }
     }

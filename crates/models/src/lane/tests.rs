@@ -591,3 +591,68 @@ fn the_wait_of_our_own_choosing_grows_to_a_limit_and_is_never_the_same() {
         assert!(waits.iter().any(|wait| *wait != waits[0]));
     }
 }
+
+/// Those who may ask another model instead.
+fn impatient(root: &str, most: Duration) -> Asker {
+    Asker { wait_max: Some(most), ..asker(root) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_ask_another_waits_no_longer_than_that() {
+    const MOST: Duration = Duration::from_secs(20);
+    for (pause, waits) in [(MOST, true), (MOST + SECOND / 100, false)] {
+        let lane = lane_of(4);
+        let mut first = pass(&lane, "first").await.unwrap();
+        first.failed(&limited(Some(pause)));
+        drop(first);
+        let (began, asker) = (Instant::now(), impatient("a", MOST));
+        let passed = lane.place(&asker, "m", 0).pass().await;
+        match passed {
+            // Given back, since others wait for what comes of the first call after a pause.
+            Ok(permit) if waits => {
+                assert!(began.elapsed() >= pause);
+                drop(permit);
+            }
+            Err(ProviderError::Crowded(why)) if !waits => {
+                assert_eq!(why, "it would wait 20 s");
+                assert_eq!(began.elapsed(), Duration::ZERO);
+            }
+            other => panic!("{pause:?}: {:?}", other.map(drop)),
+        }
+        // Whoever has nobody else to ask waits as before.
+        pass(&lane, "b").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_already_need_not_wait_when_it_becomes_too_long() {
+    const MOST: Duration = Duration::from_secs(20);
+    // With a word of how long, and without one.
+    for failure in [limited(Some(MOST + SECOND)), limited(None)] {
+        let settings = ProviderSettings {
+            max_concurrent_calls: 1,
+            retry_backoff: MOST + SECOND,
+            ..settings()
+        };
+        let lane = lane(&settings);
+        let mut first = pass(&lane, "first").await.unwrap();
+        let mut others = JoinSet::new();
+        for asker in [asker("patient"), impatient("impatient", MOST)] {
+            let lane = lane.clone();
+            others.spawn(async move {
+                let passed = lane.place(&asker, "m", 0).pass().await.map(drop);
+                (asker.root.to_string(), passed)
+            });
+        }
+        settle().await;
+        let began = Instant::now();
+        first.failed(&failure);
+        drop(first);
+        let (who, passed) = others.join_next().await.unwrap().unwrap();
+        assert_eq!((&*who, passed), ("impatient", Err(failure.error.clone())));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        let (who, passed) = others.join_next().await.unwrap().unwrap();
+        assert_eq!((&*who, passed), ("patient", Ok(())));
+        assert!(began.elapsed() > MOST);
+    }
+}

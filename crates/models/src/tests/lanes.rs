@@ -221,6 +221,44 @@ async fn a_call_is_sent_as_its_asker_and_tells_it_of_the_wait() {
     }
 }
 
+/// A failure that is no overload concerns the call alone, which then waits outside of its lane.
+#[tokio::test]
+async fn a_call_that_is_sent_again_says_that_it_waits() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        model.push(Reply::status(500));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let waiting = Arc::new({
+            let told = told.clone();
+            move |waiting| told.lock().unwrap().push(waiting)
+        });
+        let call = call([user("Hi")]);
+        let asker = Asker { waiting: Some(waiting), ..call.asker.clone() };
+        let heard = hear(&*provider(kind, &model), ModelCall { asker, ..call }).await;
+        assert!(heard.end.is_ok(), "{kind:?}");
+        let told = told.lock().unwrap().clone();
+        let [Waiting { reason: "retry", wait: Some(wait) }] = told[..] else { panic!("{told:?}") };
+        assert!(!wait.is_zero() && wait <= Duration::from_millis(2), "{kind:?}: {wait:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_ask_another_model_is_answered_instead_of_waiting_long() {
+    for kind in FORMATS {
+        let model = ScriptedModel::start().await;
+        model.push(Reply::status(429).retry_after("21").message("later"));
+        let provider = provider(kind, &model);
+        let call = call([user("Hi")]);
+        let asker = Asker { wait_max: Some(Duration::from_secs(20)), ..call.asker.clone() };
+        let call = ModelCall { asker, ..call };
+        let end = hear(&*provider, call.clone()).await.end;
+        assert!(matches!(end, Err(ProviderError::RateLimited { .. })), "{kind:?}: {end:?}");
+        let end = hear(&*provider, call).await.end;
+        assert!(matches!(end, Err(ProviderError::Crowded(_))), "{kind:?}: {end:?}");
+        assert_eq!(model.request_count(), 1, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_left_of_a_providers_limits_is_kept_to() {
     let used_up = [
