@@ -24,7 +24,7 @@ use super::lane::{Lane, Permit, RETRY};
 use super::redact::Secrets;
 use super::silence::{Patience, Silence};
 use super::stream::{self, Decode, Terms};
-use super::{AuthMethod, Bounds, BuildError, ProviderSettings};
+use super::{AuthMethod, Bounds, BuildError, Kind, ProviderSettings};
 
 /// How much of an error page is read for its message, and for how long: one that drips would never be over.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -36,6 +36,9 @@ const CA_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Headers whose names have one of these words carry what opens doors.
 const OF_KEYS: [&str; 5] = ["auth", "key", "token", "secret", "cookie"];
 
+/// OpenRouter sends the calls of one conversation to one of its providers, for the cache that it has there.
+static SESSION: HeaderName = HeaderName::from_static("x-session-id");
+
 /// How much of an answer to a question is taken. The largest router's list of models has 2 MB.
 pub(super) const ASKED_BYTES_MAX: usize = 16 << 20;
 
@@ -44,6 +47,8 @@ pub(super) struct Http {
     client: OnceCell<Client>,
     way: Way,
     headers: HeaderMap,
+    /// The service is told which calls belong to one conversation.
+    names_session: bool,
     secrets: Arc<Secrets>,
     bounds: Bounds,
     patience: Patience,
@@ -92,6 +97,7 @@ impl Http {
         Ok(Self {
             client: OnceCell::new(),
             way,
+            names_session: settings.kind == Kind::OpenRouter && !headers.contains_key(&SESSION),
             headers,
             secrets: Arc::new(Secrets::of(settings)),
             bounds: settings.bounds,
@@ -133,9 +139,10 @@ impl Http {
         let mut place = self.lane.place(&call.asker, &call.model.id, tokens(call));
         let mut permit = place.pass().await?;
         let mut attempts = Attempts::begin(self.max_retries, call.asker.wait_max);
+        let headers = self.headers_of(call);
         loop {
             let sent = Instant::now();
-            let request = client.post(url.clone()).headers(self.headers.clone()).body(body.clone());
+            let request = client.post(url.clone()).headers(headers.clone()).body(body.clone());
             let failure = match self.attempt(request, &mut permit).await {
                 Ok(response) => {
                     let silence = Silence::since(sent, self.patience);
@@ -202,6 +209,18 @@ impl Http {
                 return Err(ProviderError::Broken("the answer is too long".into()));
             }
         }
+    }
+
+    fn headers_of(&self, call: &ModelCall) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let session = HeaderValue::from_str(&call.asker.conversation);
+        if self.names_session
+            && let Ok(session) = session
+            && !session.is_empty()
+        {
+            headers.insert(&SESSION, session);
+        }
+        headers
     }
 
     async fn attempt(

@@ -25,6 +25,28 @@ async fn sent(model: &ScriptedModel, settings: ProviderSettings, headers: &[&str
 
 const AUTH: [&str; 4] = ["authorization", "api-key", "x-api-key", "anthropic-version"];
 
+/// It keeps the calls of a conversation with one of its providers, whose cache then knows them.
+#[tokio::test]
+async fn openrouter_is_told_which_calls_belong_together() {
+    let model = ScriptedModel::start().await;
+    let sent = async |kind, conversation: &str, own: Option<&str>| {
+        let own = own.map(|value| ("X-Session-Id".to_owned(), value.to_owned()));
+        let settings =
+            ProviderSettings { extra_headers: own.into_iter().collect(), ..settings(kind, &model) };
+        let mut call = call([user("Hi")]);
+        call.asker.conversation = conversation.into();
+        assert!(hear(&*build(&settings).unwrap(), call).await.end.is_ok());
+        model.last_request().header("x-session-id").map(str::to_owned)
+    };
+    let name = "0f".repeat(16);
+    assert_eq!(sent(Kind::OpenRouter, &name, None).await, Some(name.clone()));
+    assert_eq!(sent(Kind::OpenRouter, &name, Some("mine")).await.as_deref(), Some("mine"));
+    assert_eq!(sent(Kind::OpenRouter, "", None).await, None);
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::OpenRouter) {
+        assert_eq!(sent(kind, &name, None).await, None, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_kind_has_its_address_and_its_way_to_send_the_key() {
     let model = ScriptedModel::start().await;
