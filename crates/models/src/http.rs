@@ -21,6 +21,7 @@ use tracing::Level;
 use super::attempts::Attempts;
 use super::errors::{self, Failure};
 use super::lane::{Lane, Permit, RETRY};
+use super::lowered::Lowered;
 use super::redact::Secrets;
 use super::silence::{Patience, Silence};
 use super::stream::{self, Decode, Terms};
@@ -49,6 +50,8 @@ pub(super) struct Http {
     headers: HeaderMap,
     /// The service is told which calls belong to one conversation.
     names_session: bool,
+    /// `None` for a router, which lowers by itself what a model cannot do.
+    lowered: Option<Lowered>,
     secrets: Arc<Secrets>,
     bounds: Bounds,
     patience: Patience,
@@ -99,6 +102,7 @@ impl Http {
             way,
             names_session: settings.kind == Kind::OpenRouter && !headers.contains_key(&SESSION),
             headers,
+            lowered: (settings.kind != Kind::OpenRouter).then(Lowered::default),
             secrets: Arc::new(Secrets::of(settings)),
             bounds: settings.bounds,
             patience: Patience {
@@ -131,6 +135,9 @@ impl Http {
         call: &ModelCall,
     ) -> Result<Opened, ProviderError> {
         let client = self.client.get_or_try_init(|| self.way.connect()).await?;
+        if let Some(lowered) = &self.lowered {
+            lowered.warn(call);
+        }
         let body = Bytes::from(body);
         if tracing::enabled!(target: RAW_TARGET, Level::DEBUG) {
             let body = self.secrets.redact(&String::from_utf8_lossy(&body));

@@ -4,7 +4,7 @@
 //! What all need stands beside them: [`json`] writes the body, [`http`] sends it, [`lane`] says when that may be and
 //! [`attempts`] how often, [`errors`] names what fails, [`stream`] drives the reading, [`silence`] says when nothing more
 //! is waited for, [`lines`] and `nexus_sse` find the events, [`heard`] puts the answer together, [`calls`] gathers tool
-//! calls, [`bounds`] says when it is enough, [`redact`] keeps keys to themselves.
+//! calls, [`bounds`] says when it is enough, [`redact`] keeps keys to themselves, [`lowered`] says what a model cannot think.
 //! [`embeddings`] asks one for vectors, [`ollama`] finds out whether one runs here, and [`measure`] shows a benchmark pieces
 //! of all this.
 
@@ -21,6 +21,7 @@ mod http;
 mod json;
 mod lane;
 mod lines;
+mod lowered;
 pub mod measure;
 pub mod ollama;
 mod redact;
