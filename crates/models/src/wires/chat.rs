@@ -34,7 +34,7 @@ pub(crate) struct Chat {
 }
 
 /// What a service has of its own beside the common format.
-struct Dialect {
+pub(super) struct Dialect {
     kind: Kind,
     /// OpenAI itself.
     own_host: bool,
@@ -53,11 +53,7 @@ enum Endpoint {
 
 impl Chat {
     pub fn new(settings: &ProviderSettings, base: Url) -> Result<Self, BuildError> {
-        let dialect = Dialect {
-            kind: settings.kind,
-            own_host: base.host_str() == Some(OWN_HOST),
-            routing: settings.routing.clone(),
-        };
+        let dialect = Dialect::of(settings, &base);
         let http = Http::new(settings, &base, HeaderMap::new())?;
         Ok(Self { http, endpoint: Endpoint::new(settings, &base), dialect })
     }
@@ -76,6 +72,16 @@ impl Provider for Chat {
         };
         let wants_logprobs = call.model.extra_body.contains_key("logprobs");
         Ok(self.http.events(response, Answer { wants_logprobs, ..Answer::default() }, &call))
+    }
+}
+
+impl Dialect {
+    pub(super) fn of(settings: &ProviderSettings, base: &Url) -> Self {
+        Self {
+            kind: settings.kind,
+            own_host: base.host_str() == Some(OWN_HOST),
+            routing: settings.routing.clone(),
+        }
     }
 }
 
@@ -105,7 +111,7 @@ fn azure(base: &Url, deployment: &str, api_version: &str) -> Url {
 }
 
 /// Writes the body straight from the conversation: a tree of it would double the memory and the time of each call.
-fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u8>> {
+pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::Result<Vec<u8>> {
     let messages = visible(&call.messages);
     let thinks = !call.reasoning.is_off() || call.model.thinking.kind != ThinkingKind::None;
     let completion = thinks && matches!(dialect.kind, Kind::OpenAi | Kind::Azure);
@@ -426,7 +432,7 @@ fn write_tool(json: &mut Json, tool: &ToolSpec) -> serde_json::Result<()> {
 
 /// An answer as it comes in.
 #[derive(Default)]
-struct Answer {
+pub(super) struct Answer {
     /// The field in which thoughts came first; some services send them under two names.
     thought_name: Option<&'static str>,
     details: Details,

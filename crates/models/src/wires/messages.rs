@@ -466,7 +466,7 @@ impl Block<'_> {
 
 /// An answer as it comes in.
 #[derive(Default)]
-struct Answer {
+pub(super) struct Answer {
     usage: WireUsage,
     /// What the block that is open is.
     open: Open,

@@ -1,4 +1,4 @@
-//! The newer wires without a network: bodies as they are written, and streams as they are read. What goes over HTTP is
+//! The wires without a network: bodies as they are written, and streams as they are read. What goes over HTTP is
 //! tested in `crate::tests`.
 
 mod attachments;
@@ -23,9 +23,10 @@ use crate::bounds::Bounds;
 use crate::heard::Heard;
 use crate::lines::Lines;
 use crate::stream::{Complaint, Decode, Phase};
-use crate::{Wire, wires};
+use crate::{CacheTtl, Kind, ProviderSettings, Wire, wires};
 
-const WIRES: [Wire; 3] = [Wire::Responses, Wire::GenerateContent, Wire::Ollama];
+const WIRES: [Wire; 5] =
+    [Wire::Messages, Wire::Chat, Wire::Responses, Wire::GenerateContent, Wire::Ollama];
 
 fn call(wire: Wire, messages: impl IntoIterator<Item = SharedMessage>) -> ModelCall {
     let model = ModelInfo::undescribed("tests", wire.name(), "scripted-1");
@@ -80,7 +81,12 @@ fn body(wire: Wire, call: &ModelCall) -> Value {
         Wire::Responses => wires::responses::request_body(call, None),
         Wire::GenerateContent => wires::generate_content::request_body(call),
         Wire::Ollama => wires::ollama::request_body(call, "30m"),
-        Wire::Messages | Wire::Chat => unreachable!("not one of {WIRES:?}"),
+        Wire::Messages => wires::messages::request_body(call, Some(CacheTtl::FiveMinutes)),
+        Wire::Chat => {
+            let settings = ProviderSettings::new(Kind::OpenAi);
+            let base = settings.base_url.parse().unwrap();
+            wires::chat::request_body(call, &wires::chat::Dialect::of(&settings, &base))
+        }
     };
     serde_json::from_slice(&written.unwrap()).unwrap()
 }
@@ -117,7 +123,8 @@ fn read<'a>(wire: Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Read {
         Wire::Responses => read_with(wires::responses::Answer::default(), pieces),
         Wire::GenerateContent => read_with(wires::generate_content::Answer::default(), pieces),
         Wire::Ollama => read_with(wires::ollama::Answer, pieces),
-        Wire::Messages | Wire::Chat => unreachable!("not one of {WIRES:?}"),
+        Wire::Messages => read_with(wires::messages::Answer::default(), pieces),
+        Wire::Chat => read_with(wires::chat::Answer::default(), pieces),
     }
 }
 
@@ -190,7 +197,9 @@ fn read_document(wire: Wire, document: &Value) -> Read {
         Wire::GenerateContent => {
             wires::generate_content::Answer::default().document(data.as_bytes(), &mut heard)
         }
-        _ => wires::ollama::Answer.document(data.as_bytes(), &mut heard),
+        Wire::Messages => wires::messages::Answer::default().document(data.as_bytes(), &mut heard),
+        Wire::Chat => wires::chat::Answer::default().document(data.as_bytes(), &mut heard),
+        Wire::Ollama => wires::ollama::Answer.document(data.as_bytes(), &mut heard),
     };
     match read {
         Ok(()) => {

@@ -28,7 +28,35 @@ fn sample(wire: Wire) -> Vec<u8> {
                 {"functionCall": {"id": "c", "name": "f", "args": {"a": "é"}}, "thoughtSignature": "t"}]}}]}),
             json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4}}),
         ],
-        _ => vec![
+        Wire::Messages => vec![
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hmm 🦀"}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s"}}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "ping"}),
+            json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Grüße\n"}}),
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "日本"}}),
+            json!({"type": "content_block_stop", "index": 1}),
+            json!({"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "c", "name": "f", "input": {}}}),
+            json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{\"a\":"}}),
+            json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "\"é\"}"}}),
+            json!({"type": "content_block_stop", "index": 2}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 4}}),
+            json!({"type": "message_stop"}),
+        ],
+        Wire::Chat => vec![
+            json!({"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "Hmm 🦀"}}]}),
+            json!({"choices": [{"index": 0, "delta": {"content": "Grüße\n"}}]}),
+            json!({"choices": [{"index": 0, "delta": {"content": "日本"}}]}),
+            json!({"choices": [{"index": 0, "delta": {"tool_calls": [
+                {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":"}}]}}]}),
+            json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "\"é\"}"}}]}}]}),
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+            json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}),
+        ],
+        Wire::Ollama => vec![
             json!({"message": {"content": "", "thinking": "Hmm 🦀"}, "done": false}),
             json!({"message": {"content": "Grüße\n"}, "done": false}),
             json!({"message": {"content": "日本"}, "done": false}),
@@ -87,5 +115,40 @@ proptest! {
             let ok = |read: &Read| read.end.as_ref().unwrap().is_ok();
             prop_assert_eq!(ok(&whole), ok(&split));
         }
+    }
+}
+
+/// A reader that goes down with each bracket would end the process.
+#[test]
+fn deep_json_is_an_error_or_passed_over() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for wire in WIRES {
+        for event in [deep.clone(), format!("{{\"new\": {deep}}}")] {
+            let framed = match wire {
+                Wire::Ollama => format!("{event}\n"),
+                _ => format!("data: {event}\n\n"),
+            };
+            let bytes = [framed.into_bytes(), sample(wire)].concat();
+            let read = read(wire, [&*bytes]);
+            // A member that nobody asks for is passed over without a look at what is in it.
+            let expected = if read.end.unwrap().is_ok() { "Grüße\n日本" } else { "" };
+            assert_eq!(read.text, expected, "{wire:?}");
+            assert!(expected.is_empty() || event.starts_with('{'), "{wire:?}");
+        }
+    }
+}
+
+#[test]
+fn broken_letters_are_an_error_and_what_came_before_stands() {
+    for wire in WIRES {
+        let mut bytes = sample(wire);
+        let letter = "日".as_bytes();
+        let at = bytes.windows(letter.len()).position(|window| window == letter).unwrap();
+        bytes[at] = 0xff;
+        let read = read(wire, [&*bytes]);
+        assert!(read.end.unwrap().is_err(), "{wire:?}");
+        // One wire has both texts in one event.
+        let before = if wire == Wire::GenerateContent { "" } else { "Grüße\n" };
+        assert_eq!((&*read.text, &*read.thoughts), (before, "Hmm 🦀"), "{wire:?}");
     }
 }
