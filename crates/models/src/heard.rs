@@ -20,6 +20,8 @@ pub(super) struct Heard {
     pub calls: Calls,
     /// Bytes of text and thoughts.
     text_bytes: usize,
+    /// Bytes that its decoder holds back until it has all of what they belong to.
+    pub held_bytes: usize,
     /// What was counted so far.
     pub usage: Usage,
     told: Usage,
@@ -204,7 +206,7 @@ impl Heard {
 
     /// What was said so far.
     pub fn bytes(&self) -> usize {
-        self.text_bytes + self.calls.bytes()
+        self.text_bytes + self.held_bytes + self.calls.bytes()
     }
 
     /// Refuses what is more than an answer may be.

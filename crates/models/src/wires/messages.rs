@@ -481,8 +481,15 @@ enum Open {
         signature: String,
     },
     Call,
-    /// Of a kind that is not known, as it began.
-    Unknown(Value),
+    /// Of a kind that is not known.
+    Unknown(Unknown),
+}
+
+/// A block that goes back as it came, whatever it is: how it began, and what was added since.
+struct Unknown {
+    block: Map<String, Value>,
+    /// What it is given, as it is told in pieces.
+    input: String,
 }
 
 impl Decode for Answer {
@@ -568,12 +575,19 @@ impl Answer {
                 heard.call(index, begun.id, begun.name, arguments);
                 Open::Call
             }
-            _ => Open::Unknown(serde_json::from_str(block.get())?),
+            _ => Open::Unknown(Unknown {
+                block: serde_json::from_str(block.get())?,
+                input: String::new(),
+            }),
         };
         Ok(())
     }
 
     fn delta(&mut self, index: Option<usize>, delta: Delta, heard: &mut Heard) {
+        if let Open::Unknown(unknown) = &mut self.open {
+            heard.held_bytes += unknown.add(delta);
+            return;
+        }
         heard.text(delta.text.unwrap_or_default());
         if let Some(text) = delta.thinking {
             if !matches!(self.open, Open::Thinking { .. }) {
@@ -583,6 +597,7 @@ impl Answer {
             heard.think(text);
         }
         if let (Some(more), Open::Thinking { signature }) = (delta.signature, &mut self.open) {
+            heard.held_bytes += more.len();
             signature.push_str(&more);
         }
         if let (Some(index), Some(fragment)) = (index, delta.partial_json) {
@@ -591,13 +606,47 @@ impl Answer {
     }
 
     fn end_block(&mut self, heard: &mut Heard) {
+        heard.held_bytes = 0;
         match std::mem::take(&mut self.open) {
             Open::Thinking { signature } if !signature.is_empty() => {
                 heard.seal(&json!({ "signature": signature }));
             }
-            Open::Unknown(block) => heard.seal_alone(&json!({ "raw": block })),
+            Open::Unknown(unknown) => {
+                if let Some(block) = unknown.whole() {
+                    heard.seal_alone(&json!({ "raw": block }));
+                }
+            }
             Open::Thinking { .. } | Open::Nothing | Open::Text | Open::Call => {}
         }
+    }
+}
+
+impl Unknown {
+    /// How many bytes were added.
+    fn add(&mut self, delta: Delta) -> usize {
+        let input = delta.partial_json.unwrap_or_default();
+        self.input.push_str(&input);
+        let mut bytes = input.len();
+        let texts =
+            [("text", delta.text), ("thinking", delta.thinking), ("signature", delta.signature)];
+        for (name, more) in texts {
+            let Some(more) = more else { continue };
+            bytes += more.len();
+            match self.block.get_mut(name) {
+                Some(Value::String(text)) => text.push_str(&more),
+                _ => drop(self.block.insert(name.to_owned(), Value::String(more))),
+            }
+        }
+        bytes
+    }
+
+    /// The block as it would have come in one piece; `None` when its end is missing, which nobody could make up.
+    fn whole(mut self) -> Option<Map<String, Value>> {
+        if !self.input.is_empty() {
+            let input = serde_json::from_str(&self.input).ok()?;
+            self.block.insert("input".to_owned(), input);
+        }
+        Some(self.block)
     }
 }
 

@@ -5,6 +5,7 @@ mod attachments;
 mod generate_content;
 mod goldens;
 mod histories;
+mod messages;
 mod ollama;
 mod responses;
 mod streams;
