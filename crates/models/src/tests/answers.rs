@@ -1,8 +1,8 @@
 //! What models say, and in how many pieces.
 
-use nexus_core::message::StopReason;
-use nexus_core::usage::Cost;
-use nexus_testkit::{Reply, ScriptedModel, StopSaid};
+use nexus_core::message::{Made, Origin, StopReason};
+use nexus_core::usage::{Bill, Cost};
+use nexus_testkit::{Reply, ScriptedModel, StopSaid, ThoughtField};
 use serde_json::{Value, json};
 
 use super::*;
@@ -234,6 +234,43 @@ async fn thoughts_are_told_and_kept_in_their_place() {
         }
         assert_eq!(answer.usage.reasoning, 3, "{kind:?}");
     }
+}
+
+/// They are signed: a member more or less, or in another order, and the provider behind the router refuses them.
+#[tokio::test]
+async fn what_openrouter_tells_of_thoughts_goes_back_as_it_came() {
+    let model = ScriptedModel::start().await;
+    model.push(
+        Reply::thought("Hm. ")
+            .then_redacted("aGlkZGVu")
+            .then_tool_call_as("call_a", "list", "{}")
+            .thoughts_as(ThoughtField::ReasoningDetails),
+    );
+    let provider = provider(Kind::OpenRouter, &model);
+    let call = call([user("Hi")]);
+    let answer = hear(&*provider, call.clone()).await.end.unwrap();
+    let sealed = answer.parts.iter().find_map(|part| match part {
+        Part::Thought(thought) => thought.payload.clone(),
+        _ => None,
+    });
+    let told: Value = serde_json::from_str(&sealed.unwrap()).unwrap();
+    let details = told["reasoning_details"].as_array().unwrap();
+    assert_eq!(details[0]["text"], "Hm. ");
+    assert!(details[0]["signature"].is_string(), "{told}");
+    assert_eq!(details[1]["data"], "aGlkZGVu", "{told}");
+    let origin = Origin {
+        provider: call.model.provider_name.clone(),
+        wire: call.model.wire.to_owned(),
+        model: call.model.id.clone(),
+    };
+    let made = Made { origin, briefing: 0, stop: answer.stop.clone(), bill: Bill::default() };
+    let meta = Meta { made: Some(Arc::new(made)), ..Meta::default() };
+    let said = Arc::new(Message::of_parts(Role::Assistant, answer.parts.clone(), meta));
+    let result = Arc::new(Message::tool_result("call_a", "nothing", Meta::default()));
+    let messages = [user("Hi"), said, result].into_iter().collect();
+    assert!(hear(&*provider, ModelCall { messages, ..call }).await.end.is_ok());
+    let sent = &model.last_request().body["messages"][2];
+    assert_eq!(sent["reasoning_details"].to_string(), told["reasoning_details"].to_string());
 }
 
 #[tokio::test]

@@ -519,10 +519,11 @@ impl Answer {
 
     /// The model has said all.
     fn end(&mut self, heard: &mut Heard) {
-        let details = std::mem::take(&mut self.details.0);
+        // Both are taken: what follows the last word ends the answer again, and must not seal it otherwise.
+        let (details, name) = (std::mem::take(&mut self.details.0), self.thought_name.take());
         if !details.is_empty() {
             heard.seal_first(&json!({ "reasoning_details": details }));
-        } else if let Some(name) = self.thought_name.take() {
+        } else if let Some(name) = name {
             heard.seal_first(&json!({ "name": name }));
         }
     }
