@@ -118,3 +118,30 @@ async fn agents_mark_themselves_and_stop_nobody() {
     engine.shut_down_agent(&ADMIN, &id("k")).await.unwrap();
     assert!(engine.stop_requested().is_cancelled());
 }
+
+/// So its first call finds in the provider's cache what its source has left there.
+#[tokio::test]
+async fn a_copy_shares_the_prefix_of_its_source_and_its_place_in_a_cache() {
+    let world = World::new();
+    let agent = world.agent("a").await;
+    for word in ["one", "two"] {
+        world.say(&agent, word).await.unwrap();
+    }
+    world.engine.sessions.copy(&ADMIN, &id("a"), &id("copy")).await.unwrap();
+    let copy = load(&world, "copy", "b").await;
+    world.say(&copy, "three").await.unwrap();
+    world.say(&agent, "four").await.unwrap();
+    let other = world.agent("other").await;
+    world.say(&other, "one").await.unwrap();
+    let calls = world.model.calls();
+    let [_, source, copied, went_on, other] = &calls[..] else { panic!("{}", calls.len()) };
+    for later in [copied, went_on] {
+        assert_eq!(later.asker.conversation, source.asker.conversation);
+        assert_eq!((&later.system, &later.tools), (&source.system, &source.tools));
+        let mut begins = source.messages.iter().zip(later.messages.iter());
+        assert!(begins.all(|(a, b)| a.role == b.role && a.parts == b.parts));
+        assert_eq!(later.messages.len(), source.messages.len() + 2);
+    }
+    assert_eq!(source.asker.conversation.len(), 32);
+    assert_ne!(other.asker.conversation, source.asker.conversation);
+}
