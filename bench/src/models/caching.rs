@@ -114,5 +114,7 @@ pub fn since(before: Bill, after: Bill) -> Bill {
         cache_read: after.cache_read - before.cache_read,
         cache_write: after.cache_write - before.cache_write,
         billed: after.billed - before.billed,
+        output: after.output - before.output,
+        reasoning: after.reasoning - before.reasoning,
     }
 }

@@ -35,6 +35,10 @@ pub struct Bill {
     pub cache_write: u64,
     /// What they cost together, in tokens of plain input.
     pub billed: f64,
+    /// Tokens that were written, thoughts included.
+    pub output: u64,
+    /// The part of `output` that was thought, where the wire has a word for it.
+    pub reasoning: u64,
 }
 
 impl Bill {
@@ -65,7 +69,7 @@ impl Billing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).bill
     }
 
-    /// Counts one request. What the model wrote is the reply's own affair.
+    /// Counts one request. How much the model wrote is what the reply says.
     pub fn count(&self, wire: Wire, body: &Value, reply: Usage) -> Usage {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = match wire {
@@ -82,6 +86,8 @@ impl Billing {
         let short_write = counted.write - counted.long_write;
         let bill = &mut state.bill;
         bill.requests += 1;
+        bill.output += reply.output;
+        bill.reasoning += if wire == Wire::Ollama { 0 } else { reply.reasoning };
         bill.input += plain;
         bill.cache_read += counted.read;
         bill.cache_write += counted.write;

@@ -31,6 +31,9 @@ async fn the_second_request_reads_what_the_first_one_kept_and_the_bill_says_so()
     for wire in Wire::ALL {
         let model = ScriptedModel::start().await;
         model.billing();
+        for _ in 0..2 {
+            model.push(Reply::text("Read.").usage(0, 9).reasoning_tokens(4));
+        }
         let long = "Much to read. ".repeat(1000);
         let mut body = question(wire);
         match wire {
@@ -46,6 +49,8 @@ async fn the_second_request_reads_what_the_first_one_kept_and_the_bill_says_so()
         let second = reported(wire, &post(&model, path(wire), &body).await.events());
         let bill = model.bill();
         assert_eq!(bill.requests, 2, "{wire:?}");
+        let thought = if wire == Wire::Ollama { 0 } else { 8 };
+        assert_eq!((bill.output, bill.reasoning), (18, thought), "{wire:?}");
         assert_eq!(first.0.as_u64().unwrap_or(0), 0, "{wire:?}");
         assert_eq!(second.0.as_u64().unwrap_or(0), bill.cache_read, "{wire:?}");
         assert_eq!(first.1.as_u64().unwrap_or(0), bill.cache_write, "{wire:?}");
