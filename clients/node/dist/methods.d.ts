@@ -400,6 +400,8 @@ export interface ModelEntry {
     /** `text`, `image`, `pdf`. */
     input: Array<string>;
     reasoning: ModelReasoning;
+    /** What it is known to be able to do: `image`, `pdf`, `reasoning`, `schemas`, `tools`. */
+    capabilities?: Array<string>;
     /** Null when nobody knows it. */
     price?: ModelPrice | null;
     /** Whether it takes tools; null when nobody knows. */
@@ -411,6 +413,10 @@ export interface ModelEntry {
     /** The day its service ends it, as `2026-01-31`; null when none is known. */
     retires?: string | null;
     sources: ModelSources;
+    /** Whether a turn could have it now. */
+    available?: boolean;
+    /** Why it is not available. */
+    reason?: string | null;
     /** Whether its provider has the key it needs, or needs none. */
     key_set: boolean;
     /** It answers when none is named. */
@@ -1291,6 +1297,8 @@ export interface GetPermissionsParams {
 export interface GetPermissionsResult {
     /** Lower case: `sandboxed`, `trusted`, `yolo`. */
     permission_level: string;
+    /** The highest that it may be given; absent where it has no ceiling. */
+    ceiling_level?: string | null;
     preset: string;
     disabled_tools: Array<string>;
     policy: Policy;
@@ -1416,6 +1424,8 @@ export interface ListModelsResult {
     total: number;
     offset: number;
     limit: number;
+    /** The name of the model that answers when none is named, listed here or not; null when there is none. */
+    default?: string | null;
     models: Array<ModelEntry>;
 }
 export interface ListPlansParams {

@@ -379,6 +379,8 @@ class _GetPermissionsResultRequired(TypedDict):
 
 
 class GetPermissionsResult(_GetPermissionsResultRequired, total=False):
+    # The highest that it may be given; absent where it has no ceiling.
+    ceiling_level: Optional[str]
     parent_agent_id: Optional[str]
     # Tools of MCP servers that it may use, by server; `*` for all.
     mcp: Dict[str, List[str]]
@@ -468,12 +470,17 @@ class ListKeysResult(TypedDict):
     mode: str
 
 
-class ListModelsResult(TypedDict):
+class _ListModelsResultRequired(TypedDict):
     # All that was asked for, on this page or not.
     total: int
     offset: int
     limit: int
     models: List[ModelEntry]
+
+
+class ListModelsResult(_ListModelsResultRequired, total=False):
+    # The name of the model that answers when none is named, listed here or not; null when there is none.
+    default: Optional[str]
 
 
 class ListPlansResult(TypedDict):
@@ -808,6 +815,8 @@ class _ModelEntryRequired(TypedDict):
 class ModelEntry(_ModelEntryRequired, total=False):
     # The most tokens of one answer; null when nobody knows.
     max_output_tokens: Optional[int]
+    # What it is known to be able to do: `image`, `pdf`, `reasoning`, `schemas`, `tools`.
+    capabilities: List[str]
     # Null when nobody knows it.
     price: Optional[ModelPrice]
     # Whether it takes tools; null when nobody knows.
@@ -816,6 +825,10 @@ class ModelEntry(_ModelEntryRequired, total=False):
     schemas: Optional[bool]
     # The day its service ends it, as `2026-01-31`; null when none is known.
     retires: Optional[str]
+    # Whether a turn could have it now.
+    available: bool
+    # Why it is not available.
+    reason: Optional[str]
 
 
 class _ModelPriceRequired(TypedDict):
