@@ -104,6 +104,10 @@ pub fn websocket(bytes: &[u8]) {
         HOUSE.http
     );
     let said = exchange(&[head.as_bytes(), &calm(bytes)].concat(), true);
+    // A peer that still sends when the server has closed may be told nothing any more.
+    if said.is_empty() {
+        return;
+    }
     let (head, mut rest) = split(&said);
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     while let [first, length, ..] = *rest {

@@ -59,7 +59,7 @@ impl Count {
     }
 
     /// How deep brackets nest.
-    pub fn depth(&self) -> usize {
+    pub fn deepest(&self) -> usize {
         self.depth_most
     }
 }
@@ -72,11 +72,11 @@ mod tests {
     fn check(text: &str, expected: (usize, usize)) {
         let mut whole = Count::default();
         whole.add(text.as_bytes());
-        assert_eq!((whole.values(), whole.depth()), expected, "{text}");
+        assert_eq!((whole.values(), whole.deepest()), expected, "{text}");
         assert_eq!(values(text.as_bytes()), expected.0);
         let mut pieces = Count::default();
         text.as_bytes().chunks(1).for_each(|piece| pieces.add(piece));
-        assert_eq!((pieces.values(), pieces.depth()), expected, "{text} in pieces");
+        assert_eq!((pieces.values(), pieces.deepest()), expected, "{text} in pieces");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn check_size(message: &[u8]) -> Result<(), RpcError> {
     }
     let mut count = Count::default();
     count.add(message);
-    if count.depth() > DEPTH_MAX {
+    if count.deepest() > DEPTH_MAX {
         return Err(RpcError::parse(format!("nesting is deeper than {DEPTH_MAX}")));
     }
     match count.values() > MESSAGE_VALUES_MAX {

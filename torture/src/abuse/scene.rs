@@ -71,10 +71,14 @@ impl Places {
 
 /// A POST of JSON.
 pub fn request_to(address: &Address, path: &str, token: &str, message: &str) -> Vec<u8> {
+    // Hosts of MCP have to take both. Of the methods, who takes events is answered with events.
+    let accept = match path {
+        "/mcp" => "application/json, text/event-stream",
+        _ => "application/json",
+    };
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
-         Content-Length: {}\r\n\r\n{message}",
+         Content-Type: application/json\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n{message}",
         address.http,
         message.len()
     );

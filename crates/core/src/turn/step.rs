@@ -327,11 +327,10 @@ impl Turn {
             reason
                 if reason.is_refused()
                     && talk.model.fallback_on_refusal
-                    && said.step_bytes() == 0 =>
+                    && said.step_bytes() == 0
+                    && self.fall_back(talk, reason.name(), said).await =>
             {
-                if self.fall_back(talk, reason.name(), said).await {
-                    return Ok(Verdict::Again);
-                }
+                return Ok(Verdict::Again);
             }
             _ => {}
         }

@@ -249,7 +249,7 @@ mod tests {
         };
         assert_eq!(paths(json!({"path": "a", "start_line": 3})), [("/w/a".into(), Some(3))]);
         let both = [("/a".into(), None), ("/w/b".into(), None)];
-        assert_eq!(paths(json!({"source": "/a", "destination": "b"})), both);
+        assert_eq!(paths(json!({"from": "/a", "to": "b"})), both);
         assert_eq!(paths(json!({"argv": ["ls"]})), []);
     }
 
