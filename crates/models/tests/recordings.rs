@@ -3,7 +3,6 @@
 //! `make recordings` fetches them. Where they are missing this is passed over, with a word on standard error; with
 //! `NEXUS3_RECORDINGS=required`, as `make test` sets it, that is a failure. What each of them says is found by another
 //! reader (`crates/testkit/recordings/extract.py`).
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -15,7 +15,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// The AI SDK makes a failed call again after two and then after four seconds and does not say so, whatever it was told of
 /// retries. By this in its `User-Agent` it is known, and for so long a turn that failed answers it.
-const SILENT: &str = "ai-sdk/";
+const SILENT: &str = "ai-sdk";
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
 /// Turns that are remembered, and bytes of what they said. Of those that ended, and of the visitor who has the most, the

@@ -135,7 +135,9 @@ async fn a_failed_turn_answers_those_that_repeat_without_a_word() {
         let before = server.model().request_count();
         server.model().push(Reply::status(400));
         let plain = post(&server, CHAT, &saying(model, "x"));
-        let request = plain.clone().header("User-Agent", "ai/7.0.1 ai-sdk/openai-compatible/3.0.1");
+        let request = plain
+            .clone()
+            .header("User-Agent", "ai/7.0.169 ai-sdk-provider-utils/5.0.79 node.js/24");
         let first = server.ask(request.clone()).await;
         assert_eq!((first.status, first.header("x-should-retry")), (500, Some("false")), "{model}");
         let second = server.ask(request.clone()).await;
