@@ -138,8 +138,8 @@ async fn a_copy_shares_the_prefix_of_its_source_and_its_place_in_a_cache() {
     for later in [copied, went_on] {
         assert_eq!(later.asker.conversation, source.asker.conversation);
         assert_eq!((&later.system, &later.tools), (&source.system, &source.tools));
-        let begins = source.messages.iter().zip(later.messages.iter());
-        assert!(begins.map(|(a, b)| a.parts == b.parts).all(|same| same));
+        let mut begins = source.messages.iter().zip(later.messages.iter());
+        assert!(begins.all(|(a, b)| a.role == b.role && a.parts == b.parts));
         assert_eq!(later.messages.len(), source.messages.len() + 2);
     }
     assert_eq!(source.asker.conversation.len(), 32);
