@@ -211,7 +211,7 @@ async fn what_is_typed_before_a_command_asks_does_not_answer_it() {
     let desk = Desk::new().await;
     let screen = desk.open(&["--fresh"]);
     screen.wait_for(", own, ").await;
-    desk.ok("create_agent", json!({"agent_id": "x"})).await;
+    desk.ok("create_agent", json!({"agent_id": "x", "preset": "trusted"})).await;
     desk.ok("create_agent", json!({"agent_id": "y", "parent_agent_id": "x"})).await;
     let agents = async || {
         let listed = desk.ok("list_agents", json!({})).await;

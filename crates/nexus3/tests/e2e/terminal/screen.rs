@@ -106,6 +106,11 @@ impl Desk {
         self.open_command(self.world.command_on_terminal(self.arguments(args)))
     }
 
+    /// Opens one for the server with this address.
+    pub fn open_at(&self, url: &str) -> Screen {
+        self.open_command(self.world.command_on_terminal(["--connect", url]))
+    }
+
     /// Opens one in which a shell runs `script`; in it `$0 "$@"` is the program.
     pub fn open_shell(&self, script: &str, args: &[&str]) -> Screen {
         let mut command = self.world.shell_on_terminal(script);

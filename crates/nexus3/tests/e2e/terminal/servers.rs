@@ -141,7 +141,7 @@ async fn the_choice_can_be_left_and_there_may_be_none() {
 async fn a_server_that_is_named_has_its_main_agent() {
     let desk = Desk::new().await;
     let server = Setup::new().start_in(&desk.world).await;
-    let screen = desk.open(&["--connect", &url(&server)]);
+    let screen = desk.open_at(&url(&server));
     screen.wait_for("main> ").await;
     screen.say("Hello.").await;
     screen.wait_for_end().await;
