@@ -8,7 +8,6 @@ mod leave;
 mod lobby;
 mod outside;
 mod panel;
-mod rest;
 mod servers;
 
 use std::collections::{HashSet, VecDeque};
@@ -41,7 +40,6 @@ pub(crate) use lobby::{
     Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,
 };
 use panel::Panel;
-use rest::Rest;
 
 /// An Esc is an Esc when nothing came after it for so long.
 const ESCAPE: Duration = Duration::from_millis(25);
@@ -103,7 +101,6 @@ pub(crate) struct App {
     /// When what the server tells is drawn next, after that.
     pace: Duration,
     resized: Option<Instant>,
-    rest: Rest,
     /// With which exit code, and how.
     leaving: Option<(u8, Leaving)>,
     /// The person leaves when no turn runs any more.
@@ -177,7 +174,6 @@ pub async fn run(options: Options) -> std::io::Result<u8> {
         drawn: Instant::now(),
         pace: FRAME,
         resized: None,
-        rest: Rest::default(),
         options,
         leaving: None,
         is_waiting_to_leave: false,
@@ -281,7 +277,6 @@ impl App {
         if self.is_walking() {
             times.push(now + WALK);
         }
-        times.extend(self.rest.due());
         let before = self.focus.has();
         times.extend(self.look_at_focus(now));
         self.is_dirty |= before != self.focus.has();
@@ -295,7 +290,6 @@ impl App {
 
     async fn woken(&mut self) {
         let now = Instant::now();
-        self.rest.look(now);
         let settled = self.decoder.settle();
         if !settled.is_empty() {
             self.typed(settled).await;
@@ -379,7 +373,6 @@ impl App {
 
     fn take(&mut self, news: News) {
         self.is_dirty = true;
-        self.rest.stir();
         let was_running = self.runs();
         match (&mut self.session, news) {
             (Some(session), news) => {
