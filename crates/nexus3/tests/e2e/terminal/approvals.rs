@@ -175,6 +175,8 @@ async fn a_question_that_is_not_seen_is_not_answered() {
         desk.model().push(Reply::text("So be it."));
         let screen = desk.open(&["--fresh"]);
         screen.say("Make it.").await;
+        // Before that there may be no server yet.
+        desk.model().wait_for_requests(1).await;
         eventually("a question", async || waiting(&desk).await == 1).await;
         screen.read().await;
         screen.read().await;
