@@ -1,15 +1,11 @@
 //! HTTP on loopback: `POST /` and `/rpc` for the server, `POST /agent/{id}` for one agent.
 
 use std::convert::Infallible;
-use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
@@ -34,7 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::courtesy::{Courtesy, refusal};
-use super::door::{Door, DoorBody, Visit, Visitor};
+use super::door::{Door, Visit, Visitor};
+use super::gzip::{GZIP_BYTES_MIN, deflate, inflate, off_thread, packed};
 use super::listeners::Listeners;
 use super::patience::Patience;
 use super::places::{Busy, Guest, Place, Places};
@@ -49,12 +46,6 @@ use crate::errors::wire;
 use crate::freight::{Load, SMALL_BYTES_MAX};
 use crate::outbox::Peer;
 use crate::signing::Mode;
-
-/// Answers larger than this are compressed for clients that take it: below, a header costs more than it saves.
-const GZIP_BYTES_MIN: usize = 8 * 1024;
-
-/// Bodies larger than this are compressed and inflated off the async threads.
-const GZIP_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// What one request may cost.
 #[derive(Clone, Copy, Debug)]
@@ -341,22 +332,6 @@ async fn visit(
     drop(load);
     let response = if takes_gzip { packed(response).await } else { response };
     Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, over, busy)))))
-}
-
-/// A large document of a door's, compressed. What streams goes as it comes.
-async fn packed(response: Response<DoorBody>) -> Response<DoorBody> {
-    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_document = kind.is_some_and(|kind| kind.starts_with(b"application/json"));
-    let bytes = response.body().size_hint().exact().unwrap_or_default();
-    if !is_document || bytes <= GZIP_BYTES_MIN as u64 {
-        return response;
-    }
-    let (mut head, body) = response.into_parts();
-    let document = body.collect().await.unwrap_or_else(|never| match never {}).to_bytes();
-    let packed = off_thread(document.len(), move || deflate(&document)).await;
-    head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    head.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(head, Full::new(Bytes::from(packed)).boxed())
 }
 
 /// How long a door may still say that a key, and all that came with it, has ended.
@@ -668,26 +643,6 @@ async fn weighed(
     }
 }
 
-/// The unpacked bytes; `None` when they are more than `bytes_max`.
-fn inflate(packed: &[u8], bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
-    let mut unpacked = Vec::new();
-    GzDecoder::new(packed).take(bytes_max as u64 + 1).read_to_end(&mut unpacked)?;
-    Ok((unpacked.len() <= bytes_max).then_some(unpacked))
-}
-
-/// Runs `work` where `bytes` of input make it too long for an async thread.
-async fn off_thread<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    if bytes <= GZIP_INLINE_BYTES_MAX {
-        return work();
-    }
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-}
-
 async fn carry_out(
     context: &Context,
     prepared: Prepared,
@@ -767,13 +722,6 @@ async fn respond(reply: Reply, takes_gzip: bool) -> Response<Body> {
 /// Whole seconds.
 fn retry_after(ms: u64) -> HeaderValue {
     HeaderValue::from(ms.div_ceil(1000))
-}
-
-fn deflate(body: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    // Writing to memory does not fail.
-    let _ = encoder.write_all(body);
-    encoder.finish().unwrap_or_default()
 }
 
 fn json_response(status: StatusCode, body: Bytes) -> Response<Body> {

@@ -4,6 +4,7 @@ pub mod channel;
 mod connection;
 mod courtesy;
 pub mod door;
+mod gzip;
 pub mod http;
 pub mod listeners;
 pub mod memory;
