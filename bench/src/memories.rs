@@ -192,7 +192,7 @@ async fn fill(place: &Place, stock: &Stock, numbers: std::ops::Range<usize>) -> 
     let mut after = MemoryKey::default();
     for start in numbers.clone().step_by(FILLED_AT_ONCE) {
         let some = start..numbers.end.min(start + FILLED_AT_ONCE);
-        let added = some.map(|number| store.add_memory(stock.memory(number)));
+        let added = some.map(|number| store.add_memory(stock.memory(number), None));
         join_all(added).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         let waiting = store.unembedded(embedder.model_id(), after, FILLED_AT_ONCE as u32).await?;
         let number = |id: MemoryId| usize::try_from(id.0 - 1);

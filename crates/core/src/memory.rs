@@ -15,8 +15,8 @@ use crate::fuse::{FUSED_DEPTH, MEANING_WEIGHT, WORDS_WEIGHT, fuse};
 use crate::kin::Kin;
 use crate::name::AgentId;
 use crate::store::{
-    Deletion, IdPrefix, MemoryId, MemoryQuery, MemoryRecord, MemoryScope, SUBJECTS_MAX, Store,
-    StoreError,
+    Deletion, IdPrefix, MemoryId, MemoryQuery, MemoryRecord, MemoryRoom, MemoryScope, SUBJECTS_MAX,
+    Store, StoreError,
 };
 use crate::{fill_random, now, on_thread, words};
 
@@ -27,9 +27,12 @@ pub const CONTENT_BYTES_MAX: usize = 64 << 10;
 pub const NAME_BYTES_MAX: usize = 256;
 
 /// Memories of one scope, with those that they took the place of, when an agent adds one more, and the bytes of their
-/// texts. A person's have been some hundreds; each costs an index of its words and a vector too.
+/// texts, sources and subjects. A person's have been some hundreds; each costs an index of its words and a vector too.
 pub const SCOPE_MEMORIES_MAX: u64 = 10_000;
 pub const SCOPE_BYTES_MAX: u64 = 16 << 20;
+
+const ROOM_OF_AGENTS: MemoryRoom =
+    MemoryRoom { count_max: SCOPE_MEMORIES_MAX, bytes_max: SCOPE_BYTES_MAX };
 
 /// A hundred years.
 pub const EXPIRES_DAYS_MAX: f64 = 36_500.0;
@@ -43,8 +46,8 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Expired memories that one write removes: others wait for it.
 const REMOVED_AT_ONCE: u32 = 500;
 
-/// How often a search looks again for what is near, when what it found is no more: what is gone stands before what is
-/// there.
+/// How often a search looks for what is near, when among as many as it asks for some are no more: what is gone stands
+/// before what is there.
 const LOOKS_MAX: u32 = 3;
 
 /// Of what the user said and of each memory, in what is recalled for a turn: every call pays for it.
@@ -113,7 +116,8 @@ pub trait Meaning: Send + Sync {
     /// A memory is not to be found any more.
     fn removed(&self, id: MemoryId);
 
-    /// Looks which memories went without a word: with their agents, in time, or by another process.
+    /// Looks which memories went without a word: with their agents, in time, or by another process. At some of them, and at
+    /// others the next time.
     async fn forget_gone(&self) -> Result<(), StoreError>;
 }
 
@@ -210,16 +214,10 @@ impl Memories {
             _ if *requester != Requester::Administrator => return Err(MemoryError::Temporary),
             _ => MemoryScope::Global,
         };
-        if new.of_guest || *requester != Requester::Administrator {
-            let there = self.store.memories_weight(scope.clone()).await?;
-            let bytes = there.bytes.saturating_add(new.content.len() as u64);
-            if there.count >= SCOPE_MEMORIES_MAX || bytes > SCOPE_BYTES_MAX {
-                return Err(MemoryError::Full);
-            }
-        }
+        let is_bounded = new.of_guest || *requester != Requester::Administrator;
         let mut id = [0; 16];
         fill_random(&mut id);
-        let kept = self.store.add_memory(MemoryRecord {
+        let memory = MemoryRecord {
             id: MemoryId(u128::from_be_bytes(id)),
             scope,
             content: new.content,
@@ -228,8 +226,9 @@ impl Memories {
             created_at,
             expires_at,
             supersedes: Vec::new(),
-        });
-        let kept = kept.await?;
+        };
+        let kept = self.store.add_memory(memory, is_bounded.then_some(ROOM_OF_AGENTS)).await?;
+        let kept = kept.ok_or(MemoryError::Full)?;
         if let Some(meaning) = self.meaning.get() {
             kept.supersedes.iter().for_each(|id| meaning.removed(*id));
             meaning.added();
@@ -268,9 +267,17 @@ impl Memories {
         for _ in 1..LOOKS_MAX {
             let gone = gone(&by_words, &near, &others);
             let Some(meaning) = self.meaning.get().filter(|_| !gone.is_empty()) else { break };
-            // They stood in the way of others that are nearer than none.
             gone.into_iter().for_each(|id| meaning.removed(id));
-            near = meaning.nearest(&scopes, query, weighed as usize).await;
+            // Where there was room for more, nothing stood behind them.
+            if near.len() < weighed as usize {
+                break;
+            }
+            let again = meaning.nearest(&scopes, query, weighed as usize).await;
+            // It failed, or nothing is left. What was found before stays found.
+            if again.is_empty() {
+                break;
+            }
+            near = again;
             others = self.others(&scopes, &by_words, &near, now).await?;
         }
         let mut found = joined(by_words, &near, others);
@@ -360,13 +367,20 @@ impl Memories {
     /// Removes what expired a while ago.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         let before = now().checked_sub(EXPIRED_KEPT).unwrap_or(Timestamp::MIN);
-        while self.store.remove_expired(before, REMOVED_AT_ONCE).await?
-            == u64::from(REMOVED_AT_ONCE)
-        {}
-        match self.meaning.get() {
-            Some(meaning) => meaning.forget_gone().await,
-            None => Ok(()),
+        let mut any = false;
+        loop {
+            let removed = self.store.remove_expired(before, REMOVED_AT_ONCE).await?;
+            any |= removed > 0;
+            if removed < u64::from(REMOVED_AT_ONCE) {
+                break;
+            }
         }
+        let Some(meaning) = self.meaning.get() else { return Ok(()) };
+        if any {
+            // What it had taken the place of is back, without a vector.
+            meaning.added();
+        }
+        meaning.forget_gone().await
     }
 }
 

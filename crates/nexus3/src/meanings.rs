@@ -1,6 +1,8 @@
 //! Memories by what they mean: a vector of each, made behind whoever adds it, and an index of them in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,8 +18,12 @@ use tokio::sync::Notify;
 /// Memories that are embedded and written down together.
 const EMBEDDED_AT_ONCE: u32 = 16;
 
-/// Vectors that are read together, and memories that are looked for together.
+/// Vectors that are read together.
 const READ_AT_ONCE: u32 = 1_000;
+
+/// Memories of the index that a sweep asks for. The store answers within milliseconds, and of a million memories those that
+/// nobody looks for are let go within a day; a search that meets one lets it go at once.
+const SWEPT_AT_ONCE: usize = 1_000;
 
 /// A memory has to do with a query from this nearness on: the built-in embedder puts texts that have nothing in common
 /// below it.
@@ -54,10 +60,12 @@ pub struct Meanings {
 /// What is in the index.
 struct Known {
     index: Index,
-    ids: HashMap<u64, MemoryId>,
+    ids: BTreeMap<u64, MemoryId>,
     keys: HashMap<MemoryId, u64>,
     /// Vectors up to this one were read from the store.
     read: MemoryKey,
+    /// The last one that a sweep asked for.
+    swept: AtomicU64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,9 +96,10 @@ impl Meanings {
     ) -> Arc<Self> {
         let known = Known {
             index: Index::new(embedder.dimensions()),
-            ids: HashMap::new(),
+            ids: BTreeMap::new(),
             keys: HashMap::new(),
             read: MemoryKey::default(),
+            swept: AtomicU64::default(),
         };
         Arc::new(Self {
             store,
@@ -283,9 +292,9 @@ impl Meaning for Meanings {
     }
 
     async fn forget_gone(&self) -> Result<(), StoreError> {
-        let known: Vec<MemoryId> = self.read().keys.keys().copied().collect();
-        for some in known.chunks(READ_AT_ONCE as usize) {
-            let gone = self.store.gone_memories(some.to_vec()).await?;
+        let some = self.read().next_to_sweep();
+        let gone = self.store.gone_memories(some).await?;
+        if !gone.is_empty() {
             let mut known = self.write();
             gone.into_iter().for_each(|id| known.remove(id));
         }
@@ -312,6 +321,15 @@ impl Known {
                 self.index.remove(old);
             }
         }
+    }
+
+    /// Those behind the last that were asked for, and the first ones again after the end.
+    fn next_to_sweep(&self) -> Vec<MemoryId> {
+        let behind = (Excluded(self.swept.load(Ordering::Relaxed)), Unbounded);
+        let some: Vec<_> = self.ids.range(behind).take(SWEPT_AT_ONCE).collect();
+        let last = some.get(SWEPT_AT_ONCE - 1).map_or(0, |(key, _)| **key);
+        self.swept.store(last, Ordering::Relaxed);
+        some.into_iter().map(|(_, id)| *id).collect()
     }
 
     fn remove(&mut self, id: MemoryId) {

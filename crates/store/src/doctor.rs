@@ -131,7 +131,7 @@ pub fn examine(home: &Path, salvage: Option<&Path>) -> Result<Checkup, DoctorErr
         }
     }
     let into = target.as_ref();
-    let put_memory = |to: &Connection, found: &MemoryRecord| memory::add(to, found).map(drop);
+    let put_memory = |to: &Connection, found: &MemoryRecord| memory::add(to, found, None).map(drop);
     checkup.memories = save(into, last_memory(&db), |seq| memory::in_place(&db, seq), put_memory)?;
     let last_plan = last(&db, "plans", &["max(rowid) FROM plans"]);
     checkup.plans = save(into, last_plan, |rowid| plan::by_number(&db, rowid), plan::put)?;

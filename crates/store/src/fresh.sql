@@ -136,6 +136,8 @@ CREATE TABLE memory_scopes (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
     name TEXT NOT NULL,
+    memories INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
     UNIQUE (kind, name)
 ) STRICT;
 
@@ -159,6 +161,24 @@ CREATE INDEX memories_by_digest ON memories (scope, digest) WHERE superseded_by 
 CREATE INDEX memories_by_expiry ON memories (expires_at) WHERE expires_at IS NOT NULL AND superseded_by IS NULL;
 
 CREATE INDEX memories_superseded ON memories (superseded_by) WHERE superseded_by IS NOT NULL;
+
+CREATE TRIGGER memory_added AFTER INSERT ON memories BEGIN
+    UPDATE memory_scopes SET memories = memories + 1, bytes = bytes
+        + octet_length(new.content) + octet_length(new.source) + octet_length(new.subjects)
+        WHERE id = new.scope;
+END;
+
+CREATE TRIGGER memory_renewed AFTER UPDATE OF subjects ON memories BEGIN
+    UPDATE memory_scopes
+        SET bytes = bytes + octet_length(new.subjects) - octet_length(old.subjects)
+        WHERE id = new.scope;
+END;
+
+CREATE TRIGGER memory_removed AFTER DELETE ON memories BEGIN
+    UPDATE memory_scopes SET memories = memories - 1, bytes = bytes
+        - octet_length(old.content) - octet_length(old.source) - octet_length(old.subjects)
+        WHERE id = old.scope;
+END;
 
 CREATE TABLE memory_subjects (
     scope INTEGER NOT NULL,

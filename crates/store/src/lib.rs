@@ -50,8 +50,8 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoriesWeight, MemoryId, MemoryKey,
-    MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
+    KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
+    MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
     ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
     SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
     Unembedded,
@@ -412,8 +412,12 @@ impl ApprovalStore for SqliteStore {
 
 #[async_trait]
 impl MemoriesStore for SqliteStore {
-    async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError> {
-        self.writer.submit(move |db, _| memory::add(db, &memory)).await
+    async fn add_memory(
+        &self,
+        memory: MemoryRecord,
+        room: Option<MemoryRoom>,
+    ) -> Result<Option<MemoryRecord>, StoreError> {
+        self.writer.submit(move |db, _| memory::add(db, &memory, room)).await
     }
 
     async fn restore_memory(
@@ -441,10 +445,6 @@ impl MemoriesStore for SqliteStore {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError> {
         self.readers.read(move |db| memory::by_id(db, &scopes, &ids, now)).await
-    }
-
-    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError> {
-        self.readers.read(move |db| memory::weight(db, &scope)).await
     }
 
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {

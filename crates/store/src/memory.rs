@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord,
+    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryRoom,
     MemoryScope, Said, ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
@@ -23,9 +23,13 @@ const COMPARED_MAX: u32 = 32;
 const COLUMNS: &str = "m.seq, m.id, m.scope, s.kind, s.name, m.content, m.source, m.subjects, \
                        m.created_at, m.expires_at";
 
-/// Keeps a memory, or renews the one that is like it.
-pub(super) fn add(db: &Connection, new: &MemoryRecord) -> Result<MemoryRecord, Fault> {
-    keep(db, new, new.created_at, Said::Now)
+/// Keeps a memory, or renews the one that is like it. `None` where there is no room for it.
+pub(super) fn add(
+    db: &Connection,
+    new: &MemoryRecord,
+    room: Option<MemoryRoom>,
+) -> Result<Option<MemoryRecord>, Fault> {
+    keep(db, new, new.created_at, Said::Now, room)
 }
 
 /// Keeps one that was remembered elsewhere.
@@ -34,7 +38,8 @@ pub(super) fn restore(
     memory: &MemoryRecord,
     now: Timestamp,
 ) -> Result<MemoryRecord, Fault> {
-    keep(db, memory, now, Said::Earlier)
+    let kept = keep(db, memory, now, Said::Earlier, None)?;
+    kept.ok_or_else(|| Fault::unfit("a memory has no room where there is no bound"))
 }
 
 fn keep(
@@ -42,26 +47,20 @@ fn keep(
     new: &MemoryRecord,
     now: Timestamp,
     said: Said,
-) -> Result<MemoryRecord, Fault> {
+    room: Option<MemoryRoom>,
+) -> Result<Option<MemoryRecord>, Fault> {
     if let Some(there) = find(db, new.id)? {
-        return Ok(there);
+        return Ok(Some(there));
     }
     let scope = make_scope(db, &new.scope)?;
-    let digest = digest(&new.content);
-    let same = db
-        .prepare_cached(
-            "SELECT seq, expires_at FROM memories
-             WHERE scope = ?1 AND digest = ?2 AND content = ?3 AND superseded_by IS NULL",
-        )?
-        .query_row(params![scope, digest, new.content], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
-        })
-        .optional()?;
-    match same {
+    match same(db, scope, &new.content)? {
         // What has expired is gone, whether or not it was removed yet.
         Some((seq, Some(expiry))) if expiry <= micros(now) => expire(db, seq)?,
-        Some((seq, _)) => return renew(db, seq, scope, new, said),
+        Some((seq, _)) => return renew(db, seq, scope, new, said, room),
         None => {}
+    }
+    if !has_room(db, scope, room, MemoriesWeight { count: 1, bytes: new.bytes() })? {
+        return Ok(None);
     }
     db.prepare_cached(
         "INSERT INTO memories (id, scope, digest, content, source, subjects, created_at, expires_at)
@@ -70,7 +69,7 @@ fn keep(
     .execute(params![
         new.id.0.to_be_bytes(),
         scope,
-        digest,
+        digest(&new.content),
         new.content,
         new.source,
         serde_json::to_string(&new.subjects)?,
@@ -80,7 +79,31 @@ fn keep(
     let seq = db.last_insert_rowid();
     let supersedes = supersede(db, seq, scope, new, said)?;
     index(db, seq, scope, &new.content, &new.subjects)?;
-    Ok(MemoryRecord { supersedes, ..new.clone() })
+    Ok(Some(MemoryRecord { supersedes, ..new.clone() }))
+}
+
+/// The memory of a text that no other took the place of, and when it expires.
+fn same(db: &Connection, scope: i64, content: &str) -> Result<Option<(i64, Option<i64>)>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT seq, expires_at FROM memories
+         WHERE scope = ? AND digest = ? AND content = ? AND superseded_by IS NULL",
+    )?;
+    let found = query
+        .query_row(params![scope, digest(content), content], |row| Ok((row.get(0)?, row.get(1)?)));
+    Ok(found.optional()?)
+}
+
+fn has_room(
+    db: &Connection,
+    scope: i64,
+    room: Option<MemoryRoom>,
+    more: MemoriesWeight,
+) -> Result<bool, Fault> {
+    let Some(room) = room else { return Ok(true) };
+    let (count, bytes) = db
+        .prepare_cached("SELECT memories, bytes FROM memory_scopes WHERE id = ?")?
+        .query_row([scope], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(room.takes(MemoriesWeight { count: unsigned(count)?, bytes: unsigned(bytes)? }, more))
 }
 
 /// Makes one memory of two that say the same.
@@ -90,9 +113,14 @@ fn renew(
     scope: i64,
     new: &MemoryRecord,
     said: Said,
-) -> Result<MemoryRecord, Fault> {
+    room: Option<MemoryRoom>,
+) -> Result<Option<MemoryRecord>, Fault> {
     let Some(old) = read(db, seq)? else { return Err(Fault::unfit("a memory is missing")) };
     let renewed = old.renewed(new, said);
+    let bytes = renewed.bytes().saturating_sub(old.bytes());
+    if !has_room(db, scope, room, MemoriesWeight { count: 0, bytes })? {
+        return Ok(None);
+    }
     if renewed.subjects.len() != old.subjects.len() {
         forget_words(db, seq, scope, &old.subjects)?;
         index(db, seq, scope, &renewed.content, &renewed.subjects)?;
@@ -100,7 +128,7 @@ fn renew(
     db.prepare_cached("UPDATE memories SET expires_at = ?, subjects = ? WHERE seq = ?")?.execute(
         params![renewed.expires_at.map(micros), serde_json::to_string(&renewed.subjects)?, seq],
     )?;
-    Ok(renewed)
+    Ok(Some(renewed))
 }
 
 /// Hides what the new memory takes the place of.
@@ -182,28 +210,66 @@ fn forget_words(db: &Connection, seq: i64, scope: i64, subjects: &[String]) -> R
     Ok(())
 }
 
-/// Removes a memory; what it superseded goes with it, by the reference in its row.
+/// Removes a memory and what it superseded. Each by itself, the deepest first: SQLite follows the references in their
+/// rows a thousand deep and then fails.
 fn remove(db: &Connection, seq: i64) -> Result<(), Fault> {
     let (scope, subjects): (i64, String) = db
         .prepare_cached("SELECT scope, subjects FROM memories WHERE seq = ?")?
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
     forget_words(db, seq, scope, &serde_json::from_str::<Vec<String>>(&subjects)?)?;
+    let mut query = db.prepare_cached(
+        "WITH RECURSIVE going (seq, depth) AS (
+             SELECT ?, 0
+             UNION ALL
+             SELECT m.seq, going.depth + 1 FROM going JOIN memories m ON m.superseded_by = going.seq
+         ) SELECT seq FROM going ORDER BY depth DESC",
+    )?;
+    let going = query.query_map([seq], |row| row.get(0))?;
+    for seq in going.collect::<Result<Vec<i64>, _>>()? {
+        remove_row(db, seq)?;
+    }
+    Ok(())
+}
+
+fn remove_row(db: &Connection, seq: i64) -> Result<(), Fault> {
     db.prepare_cached("DELETE FROM memories WHERE seq = ?")?.execute([seq])?;
     Ok(())
 }
 
 /// Removes what expired, and brings back what it took the place of: that was kept for longer.
 fn expire(db: &Connection, seq: i64) -> Result<(), Fault> {
-    let mut query = db.prepare_cached("SELECT seq, scope FROM memories WHERE superseded_by = ?")?;
+    let mut query =
+        db.prepare_cached("SELECT seq, scope FROM memories WHERE superseded_by = ? ORDER BY seq")?;
     let older = query.query_map([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
     for (old, scope) in older.collect::<Result<Vec<(i64, i64)>, _>>()? {
-        db.prepare_cached("UPDATE memories SET superseded_by = NULL WHERE seq = ?")?
-            .execute([old])?;
-        if let Some(memory) = read(db, old)? {
-            index(db, old, scope, &memory.content, &memory.subjects)?;
-        }
+        bring_back(db, old, scope)?;
     }
     remove(db, seq)
+}
+
+/// Shows again what was superseded. It gets a new number: whoever embeds memories in their order is past its old one, and
+/// its vector is gone.
+fn bring_back(db: &Connection, old: i64, scope: i64) -> Result<(), Fault> {
+    let Some(memory) = read(db, old)? else { return Ok(()) };
+    if let Some((twin, _)) = same(db, scope, &memory.content)? {
+        // Its text was kept again while it was hidden.
+        renew(db, twin, scope, &memory, Said::Earlier, None)?;
+        db.prepare_cached("UPDATE memories SET superseded_by = ? WHERE superseded_by = ?")?
+            .execute([twin, old])?;
+        return remove_row(db, old);
+    }
+    let new: i64 = db
+        .prepare_cached(
+            "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'memories' RETURNING seq",
+        )?
+        .query_row([], |row| row.get(0))?;
+    // With what refers to it, in one statement: references are held against each other at its end.
+    db.prepare_cached(
+        "UPDATE memories SET seq = iif(seq = ?1, ?2, seq), superseded_by = iif(seq = ?1, NULL, ?2)
+         WHERE seq = ?1 OR superseded_by = ?1",
+    )?
+    .execute([old, new])?;
+    index(db, new, scope, &memory.content, &memory.subjects)
 }
 
 pub(super) fn delete(
@@ -271,7 +337,7 @@ pub(super) fn rename(db: &Connection, from: &AgentId, to: &AgentId) -> Result<()
         db.prepare_cached("UPDATE memory_scopes SET name = ? WHERE id = ?")?
             .execute(params![name, scope])?;
         for memory in waited {
-            keep(db, &memory, memory.created_at, Said::Earlier)?;
+            keep(db, &memory, memory.created_at, Said::Earlier, None)?;
         }
     }
     Ok(())
@@ -369,21 +435,6 @@ pub(super) fn gone(db: &Connection, ids: &[MemoryId]) -> Result<Vec<MemoryId>, F
 }
 
 /// A page of memories, the newest first: each scope is read in its order, and no more of it than is wanted.
-/// How much is kept in a scope. What was superseded hangs on what is shown, and is found from there: an index leads to
-/// each.
-pub(super) fn weight(db: &Connection, scope: &MemoryScope) -> Result<MemoriesWeight, Fault> {
-    let Some(scope) = find_scope(db, scope)? else { return Ok(MemoriesWeight::default()) };
-    let mut query = db.prepare_cached(
-        "WITH RECURSIVE kept (seq, bytes) AS (
-             SELECT seq, octet_length(content) FROM memories WHERE scope = ? AND superseded_by IS NULL
-             UNION ALL
-             SELECT m.seq, octet_length(m.content) FROM kept JOIN memories m ON m.superseded_by = kept.seq
-         ) SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM kept",
-    )?;
-    let (count, bytes) = query.query_row([scope], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(MemoriesWeight { count: unsigned(count)?, bytes: unsigned(bytes)? })
-}
-
 pub(super) fn page(db: &Connection, query: &MemoryQuery) -> Result<Vec<MemoryRecord>, Fault> {
     let alive_at = query.alive_at.map_or(i64::MIN, micros);
     let mut found: Vec<(i64, i64, usize)> = Vec::new();

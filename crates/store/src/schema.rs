@@ -23,6 +23,7 @@ pub(super) const STEPS: &[&str] = &[
     APPROVALS_TO_JUDGE,
     KEYS_FOR_DOORS,
     QUESTIONS_OF_SERVERS,
+    MEMORIES_COUNTED,
 ];
 
 /// What they lead to. Most of the time that a first start takes would go into repeating them.
@@ -250,7 +251,7 @@ const BRIEFS_BILLS_BLOBS: &str = "
 ";
 
 /// - A memory lies in a scope: everybody's (kind 0, no name), a user's (1) or a chat's (2). `seq` is the order in which
-///   memories were added, and is never used twice.
+///   memories were added or came back, and is never used twice.
 /// - `superseded_by` is the memory that took its place, and takes it along when it goes. What was superseded is in no
 ///   index but the one by that.
 /// - `digest` brings memories of the same text together.
@@ -415,6 +416,33 @@ const KEYS_FOR_DOORS: &str = "
 /// What a server asks of a person, in JSON; null where leave is asked for.
 const QUESTIONS_OF_SERVERS: &str = "
     ALTER TABLE approvals ADD COLUMN inquiry TEXT;
+";
+
+/// How many memories a scope has, with those that were superseded, and the bytes of what is said in them. Agents may add
+/// so many, and no addition must cost a look at all others.
+const MEMORIES_COUNTED: &str = "
+    ALTER TABLE memory_scopes ADD COLUMN memories INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE memory_scopes ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+    UPDATE memory_scopes SET memories = there.memories, bytes = there.bytes FROM (
+        SELECT scope, COUNT(*) AS memories,
+            SUM(octet_length(content) + octet_length(source) + octet_length(subjects)) AS bytes
+        FROM memories GROUP BY scope
+    ) AS there WHERE there.scope = memory_scopes.id;
+    CREATE TRIGGER memory_added AFTER INSERT ON memories BEGIN
+        UPDATE memory_scopes SET memories = memories + 1, bytes = bytes
+            + octet_length(new.content) + octet_length(new.source) + octet_length(new.subjects)
+            WHERE id = new.scope;
+    END;
+    CREATE TRIGGER memory_renewed AFTER UPDATE OF subjects ON memories BEGIN
+        UPDATE memory_scopes
+            SET bytes = bytes + octet_length(new.subjects) - octet_length(old.subjects)
+            WHERE id = new.scope;
+    END;
+    CREATE TRIGGER memory_removed AFTER DELETE ON memories BEGIN
+        UPDATE memory_scopes SET memories = memories - 1, bytes = bytes
+            - octet_length(old.content) - octet_length(old.source) - octet_length(old.subjects)
+            WHERE id = old.scope;
+    END;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -18,9 +18,14 @@ pub const SUBJECTS_MAX: usize = 32;
 #[async_trait]
 pub trait MemoriesStore: Send + Sync {
     /// Keeps a memory. One with the same text in the same scope is renewed instead: it has the new one's expiry and both
-    /// subjects, as many as a memory may have. What has a subject in common with it and says nearly the same (`words::nearly_same`) is superseded: kept,
-    /// and shown to nobody. One whose id is there already changes nothing.
-    async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError>;
+    /// subjects, as many as a memory may have. What has a subject in common with it and says nearly the same
+    /// (`words::nearly_same`) is superseded: kept, and shown to nobody. One whose id is there already changes nothing.
+    /// `None` when its scope would grow beyond `room`.
+    async fn add_memory(
+        &self,
+        memory: MemoryRecord,
+        room: Option<MemoryRoom>,
+    ) -> Result<Option<MemoryRecord>, StoreError>;
 
     /// Keeps a memory that was kept elsewhere before. What is here loses nothing by it: one with the same text keeps the
     /// later expiry, and what was said after it is not superseded.
@@ -47,9 +52,6 @@ pub trait MemoriesStore: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError>;
 
-    /// How many memories a scope has, with those that were superseded, and the bytes of their texts.
-    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError>;
-
     /// A page of memories.
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError>;
 
@@ -60,7 +62,8 @@ pub trait MemoriesStore: Send + Sync {
         prefix: IdPrefix,
     ) -> Result<Deletion, StoreError>;
 
-    /// Removes what expired before `before`, no more than `limit` of it, and says how many went.
+    /// Removes what expired before `before`, no more than `limit` of it, and says how many went. What it had superseded is
+    /// back, as if it were added now; where its text was kept again meanwhile, it is one with that.
     async fn remove_expired(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
 
     /// Those of the ids that are no memory's any more: it was removed, or another took its place.
@@ -138,6 +141,12 @@ impl MemoryRecord {
         self.expires_at.is_some_and(|at| at <= now)
     }
 
+    /// What it takes of the room of its scope: its text, its source and its subjects, in JSON.
+    pub fn bytes(&self) -> u64 {
+        let subjects = serde_json::to_string(&self.subjects).map_or(0, |json| json.len());
+        (self.content.len() + self.source.len() + subjects) as u64
+    }
+
     /// What it becomes when the same text is kept again: it has the subjects of both, its own first, as far as there is room
     /// for them.
     #[must_use]
@@ -192,10 +201,28 @@ impl MemoryQuery {
     }
 }
 
+/// How much there is in a scope, with what was superseded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoriesWeight {
     pub count: u64,
+    /// Of [`MemoryRecord::bytes`].
     pub bytes: u64,
+}
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRoom {
+    pub count_max: u64,
+    pub bytes_max: u64,
+}
+
+impl MemoryRoom {
+    /// Whether `more` may come to what is there. In what it does not grow, a scope may be as full as it is.
+    pub fn takes(&self, there: MemoriesWeight, more: MemoriesWeight) -> bool {
+        let fits = |there: u64, more: u64, most| more == 0 || there.saturating_add(more) <= most;
+        fits(there.count, more.count, self.count_max)
+            && fits(there.bytes, more.bytes, self.bytes_max)
+    }
 }
 
 /// What became of a memory that was to be removed.
@@ -207,7 +234,7 @@ pub enum Deletion {
     Ambiguous,
 }
 
-/// Where a memory stands among all that were ever added. Never used twice.
+/// Where a memory stands among all that were ever added; what comes back stands behind them all. Never used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryKey(pub i64);
 

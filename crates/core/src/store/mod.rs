@@ -29,7 +29,7 @@ pub use approval::{
 pub use key::{Door, KeyAdded, KeyAgent, KeyRecord, KeyStore};
 pub use memory::{
     Deletion, IdPrefix, MemoriesStore, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryScope, SUBJECTS_MAX, Said, ScopeKey, StoredVector, Unembedded,
+    MemoryRecord, MemoryRoom, MemoryScope, SUBJECTS_MAX, Said, ScopeKey, StoredVector, Unembedded,
 };
 pub use plan::{
     Begun, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun,

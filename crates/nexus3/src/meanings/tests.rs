@@ -67,18 +67,22 @@ fn meanings(embedder: &Arc<Scripted>) -> (Arc<MemoryStore>, Arc<Meanings>) {
     (store, meanings)
 }
 
-async fn add(store: &MemoryStore, n: u128, content: &str, expires_at: Option<Timestamp>) {
-    let memory = MemoryRecord {
+fn memory(n: u128, content: &str) -> MemoryRecord {
+    MemoryRecord {
         id: MemoryId(n),
         scope: MemoryScope::Global,
         content: content.into(),
         source: "test".into(),
         subjects: Vec::new(),
         created_at: Timestamp::UNIX_EPOCH,
-        expires_at,
+        expires_at: None,
         supersedes: Vec::new(),
-    };
-    store.add_memory(memory).await.unwrap();
+    }
+}
+
+async fn add(store: &MemoryStore, n: u128, content: &str, expires_at: Option<Timestamp>) {
+    let memory = MemoryRecord { expires_at, ..memory(n, content) };
+    assert!(store.add_memory(memory, None).await.unwrap().is_some());
 }
 
 async fn embed_all(meanings: &Meanings) {
@@ -183,4 +187,56 @@ async fn what_another_process_removed_is_forgotten() {
     assert_eq!(found().await, [kept]);
     let known = meanings.read();
     assert_eq!((known.ids.len(), known.keys.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_sweep_asks_for_some_and_the_next_goes_on() {
+    const MANY: u128 = SWEPT_AT_ONCE as u128 + 1;
+    let (store, meanings) = meanings(&Scripted::new(Does::Embeds));
+    for n in 0..MANY {
+        add(&store, n, &format!("here {n}"), None).await;
+    }
+    embed_all(&meanings).await;
+    let delete = async |n: u128| {
+        let prefix = IdPrefix { first: MemoryId(n), last: MemoryId(n) };
+        store.delete_memory(vec![MemoryScope::Global], prefix).await.unwrap();
+    };
+    delete(0).await;
+    delete(MANY - 1).await;
+    let mut left = Vec::new();
+    for _ in 0..2 {
+        meanings.forget_gone().await.unwrap();
+        left.push(meanings.read().index.len());
+    }
+    delete(1).await;
+    meanings.forget_gone().await.unwrap();
+    left.push(meanings.read().index.len());
+    assert_eq!(left, [SWEPT_AT_ONCE, SWEPT_AT_ONCE - 1, SWEPT_AT_ONCE - 2]);
+}
+
+#[tokio::test]
+async fn what_comes_back_is_near_again() {
+    let (store, meanings) = meanings(&Scripted::new(Does::Embeds));
+    let sarah = async |n: u128, content: &str, expires_at| {
+        let memory =
+            MemoryRecord { subjects: vec!["Sarah".into()], expires_at, ..memory(n, content) };
+        store.add_memory(memory, None).await.unwrap();
+    };
+    let mut after = MemoryKey::default();
+    let mut keep_up = async || {
+        while let Some(last) = meanings.embed_some(after).await.unwrap() {
+            after = last;
+        }
+        near(&meanings).await
+    };
+    sarah(1, "Sarah lives in Paris", None).await;
+    assert_eq!(keep_up().await, [MemoryId(1)]);
+    let long_ago = Timestamp::now() - SignedDuration::from_hours(48);
+    sarah(2, "Sarah lives in Rome", Some(long_ago)).await;
+    meanings.removed(MemoryId(1));
+    assert_eq!(keep_up().await, [MemoryId(2)]);
+    let memories = Memories::alone(store.clone());
+    memories.find_by(meanings.clone());
+    memories.sweep().await.unwrap();
+    assert_eq!(keep_up().await, [MemoryId(1)]);
 }

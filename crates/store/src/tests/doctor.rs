@@ -168,7 +168,7 @@ async fn memories_are_saved_too() {
             expires_at: None,
             supersedes: Vec::new(),
         };
-        store.add_memory(memory).await.unwrap();
+        assert!(store.add_memory(memory, None).await.unwrap().is_some());
     }
     store.close().await.unwrap();
     let file = home.path().join("saved.db");

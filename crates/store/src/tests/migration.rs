@@ -141,3 +141,24 @@ async fn settings_that_were_columns_are_read_and_written() {
     let denied = store.approval("x").await.unwrap().unwrap();
     assert_eq!(denied.record.answer.status, ApprovalStatus::Denied);
 }
+
+#[test]
+fn memories_that_are_there_are_counted() {
+    let mut db = Connection::open_in_memory().unwrap();
+    let before =
+        schema::STEPS.iter().position(|step| step.contains("TRIGGER memory_added")).unwrap();
+    schema::migrate(&mut db, &schema::STEPS[..before]).unwrap();
+    db.execute_batch(
+        "INSERT INTO memory_scopes (id, kind, name) VALUES (1, 0, ''), (2, 1, 'u'), (3, 2, 'empty');
+         INSERT INTO memories
+             (seq, id, scope, digest, source, created_at, superseded_by, subjects, content)
+         VALUES (2, x'02', 1, 0, 'me', 0, NULL, '[]', 'tea'), (1, x'01', 1, 0, 'me', 0, 2, '[\"a\"]', 'ä'),
+             (3, x'03', 2, 0, 'you', 0, NULL, '[]', 'milk');",
+    )
+    .unwrap();
+    schema::migrate(&mut db, schema::STEPS).unwrap();
+    let mut counted = db.prepare("SELECT memories, bytes FROM memory_scopes ORDER BY id").unwrap();
+    let counted = counted.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let counted: Vec<(i64, i64)> = counted.map(Result::unwrap).collect();
+    assert_eq!(counted, [(2, 7 + 9), (1, 9), (0, 0)]);
+}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 use nexus_core::AgentId;
 use nexus_core::store::{
-    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord,
+    Deletion, IdPrefix, MemoriesWeight, MemoryId, MemoryKey, MemoryQuery, MemoryRecord, MemoryRoom,
     MemoryScope, Said, ScopeKey, StoredVector, Unembedded,
 };
 use nexus_core::words;
@@ -28,29 +28,42 @@ struct Row {
 }
 
 impl Memories {
-    pub(super) fn add(&mut self, new: MemoryRecord) -> MemoryRecord {
+    pub(super) fn add(
+        &mut self,
+        new: MemoryRecord,
+        room: Option<MemoryRoom>,
+    ) -> Option<MemoryRecord> {
         let now = new.created_at;
-        self.keep(new, now, Said::Now)
+        self.keep(new, now, Said::Now, room)
     }
 
-    pub(super) fn restore(&mut self, memory: MemoryRecord, now: Timestamp) -> MemoryRecord {
-        self.keep(memory, now, Said::Earlier)
+    pub(super) fn restore(&mut self, memory: MemoryRecord, now: Timestamp) -> Option<MemoryRecord> {
+        self.keep(memory, now, Said::Earlier, None)
     }
 
-    fn keep(&mut self, new: MemoryRecord, now: Timestamp, said: Said) -> MemoryRecord {
+    fn keep(
+        &mut self,
+        new: MemoryRecord,
+        now: Timestamp,
+        said: Said,
+        room: Option<MemoryRoom>,
+    ) -> Option<MemoryRecord> {
         if let Some(row) = self.rows.values().find(|row| row.record.id == new.id) {
-            return row.record.clone();
+            return Some(row.record.clone());
         }
-        let same = |row: &Row| row.record.scope == new.scope && row.record.content == new.content;
-        let there = self.shown().find(|(_, row)| same(row)).map(|(seq, _)| seq);
-        if let Some(seq) = there {
-            match self.rows.get_mut(&seq) {
-                Some(row) if !row.record.is_expired(now) => {
-                    row.record = row.record.renewed(&new, said);
-                    return row.record.clone();
-                }
-                _ => self.expire(seq),
+        match self.same(&new) {
+            Some((seq, there)) if there.is_expired(now) => self.expire(seq),
+            Some((seq, there)) => {
+                let renewed = there.renewed(&new, said);
+                let bytes = renewed.bytes().saturating_sub(there.bytes());
+                return self
+                    .has_room(&new.scope, room, MemoriesWeight { count: 0, bytes })
+                    .then(|| self.replace(seq, renewed));
             }
+            None => {}
+        }
+        if !self.has_room(&new.scope, room, MemoriesWeight { count: 1, bytes: new.bytes() }) {
+            return None;
         }
         self.last += 1;
         let seq = self.last;
@@ -70,13 +83,42 @@ impl Memories {
             let is_newer = said == Said::Earlier && row.record.created_at > record.created_at;
             if !is_newer && words::nearly_same(&row.record.content, &record.content) {
                 row.superseded_by = Some(seq);
+                row.vector = None;
                 supersedes.insert(0, row.record.id);
             }
         }
         record.supersedes = supersedes;
         let row = Row { record: record.clone(), superseded_by: None, vector: None };
         self.rows.insert(seq, row);
-        record
+        Some(record)
+    }
+
+    /// The memory of a text that no other took the place of.
+    fn same(&self, like: &MemoryRecord) -> Option<(i64, MemoryRecord)> {
+        let same = |it: &MemoryRecord| (&it.scope, &it.content) == (&like.scope, &like.content);
+        let found = self.shown().find(|(_, row)| same(&row.record));
+        found.map(|(seq, row)| (seq, row.record.clone()))
+    }
+
+    fn replace(&mut self, seq: i64, by: MemoryRecord) -> MemoryRecord {
+        if let Some(row) = self.rows.get_mut(&seq) {
+            row.record = by.clone();
+        }
+        by
+    }
+
+    fn has_room(
+        &self,
+        scope: &MemoryScope,
+        room: Option<MemoryRoom>,
+        more: MemoriesWeight,
+    ) -> bool {
+        let mut there = MemoriesWeight::default();
+        for row in self.rows.values().filter(|row| row.record.scope == *scope) {
+            there.count += 1;
+            there.bytes += row.record.bytes();
+        }
+        room.is_none_or(|room| room.takes(there, more))
     }
 
     pub(super) fn with(
@@ -97,12 +139,6 @@ impl Memories {
         now: Timestamp,
     ) -> Vec<MemoryRecord> {
         self.visible(scopes, Some(now)).filter(|it| ids.contains(&it.id)).cloned().collect()
-    }
-
-    pub(super) fn weight(&self, scope: &MemoryScope) -> MemoriesWeight {
-        let kept = self.rows.values().filter(|row| row.record.scope == *scope);
-        let bytes = kept.clone().map(|row| row.record.content.len() as u64);
-        MemoriesWeight { count: kept.count() as u64, bytes: bytes.sum() }
     }
 
     pub(super) fn page(&self, query: &MemoryQuery) -> Vec<MemoryRecord> {
@@ -238,16 +274,46 @@ impl Memories {
 
     /// Removes what expired; what it took the place of is back.
     fn expire(&mut self, seq: i64) {
-        for older in self.rows.values_mut().filter(|row| row.superseded_by == Some(seq)) {
-            older.superseded_by = None;
+        for old in self.superseded_by(seq) {
+            self.bring_back(old);
         }
         self.remove(seq);
     }
 
+    /// As the newest that was added, or as one with what says the same by now.
+    fn bring_back(&mut self, old: i64) {
+        let Some(mut row) = self.rows.remove(&old) else { return };
+        let place = match self.same(&row.record) {
+            Some((twin, there)) => {
+                self.replace(twin, there.renewed(&row.record, Said::Earlier));
+                twin
+            }
+            None => {
+                self.last += 1;
+                row.superseded_by = None;
+                self.rows.insert(self.last, row);
+                self.last
+            }
+        };
+        for older in self.rows.values_mut().filter(|row| row.superseded_by == Some(old)) {
+            older.superseded_by = Some(place);
+        }
+        let older = self.superseded_by(place);
+        let supersedes = older.iter().filter_map(|seq| Some(self.rows.get(seq)?.record.id));
+        let supersedes = supersedes.collect();
+        if let Some(row) = self.rows.get_mut(&place) {
+            row.record.supersedes = supersedes;
+        }
+    }
+
+    fn superseded_by(&self, seq: i64) -> Vec<i64> {
+        let older = self.rows.iter().filter(|(_, row)| row.superseded_by == Some(seq));
+        older.map(|(seq, _)| *seq).collect()
+    }
+
     fn remove(&mut self, seq: i64) {
         self.rows.remove(&seq);
-        let older = self.rows.iter().filter(|(_, row)| row.superseded_by == Some(seq));
-        for older in older.map(|(seq, _)| *seq).collect::<Vec<_>>() {
+        for older in self.superseded_by(seq) {
             self.remove(older);
         }
     }

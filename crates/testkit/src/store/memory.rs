@@ -16,8 +16,8 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AgentStore, AnswerRoom, AnswersStore, Append,
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
-    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoriesWeight, MemoryId,
-    MemoryKey, MemoryQuery, MemoryRecord, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun,
+    KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey,
+    MemoryQuery, MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun,
     PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement,
     SharedContext, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan,
     StoredVector, Unembedded,
@@ -436,8 +436,12 @@ impl ApprovalStore for MemoryStore {
 
 #[async_trait]
 impl MemoriesStore for MemoryStore {
-    async fn add_memory(&self, memory: MemoryRecord) -> Result<MemoryRecord, StoreError> {
-        self.write("add_memory", move |data, _| Ok(data.memories.add(memory))).await
+    async fn add_memory(
+        &self,
+        memory: MemoryRecord,
+        room: Option<MemoryRoom>,
+    ) -> Result<Option<MemoryRecord>, StoreError> {
+        self.write("add_memory", move |data, _| Ok(data.memories.add(memory, room))).await
     }
 
     async fn restore_memory(
@@ -445,7 +449,9 @@ impl MemoriesStore for MemoryStore {
         memory: MemoryRecord,
         now: Timestamp,
     ) -> Result<MemoryRecord, StoreError> {
-        self.write("restore_memory", move |data, _| Ok(data.memories.restore(memory, now))).await
+        let kept =
+            self.write("restore_memory", move |data, _| Ok(data.memories.restore(memory, now)));
+        kept.await?.ok_or_else(|| StoreError::Failed("no room where there is no bound".into()))
     }
 
     async fn memories_with(
@@ -466,10 +472,6 @@ impl MemoriesStore for MemoryStore {
         now: Timestamp,
     ) -> Result<Vec<MemoryRecord>, StoreError> {
         self.read("memories_by_id", |data, _| data.memories.by_id(&scopes, &ids, now))
-    }
-
-    async fn memories_weight(&self, scope: MemoryScope) -> Result<MemoriesWeight, StoreError> {
-        self.read("memories_weight", |data, _| data.memories.weight(&scope))
     }
 
     async fn memories(&self, query: MemoryQuery) -> Result<Vec<MemoryRecord>, StoreError> {

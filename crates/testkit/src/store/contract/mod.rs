@@ -105,6 +105,10 @@ macro_rules! store_contract {
             what_expired_is_removed_in_portions
             a_newer_memory_takes_the_place_of_the_older
             what_was_superseded_for_a_while_comes_back
+            what_comes_back_is_one_with_what_says_the_same
+            a_long_line_of_superseded_memories_goes_with_the_last
+            a_scope_takes_what_it_has_room_for
+            what_was_superseded_takes_room
             a_new_memory_is_compared_with_few_others
             a_memory_is_found_by_its_words_and_subjects
             a_query_is_data
