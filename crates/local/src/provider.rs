@@ -132,9 +132,9 @@ fn request(
     call: &ModelCall,
     events: mpsc::UnboundedSender<Result<nexus_core::provider::ProviderEvent, ProviderError>>,
 ) -> Result<Request, ProviderError> {
-    let prompt = loaded
-        .template
-        .tokens(&loaded.vocabulary, &loaded.said, call)
+    let Loaded { template, vocabulary, said, .. } = loaded;
+    let prompt = template
+        .tokens(vocabulary, said, call, &|| events.is_closed())
         .map_err(ProviderError::Rejected)?;
     let room = loaded.window.checked_sub(prompt.len()).filter(|room| *room > 0);
     let Some(room) = room else {
@@ -162,5 +162,34 @@ fn crashed() -> ProviderError {
 impl From<Fault> for ProviderError {
     fn from(fault: Fault) -> Self {
         Self::Unavailable(fault.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nexus_core::model::ModelInfo;
+
+    use super::*;
+    use crate::template::Template;
+    use crate::tokenizer::{Plain, Vocabulary};
+
+    struct Nothing;
+
+    impl Plain for Nothing {
+        fn encode(&self, _: &str, _: &mut Vec<u32>) {}
+    }
+
+    #[test]
+    fn nobody_waits_for_the_prompt_of_a_turn_that_is_gone() {
+        let template = Template::new(Some("Hi".into()), String::new(), String::new()).unwrap();
+        let vocabulary =
+            Vocabulary::new(Box::new(Nothing), Vec::new(), Vec::new(), Vec::new(), None);
+        let loaded = Loaded::new(1000, vocabulary, template);
+        let call = ModelCall::of(Arc::new(ModelInfo::undescribed("local", "local", "m")), []);
+        let (events, turn) = mpsc::unbounded_channel();
+        assert!(request(&loaded, &call, events.clone()).is_ok());
+        drop(turn);
+        let refused = request(&loaded, &call, events).map(drop).unwrap_err();
+        assert_eq!(refused, ProviderError::Rejected("the call was cancelled".into()));
     }
 }

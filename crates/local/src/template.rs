@@ -53,14 +53,15 @@ impl Template {
         Self::new(source, bos, eos).map_err(|reason| gguf.unsupported(reason))
     }
 
-    /// Of the template's text, or of the usual one where there is none.
+    /// Of the template's text, or of the usual one where there is none. Blocks.
     pub fn new(source: Option<String>, bos: String, eos: String) -> Result<Self, String> {
         if let Some(source) = &source {
             if source.len() > SOURCE_BYTES_MAX {
-                return Err(format!("its chat template is larger than {SOURCE_BYTES_MAX} bytes"));
+                return Err(format!(
+                    "the model's chat template is larger than {SOURCE_BYTES_MAX} bytes"
+                ));
             }
-            environment(source)
-                .map_err(|error| format!("its chat template is unusable ({error})"))?;
+            apart::check(source)?;
         }
         Ok(Self { own: source, bos, eos })
     }
@@ -68,12 +69,13 @@ impl Template {
     /// The tokens of a conversation, up to where the model's answer begins.
     ///
     /// The template is shown a mark in place of each text, and the texts are put in afterwards: what somebody wrote
-    /// cannot be taken for what the template writes.
+    /// cannot be taken for what the template writes. Blocks; when `stopped` says so, nobody wants them any more.
     pub fn tokens(
         &self,
         vocabulary: &Vocabulary,
         answers: &Said,
         call: &ModelCall,
+        stopped: &dyn Fn() -> bool,
     ) -> Result<Vec<u32>, String> {
         let said = said(call);
         let messages: Vec<_> = said
@@ -88,7 +90,7 @@ impl Template {
             "eos_token": self.eos,
         });
         let written = match &self.own {
-            Some(source) => apart::written(source, &conversation)?,
+            Some(source) => apart::written(source, &conversation, stopped)?,
             None => run(CHATML, &conversation)?,
         };
         let mut tokens = Vec::new();
@@ -117,7 +119,7 @@ impl Template {
 
 /// What a template makes of a conversation, in this process.
 fn run(source: &str, conversation: &Conversation) -> Result<String, String> {
-    let environment = environment(source).map_err(|error| error.to_string())?;
+    let environment = read(source)?;
     let template = environment.get_template(NAME).map_err(|error| error.to_string())?;
     let mut written = Written(Vec::new());
     match template.render_captured_to(conversation, &mut written) {
@@ -134,8 +136,9 @@ fn run(source: &str, conversation: &Conversation) -> Result<String, String> {
     }
 }
 
-/// With the template in it. It is read and not run.
-fn environment(source: &str) -> Result<Environment<'_>, minijinja::Error> {
+/// An environment with the template in it. What is the same every time is computed by this, and nothing bounds that: a
+/// stranger's template is read [`apart`].
+fn read(source: &str) -> Result<Environment<'_>, String> {
     let mut environment = Environment::new();
     environment.set_fuel(Some(STEPS_MAX));
     environment.set_trim_blocks(true);
@@ -148,7 +151,9 @@ fn environment(source: &str) -> Result<Environment<'_>, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
         },
     );
-    environment.add_template(NAME, source)?;
+    environment
+        .add_template(NAME, source)
+        .map_err(|error| format!("the model's chat template is unusable ({error})"))?;
     Ok(environment)
 }
 
@@ -286,7 +291,7 @@ mod tests {
         assert_eq!(more, "the model's chat template writes more than 16777216 bytes");
         assert!(written(&"x".repeat(SOURCE_BYTES_MAX)).is_ok());
         let long = written(&"x".repeat(SOURCE_BYTES_MAX + 1)).unwrap_err();
-        assert_eq!(long, "its chat template is larger than 262144 bytes");
+        assert_eq!(long, "the model's chat template is larger than 262144 bytes");
     }
 
     #[test]
