@@ -2,7 +2,7 @@
 //! have beside them.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nexus_core::listing::{ListedModel, ModelPage, ModelQuery};
@@ -38,6 +38,17 @@ pub(super) fn page(catalog: &ModelCatalog, query: &ModelQuery) -> Result<ModelPa
             models.push((name, provider, Cow::Owned(ModelEntry::named(id))));
         }
     }
+    let hindrances: BTreeMap<&str, Option<String>> = providers
+        .iter()
+        .map(|provider| (provider.name.as_str(), catalog.hindrance(provider)))
+        .collect();
+    let unavailable = |provider: &ProviderEntry, model: &ModelEntry| {
+        let of_all = hindrances.get(provider.name.as_str()).cloned().flatten();
+        of_all.or_else(|| {
+            let is_missing = catalog.is_to_be_pulled(provider, model);
+            is_missing.then(|| "its weights are not here yet: nexus3 model pull".into())
+        })
+    };
     let total = models.len() as u64;
     let skip = usize::try_from(query.offset).unwrap_or(usize::MAX);
     let default_name = catalog.default_name().ok();
@@ -64,6 +75,7 @@ pub(super) fn page(catalog: &ModelCatalog, query: &ModelQuery) -> Result<ModelPa
             schemas: figures.schemas,
             wires: figures.wires,
             retires: figures.retires,
+            unavailable: unavailable(provider, &model),
             key_set: catalog.has_key(provider),
             default: is_default(provider, &model),
         }

@@ -162,6 +162,27 @@ impl ModelCatalog {
         !entry.key_required || entry.key_env.as_deref().is_none_or(is_set)
     }
 
+    /// Why no turn could have the models of a provider now.
+    pub(super) fn hindrance(&self, entry: &ProviderEntry) -> Option<String> {
+        if !self.has_key(entry) {
+            return Some(format!("the key of {} is not set", entry.name));
+        }
+        match self.settings(entry) {
+            Some(settings) => providers::build(&settings).err().map(|error| error.to_string()),
+            None if self.local.is_none() => Some(NOTHING_RUNS_HERE.into()),
+            None => None,
+        }
+    }
+
+    /// Whether a model is the built-in one, and its weights are not here.
+    pub(super) fn is_to_be_pulled(&self, entry: &ProviderEntry, model: &ModelEntry) -> bool {
+        matches!(entry.backend, Backend::Local) && model.id == BUILT_IN.1 && self.lacks_built_in()
+    }
+
+    fn lacks_built_in(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| !local.installed.load(Ordering::Relaxed))
+    }
+
     pub(super) fn said(&self) -> &Said {
         &self.said
     }
@@ -243,9 +264,7 @@ impl ModelCatalog {
         if let Some(name) = &self.default_model {
             return Ok(name.into());
         }
-        let missing =
-            self.local.as_ref().is_some_and(|local| !local.installed.load(Ordering::Relaxed));
-        if matches!(self.origin, Origin::BuiltIn) && missing {
+        if matches!(self.origin, Origin::BuiltIn) && self.lacks_built_in() {
             return Err(ModelError::NoneConfigured);
         }
         let (service, model) = self.all().next().ok_or_else(|| self.without_models())?;
@@ -329,7 +348,7 @@ impl ModelCatalog {
         let entry = &service.entry;
         let Some(settings) = self.settings(entry) else {
             let local = self.local.as_ref();
-            let built_in = local.ok_or_else(|| unusable("no model can run here".into()))?;
+            let built_in = local.ok_or_else(|| unusable(NOTHING_RUNS_HERE.into()))?;
             return Ok(built_in.provider.clone());
         };
         if let (false, Some(variable)) = (self.has_key(entry), &entry.key_env) {
@@ -350,6 +369,8 @@ fn path_of_caller(name: &str, provider: &str) -> ModelError {
     );
     ModelError::Unusable { name: name.into(), reason }
 }
+
+const NOTHING_RUNS_HERE: &str = "no model can run here";
 
 /// Names listed when an unknown one was asked for.
 const KNOWN_MAX: usize = 20;

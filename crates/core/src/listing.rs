@@ -36,6 +36,8 @@ pub struct ListedModel {
     pub wires: Vec<String>,
     /// The day its service ends it, as `2026-01-31`.
     pub retires: Option<String>,
+    /// Why no turn could have it now.
+    pub unavailable: Option<String>,
     /// Whether its provider has the key it needs, or needs none.
     pub key_set: bool,
     /// It answers when none is named.

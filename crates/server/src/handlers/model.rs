@@ -32,7 +32,17 @@ async fn list(cx: Cx, params: ListModelsParams) -> Result<ListModelsResult, RpcE
 
 /// A model as the wire has it; the program's own list is made of it too.
 pub fn entry(model: ListedModel) -> ModelEntry {
-    let ListedModel { info, sources, tools, schemas, wires, retires, key_set, default } = model;
+    let ListedModel {
+        info,
+        sources,
+        tools,
+        schemas,
+        wires,
+        retires,
+        unavailable,
+        key_set,
+        default,
+    } = model;
     ModelEntry {
         alias: info.alias.clone(),
         provider: info.provider_name.clone(),
@@ -49,8 +59,8 @@ pub fn entry(model: ListedModel) -> ModelEntry {
         wires,
         retires,
         sources: named(sources),
-        available: key_set,
-        reason: (!key_set).then(|| format!("the key of {} is not set", info.provider_name)),
+        available: unavailable.is_none(),
+        reason: unavailable,
         key_set,
         default,
     }
