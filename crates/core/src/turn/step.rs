@@ -24,7 +24,7 @@ const BROKEN_MAX: u32 = 2;
 /// Waits of one call that a turn hears of. Further ones say nothing new.
 const WAITS_MAX: usize = 8;
 
-/// A service that wants to be left alone for longer than this is not waited for while another model may answer.
+/// A service that wants to be left alone for longer than this is not waited for while another may answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A byte of text is about this part of a token.
@@ -86,8 +86,8 @@ impl Turn {
         let (tell, mut told) = mpsc::channel::<Waiting>(WAITS_MAX);
         let mut call = talk.call.clone();
         call.asker.waiting = Some(Arc::new(move |waiting| drop(tell.try_send(waiting))));
-        let has_fallback = talk.has_fallback(&*self.turns.models, || self.needed(talk));
-        call.asker.wait_max = has_fallback.then_some(PATIENCE);
+        let elsewhere = talk.may_go_elsewhere(&*self.turns.models, || self.needed(talk));
+        call.asker.wait_max = elsewhere.then_some(PATIENCE);
         let observer = self.turns.observer.clone();
         call.asker.observer = Some(observer.clone());
         let (agent, turn) = (self.agent.id(), Some(self.run.clone()));

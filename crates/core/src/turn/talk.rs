@@ -12,7 +12,7 @@ use crate::briefing::earlier;
 use crate::list::List;
 use crate::message::SharedMessage;
 use crate::model::ModelInfo;
-use crate::provider::{Model, ModelCall, Models, Urgency};
+use crate::provider::{Model, ModelCall, Models, Recurs, Urgency};
 
 /// The model of a turn, what it is told, and what was tried with it.
 pub(super) struct Talk {
@@ -70,7 +70,7 @@ impl Talk {
             schema: wishes.schema,
             strict: false,
             asker: agent.asker(account, wishes.urgency),
-            recurs: true,
+            recurs: Recurs::Whole,
         };
         let fallbacks = model.fallback.iter().cloned().collect();
         let asked_max = wishes.max_output_tokens;
@@ -162,13 +162,15 @@ impl Talk {
         None
     }
 
-    /// Whether a model is left that could take over.
-    pub fn has_fallback(&self, models: &dyn Models, needed: impl FnOnce() -> u64) -> bool {
+    /// Whether a model of another service is left that could take over: those of one wait together.
+    pub fn may_go_elsewhere(&self, models: &dyn Models, needed: impl FnOnce() -> u64) -> bool {
         if self.fallbacks.is_empty() {
             return false;
         }
         let needed = needed();
-        self.fallbacks.iter().any(|alias| self.stand_in(models, alias, needed).is_some())
+        let is_elsewhere = |next: &Model| !Arc::ptr_eq(&next.provider, &self.model.provider);
+        let next = |alias: &String| self.stand_in(models, alias, needed);
+        self.fallbacks.iter().filter_map(next).any(|next| is_elsewhere(&next))
     }
 
     /// The model of this name, if it can be shown all there is to show.

@@ -397,15 +397,20 @@ pub fn answer(parts: impl IntoIterator<Item = Part>, reason: StopReason) -> Answ
 
 pub const WINDOW: u32 = 1000;
 
-/// The model `m`, and others by their aliases. All of them do what the one provider is told to do.
+const PROVIDER: &str = "fake";
+
+/// The model `m`, and others by their aliases. All of them do what the one provider is told to do; those whose provider
+/// has another name have one of their own that does so too.
 pub struct FakeModels {
     provider: Arc<ScriptedProvider>,
+    other: Arc<Other>,
     known: Mutex<BTreeMap<String, ModelInfo>>,
 }
 
 impl FakeModels {
     fn new(provider: Arc<ScriptedProvider>) -> Self {
-        let models = Self { provider, known: Mutex::default() };
+        let other = Arc::new(Other(provider.clone()));
+        let models = Self { provider, other, known: Mutex::default() };
         models.describe("m", WINDOW, |_| {});
         // Takes all there is, and has room for it.
         models.describe("sees", 1_000_000, |info| info.inputs = Inputs { image: true, pdf: true });
@@ -417,10 +422,20 @@ impl FakeModels {
         let mut info = ModelInfo {
             alias: alias.into(),
             context_window: window,
-            ..ModelInfo::undescribed("fake", "fake", &format!("{alias}-1"))
+            ..ModelInfo::undescribed(PROVIDER, "fake", &format!("{alias}-1"))
         };
         change(&mut info);
         self.known.lock().unwrap().insert(alias.into(), info);
+    }
+}
+
+/// Another service.
+struct Other(Arc<ScriptedProvider>);
+
+#[async_trait]
+impl Provider for Other {
+    async fn stream(&self, call: ModelCall) -> Result<EventStream, ProviderError> {
+        self.0.stream(call).await
     }
 }
 
@@ -429,7 +444,11 @@ impl Models for FakeModels {
         let name = name.unwrap_or("m");
         match self.known.lock().unwrap().get(name) {
             Some(info) => {
-                Ok(Model { info: Arc::new(info.clone()), provider: self.provider.clone() })
+                let provider: Arc<dyn Provider> = match info.provider_name == PROVIDER {
+                    true => self.provider.clone(),
+                    false => self.other.clone(),
+                };
+                Ok(Model { info: Arc::new(info.clone()), provider })
             }
             None => Err(ModelError::Unknown { name: name.into(), known: "m".into() }),
         }
@@ -458,6 +477,7 @@ impl Models for FakeModels {
             schemas: None,
             wires: Vec::new(),
             retires: None,
+            unavailable: None,
             key_set: true,
             default: false,
         };

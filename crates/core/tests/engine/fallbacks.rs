@@ -46,11 +46,18 @@ async fn an_answer_of_a_fallback_is_bounded_as_that_model_wants_it() {
 async fn a_long_wait_is_not_slept_through_while_another_model_may_answer() {
     let world = world(|_| {}, (200_000, None));
     let agent = world.agent("a").await;
+    let elsewhere = |window| {
+        world.models.describe("one", window, |info| info.provider_name = "elsewhere".into());
+    };
+    elsewhere(200_000);
     world.model.script([Script::Fail, Script::Say("from one")]);
     world.say(&agent, "go").await.unwrap();
     // One that cannot be shown the conversation is none that may answer.
-    world.models.describe("one", 1, |_| {});
+    elsewhere(1);
+    world.say(&agent, "on").await.unwrap();
+    // One of the same service would wait as long.
+    world.models.describe("one", 200_000, |_| {});
     world.say(&agent, "on").await.unwrap();
     let waits: Vec<_> = world.model.calls().iter().map(|call| call.asker.wait_max).collect();
-    assert_eq!(waits, [Some(Duration::from_secs(20)), None, None]);
+    assert_eq!(waits, [Some(Duration::from_secs(20)), None, None, None]);
 }

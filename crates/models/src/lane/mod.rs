@@ -84,6 +84,9 @@ struct Blocked {
     reason: &'static str,
 }
 
+/// A call that waits for the reason it had before says so when it is by more than this longer than it was told.
+const LONGER_MIN: Duration = Duration::from_secs(10);
+
 const RATE_LIMIT: &str = "rate_limit";
 const OVERLOADED: &str = "overloaded";
 const FULL: &str = "full";
@@ -132,7 +135,7 @@ impl Lane {
             tokens: state.limits.taken(&asker.conversation, tokens, now),
             deadline: now + self.queue_timeout,
             was_sent: false,
-            was_told: false,
+            told: None,
         }
     }
 
@@ -196,10 +199,12 @@ impl Lane {
                     None => wait = Some(short.or(earliest)),
                 }
             }
-            if let Some(at) = wait.flatten() {
+            let Some(at) = wait.flatten() else { return };
+            // Whoever stood behind one that is gone may be next.
+            if !state.turn_impatient_away(at, now) {
                 self.arm(state, at);
+                return;
             }
-            return;
         }
     }
 
@@ -282,6 +287,24 @@ impl State {
         self.turn_away(&mut |entry| entry.wait_max.is_some_and(|most| wait > most), why);
     }
 
+    /// Answers calls that do not wait as long as they have to, which is until `at` at least. Whether there were any.
+    fn turn_impatient_away(&mut self, at: Instant, now: Instant) -> bool {
+        let limits = &mut self.limits;
+        let mut wait = |entry: &Entry| {
+            let figures = limits.figures_wait(&entry.model, entry.tokens, now);
+            figures.map_or(at, |figures| figures.max(at)).saturating_duration_since(now)
+        };
+        let impatient =
+            self.queue.take(&mut |entry| entry.wait_max.is_some_and(|most| wait(entry) > most));
+        let any = !impatient.is_empty();
+        for entry in impatient {
+            let error = too_long(wait(&entry));
+            // Who has left meanwhile does not mind.
+            let _ = entry.answer.send(Err(error));
+        }
+        any
+    }
+
     /// Answers calls that wait for what will not come.
     fn turn_away(&mut self, meant: &mut dyn FnMut(&Entry) -> bool, error: &ProviderError) {
         for entry in self.queue.take(meant) {
@@ -300,7 +323,8 @@ pub(super) struct Place<'a> {
     tokens: u64,
     deadline: Instant,
     was_sent: bool,
-    was_told: bool,
+    /// What was said last of its waiting.
+    told: Option<Waiting>,
 }
 
 enum Entered {
@@ -330,12 +354,17 @@ impl Place<'_> {
         }
     }
 
-    /// Tells who asks that the call waits, once for each call.
+    /// Tells who asks that the call waits, where that is news.
     pub fn tell(&mut self, reason: &'static str, wait: Option<Duration>) {
-        if let Some(waiting) = &self.asker.waiting
-            && !std::mem::replace(&mut self.was_told, true)
-        {
-            waiting(Waiting { reason, wait });
+        let Some(listener) = &self.asker.waiting else { return };
+        let is_longer = |told: Option<Duration>| {
+            wait.unwrap_or_default() > told.unwrap_or_default() + LONGER_MIN
+        };
+        let is_known = |told: &Waiting| told.reason == reason && !is_longer(told.wait);
+        if !self.told.as_ref().is_some_and(is_known) {
+            let waiting = Waiting { reason, wait };
+            self.told = Some(waiting.clone());
+            listener(waiting);
         }
     }
 
@@ -356,9 +385,7 @@ impl Place<'_> {
         if let Some(at) = blocked.and_then(|blocked| blocked.until)
             && self.asker.wait_max.is_some_and(|most| at - now > most)
         {
-            let seconds = (at - now).as_secs_f32();
-            let why = format!("it would wait {seconds:.0} s");
-            return Entered::TurnedAway(ProviderError::Crowded(why));
+            return Entered::TurnedAway(too_long(at - now));
         }
         if state.queue.len() >= WAITING_MAX {
             let why = format!("{WAITING_MAX} calls wait already");
@@ -526,6 +553,12 @@ impl Drop for Permit {
         state.release(&self.granted);
         self.lane.dispatch(&mut state, now);
     }
+}
+
+/// What a call is answered that does not wait as long as it would have to.
+fn too_long(wait: Duration) -> ProviderError {
+    let seconds = wait.as_secs_f32();
+    ProviderError::Crowded(format!("it would wait {seconds:.0} s"))
 }
 
 /// The same for every process that uses this provider with this key, and no way back to the key.

@@ -229,7 +229,7 @@ async fn a_permit_is_given_back_however_a_call_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_once_why_and_for_how_long() {
+async fn who_waits_is_told_why_and_for_how_long() {
     let lane = lane_of(1);
     let (asker, told) = listening("a");
     let mut place = lane.place(&asker, "m", 0);
@@ -244,6 +244,27 @@ async fn who_waits_is_told_once_why_and_for_how_long() {
     answer(&mut permit);
     let expected = Waiting { reason: "rate_limit", wait: Some(7 * SECOND) };
     assert_eq!(*told.lock().unwrap(), [expected]);
+
+    // What is told once is not told again, and does not stand in the way of what is news.
+    let (asker, told) = listening("a");
+    let mut place = lane.place(&asker, "m", 0);
+    for (reason, seconds, is_news) in [
+        (RETRY, 1, true),
+        (RETRY, 2, false),
+        (RATE_LIMIT, 60, true),
+        (RATE_LIMIT, 7, false),
+        (OVERLOADED, 1, true),
+        (OVERLOADED, 11, false),
+        (OVERLOADED, 12, true),
+        (OVERLOADED, 22, false),
+        (FULL, 0, true),
+    ] {
+        let wait = Some(SECOND * seconds).filter(|wait| !wait.is_zero());
+        told.lock().unwrap().clear();
+        place.tell(reason, wait);
+        let expected = is_news.then_some(Waiting { reason, wait });
+        assert_eq!(*told.lock().unwrap(), Vec::from_iter(expected));
+    }
 
     let (asker, told) = listening("b");
     let mut place = lane.place(&asker, "m", 0);
@@ -680,4 +701,66 @@ async fn who_waits_already_need_not_wait_when_it_becomes_too_long() {
         assert_eq!((&*who, passed), ("patient", Ok(())));
         assert!(began.elapsed() > MOST);
     }
+}
+
+/// Asks for leave at a lane, as one who waits so long at most.
+fn asks(
+    lane: &Arc<Lane>,
+    asker: Asker,
+    model: &'static str,
+) -> tokio::task::JoinHandle<Result<(), ProviderError>> {
+    let lane = lane.clone();
+    tokio::spawn(async move { lane.place(&asker, model, 0).pass().await.map(drop) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_already_need_not_wait_for_what_others_were_told() {
+    const MOST: Duration = Duration::from_secs(20);
+    let elsewhere = Arc::new(Elsewhere::default());
+    let lane = lane(&ProviderSettings {
+        max_concurrent_calls: 1,
+        pauses: Some(elsewhere.clone()),
+        ..settings()
+    });
+    let first = pass(&lane, "first").await.unwrap();
+    let (patient, impatient) =
+        (asks(&lane, asker("patient"), "m"), asks(&lane, impatient("impatient", MOST), "m"));
+    settle().await;
+    *elsewhere.until.lock().unwrap() = Some(Timestamp::now() + 40 * SECOND);
+    let began = Instant::now();
+    drop(first);
+    assert_eq!(impatient.await.unwrap(), Err(too_long(40 * SECOND)));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(patient.await.unwrap(), Ok(()));
+    assert!(began.elapsed() > MOST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_already_need_not_wait_for_the_figures_of_its_model() {
+    const MOST: Duration = Duration::from_secs(20);
+    let lane = lane_of(2);
+    let headers = |reset: &'static str| {
+        let headers =
+            [("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", reset)];
+        headers
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+    };
+    let mut first = pass(&lane, "first").await.unwrap();
+    let mut other = lane.place(&asker("other"), "n", 0).pass().await.unwrap();
+    let patient = asks(&lane, asker("patient"), "m");
+    let impatient_of = |name, model| asks(&lane, impatient(name, MOST), model);
+    let (gone, waits, goes) =
+        (impatient_of("gone", "m"), impatient_of("waits", "n"), impatient_of("goes", "o"));
+    settle().await;
+    let began = Instant::now();
+    other.told(StatusCode::OK, &headers("10s").into_iter().collect());
+    first.told(StatusCode::OK, &headers("50s").into_iter().collect());
+    drop((first, other));
+    assert_eq!(gone.await.unwrap(), Err(too_long(50 * SECOND)));
+    assert_eq!(goes.await.unwrap(), Ok(()));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(waits.await.unwrap(), Ok(()));
+    assert_eq!(began.elapsed().as_secs(), 10);
+    assert_eq!(patient.await.unwrap(), Ok(()));
+    assert_eq!(began.elapsed().as_secs(), 50);
 }
