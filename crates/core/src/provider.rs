@@ -47,8 +47,19 @@ pub struct ModelCall {
     /// The caller says that the schema lies within what services enforce by themselves, and wants them to.
     pub strict: bool,
     pub asker: Asker,
-    /// Whether a later call may begin with this one. One that stands alone is not worth a place in a provider's cache.
-    pub recurs: bool,
+    pub recurs: Recurs,
+}
+
+/// What of a call is said again by later ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recurs {
+    /// The next call of the conversation begins with it.
+    #[default]
+    Whole,
+    /// It begins as the conversation does, and its end is no part of that: a summary is asked for so.
+    Beginning,
+    /// It stands alone, and is not worth a place in a provider's cache.
+    Nothing,
 }
 
 /// On whose behalf a model is called: who shares what a provider gives, and who goes first.
@@ -189,7 +200,7 @@ impl ModelCall {
             schema: None,
             strict: false,
             asker: Asker::default(),
-            recurs: true,
+            recurs: Recurs::Whole,
         }
     }
 }

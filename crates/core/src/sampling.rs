@@ -9,7 +9,7 @@ use crate::inquiry::{Sample, Sampled};
 use crate::ledger::{Ledger, Tally};
 use crate::message::{Message, Meta, Part, StopReason};
 use crate::observe::Observer;
-use crate::provider::{Asker, Model, ModelCall, Models, Urgency};
+use crate::provider::{Asker, Model, ModelCall, Models, Recurs, Urgency};
 
 /// Of one answer, whatever the server asks for.
 pub const SAMPLE_TOKENS_MAX: u32 = 4_096;
@@ -53,7 +53,7 @@ impl Sampler {
             system: sample.system.into(),
             max_tokens: Some(model.info.answer_max().map_or(most, |max| max.min(most))),
             asker: Asker { observer: Some(self.observer.clone()), ..asker },
-            recurs: false,
+            recurs: Recurs::Nothing,
             ..ModelCall::of(model.info.clone(), sample.said.into_iter().map(message))
         }
     }

@@ -127,6 +127,11 @@ enum Parsed {
     Cut,
 }
 
+/// Whether a text holds more values than are made of what a tool is given.
+pub(super) fn holds_too_much(text: &str) -> bool {
+    nexus_json::values(text.as_bytes()) > ARGUMENT_VALUES_MAX
+}
+
 /// Reads arguments. What ends inside JSON was cut, whatever the service says of its end; ends are never invented.
 fn parse(text: &str, ending: Ending) -> Parsed {
     let text = text.trim();
@@ -136,7 +141,7 @@ fn parse(text: &str, ending: Ending) -> Parsed {
             Ending::Cut => Parsed::Cut,
         };
     }
-    if nexus_json::values(text.as_bytes()) > ARGUMENT_VALUES_MAX {
+    if holds_too_much(text) {
         return Parsed::Broken;
     }
     let read = |text: &str| serde_json::from_str::<Value>(text);

@@ -42,8 +42,9 @@ impl Json {
         Self { bytes: Vec::with_capacity(bytes), blocks: Blocks::default(), hash, hashed: 0 }
     }
 
-    /// From here on stands the conversation.
+    /// From here on stands the conversation. What stands before may change with each request.
     pub fn begin_blocks(&mut self) {
+        self.hash = FixedState::default().build_hasher();
         self.hashed = self.bytes.len();
     }
 
@@ -67,8 +68,11 @@ impl Json {
     }
 
     fn take_in(&mut self) {
-        self.hash.write(&self.bytes[self.hashed..]);
-        self.hashed = self.bytes.len();
+        // To the hasher nothing is something too.
+        if self.hashed < self.bytes.len() {
+            self.hash.write(&self.bytes[self.hashed..]);
+            self.hashed = self.bytes.len();
+        }
     }
 
     /// JSON as it stands.

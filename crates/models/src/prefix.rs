@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use foldhash::fast::FixedState;
 use nexus_core::message::Role;
-use nexus_core::provider::ModelCall;
+use nexus_core::provider::{ModelCall, Recurs};
 
 /// Conversations that are kept in mind. With one more, those that were not sent since half of them came are forgotten.
 const CONVERSATIONS_MAX: usize = 4_096;
@@ -54,12 +54,18 @@ impl Prefixes {
     /// Whether a request keeps what the one before it said. It may leave out its last exchange, which was not answered or
     /// is not shown again, but not change a block of it.
     pub fn is_kept(&self, call: &ModelCall, blocks: &Blocks) -> bool {
-        // What stands alone continues nothing.
-        if !call.recurs || call.asker.conversation.is_empty() {
+        if call.asker.conversation.is_empty() {
             return true;
         }
         let last = Last::of(call, blocks);
-        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).put(name(call), last);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match call.recurs {
+            Recurs::Whole => known.put(name(call), last),
+            Recurs::Beginning => known.get(name(call)),
+            // What stands alone continues nothing.
+            Recurs::Nothing => None,
+        };
+        drop(known);
         let Some(before) = before.filter(|before| before.epoch == last.epoch) else { return true };
         let kept = |place: Place| place.is_in(blocks);
         kept(before.end) || (kept(before.before_turn) && !kept(before.asked))
@@ -67,6 +73,10 @@ impl Prefixes {
 }
 
 impl Known {
+    fn get(&self, name: u64) -> Option<Last> {
+        self.now.get(&name).or_else(|| self.earlier.get(&name)).copied()
+    }
+
     fn put(&mut self, name: u64, last: Last) -> Option<Last> {
         if self.now.len() >= CONVERSATIONS_MAX / 2 && !self.now.contains_key(&name) {
             self.earlier = std::mem::take(&mut self.now);

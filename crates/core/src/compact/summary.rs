@@ -13,7 +13,7 @@ use crate::ledger::{Ledger, Tally};
 use crate::listing::Lesson;
 use crate::message::{ATTACHED_BYTES_MAX, Message, Meta, Origin, Part, Role, StopReason};
 use crate::on_thread;
-use crate::provider::{Asker, Model, ModelCall, ProviderError, Urgency};
+use crate::provider::{Asker, Model, ModelCall, ProviderError, Recurs, Urgency};
 use crate::redact::redact;
 
 /// The part of a summariser's window that one piece may take: the rest is for its answer and for errors in counting.
@@ -151,7 +151,7 @@ impl Ladder<'_> {
             schema: None,
             strict: false,
             asker: self.asker(),
-            recurs: true,
+            recurs: Recurs::Beginning,
         };
         Some((call, tokens))
     }
@@ -215,7 +215,7 @@ impl Ladder<'_> {
             system: transcript_words(wanted).into(),
             max_tokens: left_for_answer(model, weight),
             asker: self.asker(),
-            recurs: false,
+            recurs: Recurs::Nothing,
             ..ModelCall::of(model.info.clone(), [message])
         };
         let heard = self.ask(model, &call).await?;

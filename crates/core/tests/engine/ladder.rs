@@ -6,7 +6,7 @@ use nexus_core::authority::AskedBy;
 use nexus_core::compact::Compaction;
 use nexus_core::message::{Message, Part, StopReason};
 use nexus_core::model::{Effort, Reasoning};
-use nexus_core::provider::{Answer, ModelCall, ProviderError, Urgency};
+use nexus_core::provider::{Answer, ModelCall, ProviderError, Recurs, Urgency};
 use nexus_core::turn::TurnError;
 use nexus_core::usage::{Bill, Prices, Rates, Usage};
 use nexus_core::{Agent, ToolCall};
@@ -197,7 +197,7 @@ async fn a_summariser_with_a_tenth_of_the_window_is_shown_pieces() {
     let mut seen = String::new();
     for call in pieces {
         assert_eq!((&*call.model.alias, call.asker.urgency), ("small", Urgency::Background));
-        assert!(!call.recurs, "a piece is shown once");
+        assert_eq!(call.recurs, Recurs::Nothing, "a piece is shown once");
         assert!(letters(call) <= 12_000, "{}", letters(call));
         assert!((7_000..20_000).contains(&call.max_tokens.unwrap()), "{:?}", call.max_tokens);
         seen.push_str(&call.messages.last().unwrap().text());

@@ -49,6 +49,20 @@ fn what_was_not_answered_may_be_left_out() {
 }
 
 #[test]
+fn what_no_later_call_says_again_is_compared_and_forgotten() {
+    let (prefixes, call) = (Prefixes::default(), call("a"));
+    let summary = ModelCall { recurs: Recurs::Beginning, ..call.clone() };
+    let kept = |call: &ModelCall, request: &str| prefixes.is_kept(call, &blocks(request));
+    assert!(kept(&summary, "|xy"), "it is the first");
+    assert!(kept(&call, "ab|cd"));
+    // What is asked for at its end is no turn of its own.
+    assert!(kept(&summary, "ab|cdes"));
+    assert!(kept(&call, "ab|cdef"));
+    assert!(!kept(&summary, "ab|cxs"));
+    assert!(kept(&call, "ab|cdefg"));
+}
+
+#[test]
 fn a_block_that_is_kept_must_not_change() {
     check(&[("|ab", true), ("|ac", false)]);
     check(&[("ab|cd", true), ("ab|ce", false)]);
@@ -79,7 +93,7 @@ fn conversations_do_not_meet() {
     let prefixes = Prefixes::default();
     let mut born_anew = call("a");
     born_anew.asker.born = 7;
-    let alone = ModelCall { recurs: false, ..call("a") };
+    let alone = ModelCall { recurs: Recurs::Nothing, ..call("a") };
     for other in [call("a"), call("b"), born_anew, alone] {
         assert!(prefixes.is_kept(&other, &blocks("|ab")));
     }

@@ -1,7 +1,7 @@
 //! Request bodies, as golden text: other programs parse them.
 
 use nexus_core::model::{Effort, Reasoning, Thinking, ThinkingKind};
-use nexus_core::provider::ToolSpec;
+use nexus_core::provider::{Recurs, ToolSpec};
 use nexus_testkit::{ScriptedModel, Wire};
 use serde_json::{Value, json};
 
@@ -140,7 +140,7 @@ async fn the_cache_marks_end_what_is_read_again() {
     let body =
         sent(Kind::Anthropic, conversation(), |settings| settings.prompt_caching = false).await;
     assert!(marked(&body).is_empty());
-    let alone = ModelCall { recurs: false, ..conversation() };
+    let alone = ModelCall { recurs: Recurs::Nothing, ..conversation() };
     let body = sent(Kind::Anthropic, alone, |_| {}).await;
     assert!(marked(&body).is_empty(), "nobody reads it again");
     let body = sent(Kind::OpenAi, conversation(), |_| {}).await;

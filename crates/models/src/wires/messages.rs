@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 use nexus_core::message::{Attachment, Message, Part, Role, Stop, StopReason, Thought, ToolCall};
 use nexus_core::model::{Effort, ThinkingKind};
-use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, ToolSpec};
+use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, Recurs, ToolSpec};
 use nexus_core::usage::Usage;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -18,7 +18,7 @@ use super::{
     budget, bytes_estimate, earlier, effort, is_own, payload, turn_start, unwritable, visible,
 };
 use crate::bounds::{few, lenient};
-use crate::calls::{Arguments, IdForm};
+use crate::calls::{Arguments, IdForm, holds_too_much};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -86,7 +86,7 @@ pub(crate) fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_j
         extra: &call.model.extra_body,
     };
     let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
-    let ttl = marks.filter(|_| call.recurs);
+    let ttl = marks.filter(|_| call.recurs != Recurs::Nothing);
     let marker = Marker { ttl, minimum_bytes: call.model.cache_minimum as usize * 4 };
     if let Some((last, others)) = call.tools.split_last() {
         // Where there is a system text, its end covers the tools too.
@@ -490,7 +490,8 @@ enum Open {
 
 /// A block that goes back as it came, whatever it is: how it began, and what was added since.
 struct Unknown {
-    block: Map<String, Value>,
+    /// `None` where it holds more than is read.
+    block: Option<Map<String, Value>>,
     /// What it is given, as it is told in pieces.
     input: String,
 }
@@ -578,10 +579,11 @@ impl Answer {
                 heard.call(index, begun.id, begun.name, arguments);
                 Open::Call
             }
-            _ => Open::Unknown(Unknown {
-                block: serde_json::from_str(block.get())?,
-                input: String::new(),
-            }),
+            _ => {
+                let block = Some(block.get()).filter(|block| !holds_too_much(block));
+                let block = block.map(serde_json::from_str).transpose()?;
+                Open::Unknown(Unknown { block, input: String::new() })
+            }
         };
         Ok(())
     }
@@ -635,21 +637,26 @@ impl Unknown {
         for (name, more) in texts {
             let Some(more) = more else { continue };
             bytes += more.len();
-            match self.block.get_mut(name) {
+            let Some(block) = &mut self.block else { continue };
+            match block.get_mut(name) {
                 Some(Value::String(text)) => text.push_str(&more),
-                _ => drop(self.block.insert(name.to_owned(), Value::String(more))),
+                _ => drop(block.insert(name.to_owned(), Value::String(more))),
             }
         }
         bytes
     }
 
-    /// The block as it would have come in one piece; `None` when its end is missing, which nobody could make up.
-    fn whole(mut self) -> Option<Map<String, Value>> {
+    /// The block as it would have come in one piece; `None` when its end is missing, which nobody could make up, and when
+    /// it holds too much.
+    fn whole(self) -> Option<Map<String, Value>> {
+        let mut block = self.block?;
         if !self.input.is_empty() {
-            let input = serde_json::from_str(&self.input).ok()?;
-            self.block.insert("input".to_owned(), input);
+            if holds_too_much(&self.input) {
+                return None;
+            }
+            block.insert("input".to_owned(), serde_json::from_str(&self.input).ok()?);
         }
-        Some(self.block)
+        Some(block)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bodies of any conversation: each begins with all of the one before it, and is what the service takes.
 
 use nexus_core::list::List;
-use nexus_core::provider::ToolSpec;
+use nexus_core::provider::{Asker, ToolSpec};
 use nexus_testkit::vendors;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -9,6 +9,7 @@ use proptest::test_runner::TestRunner;
 
 use super::goldens::conversation;
 use super::*;
+use crate::prefix::Prefixes;
 
 /// A part of an answer, before its calls have ids.
 #[derive(Clone, Debug)]
@@ -89,9 +90,15 @@ fn requests(wire: Wire, history: &[Next]) -> Vec<ModelCall> {
             messages: messages.clone(),
             system: "Be brief.".into(),
             tools: vec![tool.clone()].into(),
+            // What stands before the conversation is no part of it.
+            max_tokens: Some(1_000 + requests.len() as u32),
+            asker: Asker { conversation: "c".into(), ..Asker::default() },
             ..call(wire, [])
         };
-        requests.push(thinking(call, ThinkingKind::Effort, Reasoning::On));
+        let mut call = thinking(call, ThinkingKind::Effort, Reasoning::On);
+        // Every mark is worth its place.
+        Arc::make_mut(&mut call.model).cache_minimum = 0;
+        requests.push(call);
     };
     request(&messages);
     for next in history {
@@ -231,9 +238,12 @@ proptest! {
     ) {
         for (wire, history) in WIRES.into_iter().zip(histories) {
             let mut before: Vec<Value> = Vec::new();
+            let prefixes = Prefixes::default();
             for call in requests(wire, &history) {
                 let now = seen(wire, &call);
                 prop_assert!(now.starts_with(&before), "{wire:?}: {before:#?} became {now:#?}");
+                let kept = prefixes.is_kept(&call, &written(wire, &call).blocks);
+                prop_assert!(kept, "{wire:?}: {before:#?} became {now:#?}");
                 match wire {
                     Wire::Responses => check_responses(&now),
                     Wire::GenerateContent => check_generate_content(&listed(wire, &call)),

@@ -60,6 +60,25 @@ fn an_unknown_block_whose_end_is_missing_is_left_out() {
 }
 
 #[test]
+fn an_unknown_block_that_holds_more_than_is_read_is_left_out() {
+    // As many values as the arguments of a call may hold, and one more.
+    for (values, parts) in [(64 * 1024, 2), (64 * 1024 + 1, 1)] {
+        let list = |values: usize| format!("[{}]", vec!["0"; values - 1].join(","));
+        let input = json!({"type": "input_json_delta", "partial_json": list(values)});
+        let later = in_pieces(json!({"type": "new", "input": {}}), &[input]);
+        // Its name and its list are one each.
+        let held: Value = serde_json::from_str(&list(values - 2)).unwrap();
+        let text = json!({"type": "text_delta", "text": "x"});
+        let at_once = in_pieces(json!({"type": "new", "input": held}), &[text]);
+        for events in [later, at_once] {
+            let answer = hear(Wire::Messages, &events).answer();
+            assert_eq!(answer.parts.len(), parts, "{values}");
+            assert_eq!(answer.parts.last(), Some(&Part::text("So.")));
+        }
+    }
+}
+
+#[test]
 fn what_is_held_back_counts_before_it_is_whole() {
     let events = [
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "new"}}),

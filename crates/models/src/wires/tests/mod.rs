@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::bounds::Bounds;
 use crate::heard::Heard;
+use crate::json::Body;
 use crate::lines::Lines;
 use crate::stream::{Complaint, Decode, Phase};
 use crate::{CacheTtl, Kind, ProviderSettings, Wire, wires};
@@ -78,6 +79,10 @@ fn calls(id: &str, name: &str) -> Part {
 }
 
 fn body(wire: Wire, call: &ModelCall) -> Value {
+    serde_json::from_slice(&written(wire, call).bytes).unwrap()
+}
+
+fn written(wire: Wire, call: &ModelCall) -> Body {
     let written = match wire {
         Wire::Responses => wires::responses::request_body(call, None),
         Wire::GenerateContent => wires::generate_content::request_body(call),
@@ -89,7 +94,7 @@ fn body(wire: Wire, call: &ModelCall) -> Value {
             wires::chat::request_body(call, &wires::chat::Dialect::of(&settings, &base))
         }
     };
-    serde_json::from_slice(&written.unwrap().bytes).unwrap()
+    written.unwrap()
 }
 
 /// What is sent of the conversation.
