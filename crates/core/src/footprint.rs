@@ -114,11 +114,13 @@ impl Footprint {
             Err(_) => to.to_path_buf(),
         };
         let targets: Vec<_> = files.iter().map(target).collect();
-        self.claim_files(files, stop)?;
-        self.claim_files(targets, stop)
+        self.claim_files([files, targets].concat(), stop)
     }
 
     fn claim_files(&self, files: Vec<PathBuf>, stop: &AtomicBool) -> Result<(), String> {
+        // Before they are claimed: a call that is stopped here changes nothing, and must stand in nobody's way. And before
+        // any lock is taken: a file may be long.
+        let looked_at = self.look_at(&files, stop)?;
         let mut changed_by = lock(&self.ground.changed_by);
         let foreign = files.iter().find_map(|file| {
             let other = changed_by.get(file)?;
@@ -133,24 +135,35 @@ impl Footprint {
             lock(&self.refused).get_or_insert_with(|| refusal.clone());
             return Err(refusal);
         }
-        changed_by.extend(files.iter().map(|file| (file.clone(), self.name.clone())));
-        drop(changed_by);
-        let mut left = READ_BYTES_MAX;
+        changed_by.extend(files.into_iter().map(|file| (file, self.name.clone())));
+        let mut before = lock(&self.before);
+        for (file, contents) in looked_at {
+            before.entry(file).or_insert(contents);
+        }
+        Ok(())
+    }
+
+    /// Those of the files that this work has not changed before, as they are.
+    fn look_at(
+        &self,
+        files: &[PathBuf],
+        stop: &AtomicBool,
+    ) -> Result<Vec<(PathBuf, Option<Contents>)>, String> {
+        let (mut left, mut looked_at) = (READ_BYTES_MAX, Vec::new());
         for file in files {
             if stop.load(Ordering::Relaxed) {
                 return Err("the call was cancelled".into());
             }
-            let unknown = !lock(&self.before).contains_key(&file);
-            if unknown {
-                // Before the lock is taken: a file may be long.
-                let contents = contents(&file, Look::Reads { bytes_max: left }, stop)?;
-                if let Some(Contents::Read { bytes, .. }) = contents {
-                    left -= bytes.min(left);
-                }
-                lock(&self.before).entry(file).or_insert(contents);
+            if lock(&self.before).contains_key(file) {
+                continue;
             }
+            let contents = contents(file, Look::Reads { bytes_max: left }, stop)?;
+            if let Some(Contents::Read { bytes, .. }) = contents {
+                left -= bytes.min(left);
+            }
+            looked_at.push((file.clone(), contents));
         }
-        Ok(())
+        Ok(looked_at)
     }
 
     /// The first change that was refused.
@@ -388,5 +401,22 @@ mod tests {
         assert_eq!(refused, "the call was cancelled");
         let look = Look::Reads { bytes_max: 1 };
         assert!(contents(&file, look, &AtomicBool::new(true)).is_err());
+    }
+
+    #[test]
+    fn whoever_changed_nothing_stands_in_nobodys_way() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        let ground = Arc::default();
+        let [first, beside] = ["first", "beside"].map(|name| work(&ground, name, &[]));
+        // Stopped.
+        first.claim(&at("f"), &AtomicBool::new(true)).unwrap_err();
+        beside.claim(&at("f"), &GO_ON).unwrap();
+        // Refused for where it would go.
+        fs::write(at("from"), "x").unwrap();
+        first.claim_move(&at("from"), &at("f"), &GO_ON).unwrap_err();
+        beside.claim(&at("from"), &GO_ON).unwrap();
+        fs::remove_file(at("from")).unwrap();
+        assert!(first.changes().is_empty());
     }
 }
