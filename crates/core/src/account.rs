@@ -75,6 +75,7 @@ impl Exceeded {
 }
 
 /// The account of one tree.
+#[derive(Debug)]
 pub struct Account {
     /// Tells accounts of one process apart.
     number: u64,

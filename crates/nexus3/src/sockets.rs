@@ -78,7 +78,7 @@ impl FromArgMatches for Sockets {
             if methods.is_empty() {
                 methods.push(DOOR_METHODS.into());
             }
-            sockets.doors.push((path, Door { whom, methods }));
+            sockets.doors.push((path, Door::new(whom, methods)));
         }
         let off = matches.try_get_one::<bool>("no_socket").ok().flatten().copied();
         if sockets.own.is_some() && off == Some(true) {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
+use nexus_core::account::{Account, Bounds};
 use nexus_core::keys::leads_to;
 use nexus_core::memory::Identity;
 use nexus_protocol::RpcError;
@@ -14,7 +15,9 @@ use crate::context_token::Claims;
 pub struct Door {
     pub whom: Whom,
     /// The methods it leads to: names, or beginnings of names with a `*` behind them.
-    pub methods: Vec<String>,
+    methods: Vec<String>,
+    /// What all who come through it have under way.
+    account: Arc<Account>,
 }
 
 /// Whom such a socket is for.
@@ -30,6 +33,10 @@ pub enum Whom {
 pub const DOOR_METHODS: &str = "memory.*";
 
 impl Door {
+    pub fn new(whom: Whom, methods: Vec<String>) -> Self {
+        Self { whom, methods, account: Arc::new(Account::new(Bounds::default())) }
+    }
+
     pub fn admits(&self, method: &str) -> bool {
         leads_to(&self.methods, method)
     }
@@ -50,12 +57,24 @@ impl Behalf {
         Self { door, bound: OnceLock::new() }
     }
 
-    /// The one identity that its socket is for; nobody in particular where that is for bearers of tokens.
+    /// The one identity that its socket is for; where that is for bearers of tokens, whoever the first one named, and
+    /// nobody in particular before.
     pub(crate) fn door(&self) -> Option<&Identity> {
         self.door.as_ref().map(|door| match &door.whom {
             Whom::One(identity) => identity,
-            Whom::Bearers => &NOBODY,
+            Whom::Bearers => self.bound.get().map_or(&NOBODY, |claims| &claims.identity),
         })
+    }
+
+    /// What is counted for its socket, if that was opened for others than the owner.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.door.as_ref().map(|door| &door.account)
+    }
+
+    /// Which of the sockets for bearers of tokens it came through.
+    pub(crate) fn bearers(&self) -> Option<u64> {
+        let door = self.door.as_ref().filter(|door| door.whom == Whom::Bearers);
+        door.map(|door| door.account.number())
     }
 
     /// Refuses what the connection's socket does not lead to, whether or not there is such a method.

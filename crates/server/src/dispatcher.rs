@@ -55,8 +55,8 @@ pub struct Caller {
 impl Caller {
     /// What its answer will weigh, still nothing.
     pub(crate) fn load(&self, freight: &Arc<Freight>) -> Load {
-        match self.behalf.as_ref().and_then(|behalf| behalf.door()) {
-            Some(_) => freight.load_of_guest(),
+        match self.behalf.as_ref().and_then(|behalf| behalf.account()) {
+            Some(account) => freight.load_of_guest(account.clone()),
             None => freight.load(&self.requester),
         }
     }

@@ -16,8 +16,8 @@ pub const FREIGHT_BYTES_MAX: usize = 256 << 20;
 /// What callers that are agents may have of it. The rest is left to the administrator, whatever agents do.
 pub const AGENTS_BYTES_MAX: usize = FREIGHT_BYTES_MAX / 2;
 
-/// What one tree of agents may have of that. The largest request there is fits in.
-pub const TREE_BYTES_MAX: usize = AGENTS_BYTES_MAX / 4 * 3;
+/// What one tree of agents, or those of one socket, may have of that. The largest request that can be configured fits in.
+pub const TREE_BYTES_MAX: usize = AGENTS_BYTES_MAX / 8 * 7;
 
 /// What is no larger is not counted. Small calls would meet at the counter, and as many of these as there are
 /// connections do no harm.
@@ -45,20 +45,17 @@ impl Freight {
 
     /// A load for a caller, still empty.
     pub fn load(self: &Arc<Self>, requester: &Requester) -> Load {
-        self.load_of(match requester {
+        let whose = match requester {
             Requester::Administrator => Whose::Administrators,
             Requester::Agent(id) => Whose::Agents(id.clone()),
-        })
+        };
+        Load { freight: self.clone(), whose, account: None, bytes: 0 }
     }
 
     /// The same for whoever came through a socket for one identity alone: it has the right of the administrator to a few
     /// methods, and none to what is kept free for people.
-    pub fn load_of_guest(self: &Arc<Self>) -> Load {
-        self.load_of(Whose::Guests)
-    }
-
-    fn load_of(self: &Arc<Self>, whose: Whose) -> Load {
-        Load { freight: self.clone(), whose, account: None, bytes: 0 }
+    pub fn load_of_guest(self: &Arc<Self>, socket: Arc<Account>) -> Load {
+        Load { freight: self.clone(), whose: Whose::Guests, account: Some(socket), bytes: 0 }
     }
 
     fn add(&self, bytes: usize, whose: &Whose) -> Result<(), Full> {
@@ -92,7 +89,7 @@ fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
 pub struct Load {
     freight: Arc<Freight>,
     whose: Whose,
-    /// Where it is counted too, if it is of an agent and there is anything to count.
+    /// Where it is counted too: for a socket, or for an agent's tree if there is anything to count.
     account: Option<Arc<Account>>,
     /// Counted so far.
     bytes: usize,
@@ -114,7 +111,7 @@ impl Load {
         }
         let account = self.account.as_ref();
         if account.is_some_and(|account| !account.take_freight(more, TREE_BYTES_MAX)) {
-            return Err(Full::Tree);
+            return Err(if self.whose == Whose::Guests { Full::Socket } else { Full::Tree });
         }
         if let Err(full) = self.freight.add(more, &self.whose) {
             if let Some(account) = account {
@@ -154,6 +151,7 @@ pub enum Full {
     Server,
     Agents,
     Tree,
+    Socket,
 }
 
 impl From<Full> for RpcError {
@@ -162,6 +160,7 @@ impl From<Full> for RpcError {
             Full::Server => ("", FREIGHT_BYTES_MAX),
             Full::Agents => (" of agents", AGENTS_BYTES_MAX),
             Full::Tree => (" of this agent's tree", TREE_BYTES_MAX),
+            Full::Socket => (" of this socket", TREE_BYTES_MAX),
         };
         let why =
             format!("The messages and answers{whose} under way are together {most} bytes already.");
@@ -208,7 +207,24 @@ mod tests {
         assert!(other.reach(AGENTS_BYTES_MAX + 1).is_err());
         other.reach(AGENTS_BYTES_MAX).unwrap();
         // Whoever came through a socket for one identity has no more.
-        assert_eq!(freight.load_of_guest().reach(SMALL_BYTES_MAX + 1), Err(Full::Agents));
+        let mut guest = freight.load_of_guest(socket());
+        assert_eq!(guest.reach(SMALL_BYTES_MAX + 1), Err(Full::Agents));
+    }
+
+    fn socket() -> Arc<Account> {
+        Arc::new(Account::new(Bounds::default()))
+    }
+
+    #[test]
+    fn a_socket_leaves_something_to_the_others() {
+        let freight = Arc::new(Freight::default());
+        let shared = socket();
+        let [mut first, mut second] = [0, 1].map(|_| freight.load_of_guest(shared.clone()));
+        first.reach(TREE_BYTES_MAX).unwrap();
+        assert_eq!(second.reach(SMALL_BYTES_MAX + 1), Err(Full::Socket));
+        freight.load_of_guest(socket()).reach(AGENTS_BYTES_MAX - TREE_BYTES_MAX).unwrap();
+        drop(first);
+        second.reach(TREE_BYTES_MAX).unwrap();
     }
 
     #[test]
@@ -223,7 +239,7 @@ mod tests {
         let full = second.reach(SMALL_BYTES_MAX + 1).unwrap_err();
         assert_eq!(full, Full::Tree);
         let why = RpcError::from(full).data.unwrap()["details"].to_string();
-        assert!(why.contains("of this agent's tree") && why.contains("100663296"), "{why}");
+        assert!(why.contains("of this agent's tree") && why.contains("117440512"), "{why}");
         let mut other = freight.load(&Requester::Agent(AgentId::parse("b").unwrap()));
         assert_eq!(other.reach(TREE_BYTES_MAX), Err(Full::Agents));
         // What was refused there is not counted here.

@@ -33,12 +33,14 @@ pub struct Rates {
 type Key = (Who, Option<String>);
 
 /// All who have the rights of the administrator are one, unless they sign with different keys; what comes through a
-/// socket for one identity is that identity's, and through sockets for bearers of tokens nobody's.
+/// socket for one identity is that identity's, and through a socket for bearers of tokens that of whoever the
+/// connection's token names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Who {
     Administrator,
     Agent(AgentId),
-    Door(Identity),
+    /// The number tells sockets for bearers of tokens apart.
+    Door(Identity, Option<u64>),
     Key(Arc<str>),
 }
 
@@ -133,8 +135,10 @@ fn who(caller: &Caller) -> Who {
     if let Signer::Key(name) = &caller.signer {
         return Who::Key(name.clone());
     }
-    if let Some(identity) = caller.behalf.as_ref().and_then(|behalf| behalf.door()) {
-        return Who::Door(identity.clone());
+    if let Some(behalf) = &caller.behalf
+        && let Some(identity) = behalf.door()
+    {
+        return Who::Door(identity.clone(), behalf.bearers());
     }
     match &caller.requester {
         Requester::Administrator => Who::Administrator,

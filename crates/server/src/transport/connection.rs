@@ -135,8 +135,8 @@ where
 {
     pub fn new(host: Arc<D>, framing: F, (input, output): (R, W), terms: Terms) -> Self {
         let behalf = Behalf::through(terms.door);
-        let load = || match behalf.door() {
-            Some(_) => host.freight().load_of_guest(),
+        let load = || match behalf.account() {
+            Some(account) => host.freight().load_of_guest(account.clone()),
             None => host.freight().load(&terms.requester),
         };
         let (peer, unread) = (Arc::new(Peer::new(load())), load());

@@ -15,6 +15,7 @@ use nexus_core::store::Door as Opened;
 use nexus_protocol::RpcError;
 
 use super::places::Busy;
+use crate::freight::Load;
 
 /// Answers requests to its paths in a format of its own.
 pub trait Door: Send + Sync {
@@ -49,17 +50,23 @@ pub struct Visitor {
 
 pub type DoorBody = BoxBody<Bytes, Infallible>;
 
-/// What a door answers. As long as it lasts, its connection is in use.
+/// What a door answers. As long as it lasts, its connection is in use, and what was asked is under way.
 pub(super) struct Visit {
     body: DoorBody,
     /// Nothing is said any more when this is over: the key that opened the door does not any longer.
     over: Option<BoxFuture<'static, ()>>,
     _busy: Busy,
+    _load: Option<Load>,
 }
 
 impl Visit {
-    pub fn new(body: DoorBody, over: Option<BoxFuture<'static, ()>>, busy: Busy) -> Self {
-        Self { body, over, _busy: busy }
+    pub fn new(
+        body: DoorBody,
+        over: Option<BoxFuture<'static, ()>>,
+        busy: Busy,
+        load: Option<Load>,
+    ) -> Self {
+        Self { body, over, _busy: busy, _load: load }
     }
 }
 

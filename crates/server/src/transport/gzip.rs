@@ -19,12 +19,18 @@ pub(super) const GZIP_BYTES_MIN: usize = 8 * 1024;
 /// Bodies larger than this are compressed and inflated off the async threads.
 const GZIP_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A large document of a door's, compressed. What streams goes as it comes.
-pub(super) async fn packed(response: Response<DoorBody>) -> Response<DoorBody> {
+/// A large document of a door's, compressed for clients that take it. What streams goes as it comes.
+pub(super) async fn packed(
+    mut response: Response<DoorBody>,
+    takes_gzip: bool,
+) -> Response<DoorBody> {
     let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let is_document = kind.is_some_and(|kind| kind.starts_with(b"application/json"));
     let bytes = response.body().size_hint().exact().unwrap_or_default();
-    if !is_document || bytes <= GZIP_BYTES_MIN as u64 {
+    if is_document {
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    if !is_document || !takes_gzip || bytes <= GZIP_BYTES_MIN as u64 {
         return response;
     }
     let (mut head, body) = response.into_parts();

@@ -120,7 +120,7 @@ impl HttpServer {
         while let Some(stream) = self.listeners.next(&places, &stop).await {
             let _ = stream.set_nodelay(true);
             let (context, stop) = (Arc::new(self.context.for_connection()), stop.clone());
-            match places.take(&stop) {
+            match places.take(&stop).await {
                 Some(place) => connections.spawn(serve(context, stream, Arc::new(place), stop)),
                 None => connections.spawn(turn_away(stream)),
             };
@@ -185,7 +185,7 @@ async fn serve(
     }
     let upgrade = peer.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(upgrade) = upgrade
-        && let Err(error) = ws::serve(dispatcher, upgrade, &end).await
+        && let Err(error) = ws::serve(dispatcher, upgrade, &end, &stop).await
     {
         tracing::debug!(%error, "a WebSocket ended badly");
     }
@@ -249,9 +249,8 @@ async fn call(
     let bytes_max = context.limits.body_bytes_max;
     let reading = Reading { requester: &caller.requester, coding: *coding, bytes_max };
     let (message, load) = read(context, &reading, body, &client.clock).await?;
-    let response = carry_out(context, prepared, message, client.place.busy()).await;
-    drop(load);
-    Ok(response)
+    let message = laden(message, load);
+    Ok(carry_out(context, prepared, message, client.place.busy()).await)
 }
 
 /// Notes who has a connection, if who it is may have one more.
@@ -329,9 +328,9 @@ async fn visit(
     let over = visitor.key.clone().map(|key| over(context.dispatcher.clone(), door.kind(), key));
     let takes_gzip = mentions(&head.headers, &header::ACCEPT_ENCODING, "gzip");
     let response = door.answer(visitor, request).await;
-    drop(load);
-    let response = if takes_gzip { packed(response).await } else { response };
-    Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, over, busy)))))
+    let response = packed(response, takes_gzip).await;
+    // What was asked lives on in what streams, waiting for a model for instance.
+    Ok(response.map(|body| Either::Right(Either::Right(Visit::new(body, over, busy, load)))))
 }
 
 /// How long a door may still say that a key, and all that came with it, has ended.

@@ -1,12 +1,16 @@
 //! Who may be connected at once. When all places are taken, a newcomer gets that of the stranger who came first: whoever
-//! never said who they are must not keep those out who can. Agents have a part of the places, and each tree of them a
-//! smaller one, so that a newcomer can still turn out to be the administrator.
+//! never said who they are must not keep those out who can. Each has a moment to say it first; newcomers wait for that
+//! in the kernel's queue. Agents have a part of the places, and each tree of them a smaller one, so that a newcomer can
+//! still turn out to be the administrator.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nexus_core::AgentId;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Of all places, this part is never taken by agents for good.
@@ -16,12 +20,18 @@ const RESERVE: usize = 8;
 /// set for either.
 const TREE: usize = 4;
 
+/// For so long a stranger's place is not given to another: what was asked on it may not have been read yet, however
+/// many came since.
+const HEARING: Duration = Duration::from_millis(200);
+
 /// The places of one listener.
 pub struct Places {
     most: usize,
     of_agents_max: usize,
     of_tree_max: usize,
     taken: Mutex<Taken>,
+    /// Somebody left.
+    left: Notify,
 }
 
 /// The places by how well their peers are known. Lower numbers came first.
@@ -46,11 +56,27 @@ pub enum Guest {
 
 /// What a peer and the place it has know of each other.
 struct Seat {
+    since: Instant,
+    /// How many milliseconds after that the last call was over.
+    rested: AtomicU64,
     /// Cancelled when another takes the place, or the server stops. A token of its own: connections would meet at the
     /// lock of one.
     end: CancellationToken,
     /// A call of the peer runs.
     busy: AtomicBool,
+}
+
+impl Seat {
+    fn idle_since(&self) -> Instant {
+        self.since + Duration::from_millis(self.rested.load(Ordering::Relaxed))
+    }
+}
+
+/// Why there is no place at once.
+enum Taking {
+    /// All strangers have had their hearing no sooner than then.
+    Later(Instant),
+    Never,
 }
 
 /// How well a peer is known.
@@ -77,27 +103,49 @@ impl Places {
     pub fn new(most: usize) -> Arc<Self> {
         let of_agents_max = (most - most.div_ceil(RESERVE)).max(1);
         let of_tree_max = (most / TREE).max(1);
-        Arc::new(Self { most, of_agents_max, of_tree_max, taken: Mutex::default() })
+        let (taken, left) = (Mutex::default(), Notify::new());
+        Arc::new(Self { most, of_agents_max, of_tree_max, taken, left })
     }
 
-    /// A place for a newcomer. `None` when all others are known, and none of the agents among them is idle.
-    /// It ends with `stop`.
-    pub fn take(self: &Arc<Self>, stop: &CancellationToken) -> Option<Place> {
+    /// A place for a newcomer, which may have to be waited for, as long as strangers have a hearing. `None` when all
+    /// others are known, and none of the agents among them is idle. It ends with `stop`.
+    pub async fn take(self: &Arc<Self>, stop: &CancellationToken) -> Option<Place> {
+        loop {
+            let heard = match self.try_take(stop) {
+                Ok(place) => return Some(place),
+                Err(Taking::Later(heard)) => heard,
+                Err(Taking::Never) => return None,
+            };
+            let _ = timeout_at(heard, self.left.notified()).await;
+        }
+    }
+
+    fn try_take(self: &Arc<Self>, stop: &CancellationToken) -> Result<Place, Taking> {
+        let now = Instant::now();
         let mut taken = self.lock();
-        if taken.len() >= self.most && !taken.evict() {
-            return None;
+        if taken.len() >= self.most {
+            taken.evict_unless_heard(now)?;
         }
         taken.next += 1;
         let number = taken.next;
-        let seat = Arc::new(Seat { end: stop.child_token(), busy: AtomicBool::new(false) });
+        let seat = Seat {
+            since: now,
+            rested: AtomicU64::new(0),
+            end: stop.child_token(),
+            busy: AtomicBool::new(false),
+        };
+        let seat = Arc::new(seat);
         taken.strangers.insert(number, seat.clone());
         drop(taken);
-        Some(Place { places: self.clone(), number, known: AtomicU8::new(0), seat })
+        Ok(Place { places: self.clone(), number, known: AtomicU8::new(0), seat })
     }
 
     /// Takes the place of the stranger who came first, for want of anything else that could be given up.
     pub fn give_one_up(&self) {
-        self.lock().evict();
+        let mut taken = self.lock();
+        if !taken.evict_stranger() {
+            taken.evict_agent(|_| true);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -111,12 +159,19 @@ impl Taken {
     }
 
     /// Makes a place free, if one may be.
-    fn evict(&mut self) -> bool {
-        if let Some((_, stranger)) = self.strangers.pop_first() {
-            stranger.end.cancel();
-            return true;
+    fn evict_unless_heard(&mut self, now: Instant) -> Result<(), Taking> {
+        match self.strangers.first_key_value().map(|(_, first)| first.since + HEARING) {
+            Some(heard) if heard > now => return Err(Taking::Later(heard)),
+            Some(_) if self.evict_stranger() => return Ok(()),
+            _ => {}
         }
-        self.evict_agent(|_| true)
+        if self.evict_agent(|_| true) { Ok(()) } else { Err(Taking::Never) }
+    }
+
+    /// Takes the place of the stranger who came first.
+    fn evict_stranger(&mut self) -> bool {
+        let first = self.strangers.pop_first();
+        first.inspect(|(_, stranger)| stranger.end.cancel()).is_some()
     }
 
     /// Takes the place of the agent that is idle for longest. Agents hold what they do not use: they can come again.
@@ -124,7 +179,8 @@ impl Taken {
         let idle = self
             .agents
             .iter()
-            .find(|(_, (guest, seat))| !seat.busy.load(Ordering::Relaxed) && meant(guest));
+            .filter(|(_, (guest, seat))| !seat.busy.load(Ordering::Relaxed) && meant(guest))
+            .min_by_key(|(_, (_, seat))| seat.idle_since());
         let Some(number) = idle.map(|(number, _)| *number) else { return false };
         if let Some(seat) = self.remove_agent(number) {
             seat.end.cancel();
@@ -219,6 +275,8 @@ impl Drop for Place {
             Known::Agent => drop(taken.remove_agent(self.number)),
             Known::Not => drop(taken.strangers.remove(&self.number)),
         }
+        drop(taken);
+        self.places.left.notify_one();
     }
 }
 
@@ -227,12 +285,16 @@ pub struct Busy(Arc<Place>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.seat.busy.store(false, Ordering::Relaxed);
+        let Seat { since, rested, busy, .. } = &*self.0.seat;
+        rested.store(since.elapsed().as_millis() as u64, Ordering::Relaxed);
+        busy.store(false, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[track_caller]
@@ -244,13 +306,13 @@ mod tests {
         place.seat.end.is_cancelled()
     }
 
-    #[test]
-    fn the_stranger_who_came_first_goes_and_nobody_who_is_known() {
+    #[tokio::test(start_paused = true)]
+    async fn the_stranger_who_came_first_goes_and_nobody_who_is_known() {
         let (places, stop) = (Places::new(3), CancellationToken::new());
-        let take = || Arc::new(places.take(&stop).unwrap());
-        let (known, first, second) = (take(), take(), take());
+        let take = async || Arc::new(places.take(&stop).await.unwrap());
+        let (known, first, second) = (take().await, take().await, take().await);
         known.introduce_administrator();
-        let third = take();
+        let third = take().await;
         assert_eq!(
             [&known, &first, &second, &third].map(|it| is_lost(it)),
             [false, true, false, false]
@@ -260,75 +322,115 @@ mod tests {
         drop(first);
         second.introduce_administrator();
         third.introduce_administrator();
-        assert!(places.take(&stop).is_none());
+        assert!(places.take(&stop).await.is_none());
         drop(known);
-        assert!(places.take(&stop).is_some());
+        assert!(places.take(&stop).await.is_some());
     }
 
-    #[test]
-    fn an_agent_keeps_its_place_while_a_call_of_it_runs() {
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_keeps_its_place_while_a_call_of_it_runs() {
         let (places, stop) = (Places::new(3), CancellationToken::new());
-        let take = || Arc::new(places.take(&stop).unwrap());
-        let (works, idles) = (take(), take());
+        let take = async || Arc::new(places.take(&stop).await.unwrap());
+        let (works, idles) = (take().await, take().await);
         introduce(&works, 1);
         introduce(&idles, 2);
         let (busy, also) = (works.busy(), idles.busy());
-        let person = take();
+        let person = take().await;
         person.introduce_administrator();
-        assert!(places.take(&stop).is_none());
+        assert!(places.take(&stop).await.is_none());
         drop(also);
-        let newcomer = take();
+        let newcomer = take().await;
         assert!(is_lost(&idles) && !is_lost(&works));
         // Who turns out to be the administrator is never asked to go.
         introduce(&newcomer, 3);
         newcomer.introduce_administrator();
         introduce(&newcomer, 3);
-        assert!(places.take(&stop).is_none());
+        assert!(places.take(&stop).await.is_none());
         drop(busy);
-        let _other = take();
+        let _other = take().await;
         assert!(is_lost(&works) && !is_lost(&newcomer) && !is_lost(&person));
     }
 
-    #[test]
-    fn agents_leave_places_to_the_administrator() {
+    #[tokio::test(start_paused = true)]
+    async fn the_agent_that_is_idle_for_longest_goes() {
+        let (places, stop) = (Places::new(2), CancellationToken::new());
+        let take = async || Arc::new(places.take(&stop).await.unwrap());
+        let (first, second) = (take().await, take().await);
+        introduce(&first, 1);
+        introduce(&second, 2);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        drop(first.busy());
+        let _third = take().await;
+        assert!(is_lost(&second) && !is_lost(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_leave_places_to_the_administrator() {
         let (places, stop) = (Places::new(16), CancellationToken::new());
-        let take = || Arc::new(places.take(&stop).unwrap());
+        let take = async || Arc::new(places.take(&stop).await.unwrap());
         let mut held = Vec::new();
         for number in 0..14 {
-            let place = take();
+            let place = take().await;
             introduce(&place, number);
             held.push(place.busy());
         }
         // None of the last two is for an agent, as long as calls of all others run.
-        let over = take();
+        let over = take().await;
         assert_eq!(over.introduce_agent(|| Guest::Tree(14)), Err(Full));
-        let people: Vec<_> = (0..2).map(|_| take()).collect();
+        let people = [take().await, take().await];
         people.iter().for_each(|place| place.introduce_administrator());
-        assert!(is_lost(&over) && places.take(&stop).is_none());
+        assert!(is_lost(&over) && places.take(&stop).await.is_none());
         drop(people);
         held.remove(3);
-        introduce(&take(), 14);
+        let last = take().await;
+        introduce(&last, 14);
     }
 
-    #[test]
-    fn a_tree_has_its_share_and_no_more() {
+    #[tokio::test(start_paused = true)]
+    async fn a_tree_has_its_share_and_no_more() {
         let (places, stop) = (Places::new(16), CancellationToken::new());
-        let take = || Arc::new(places.take(&stop).unwrap());
-        let greedy: Vec<_> = (0..4).map(|_| take()).collect();
+        let take = async || Arc::new(places.take(&stop).await.unwrap());
+        let greedy = [take().await, take().await, take().await, take().await];
         greedy.iter().for_each(|place| introduce(place, 1));
         let mut held: Vec<_> = greedy.iter().map(|place| place.busy()).collect();
-        let over = take();
+        let over = take().await;
         assert_eq!(over.introduce_agent(|| Guest::Tree(1)), Err(Full));
         introduce(&over, 2);
         // Of its own it takes the one that is idle.
         held.remove(2);
-        let fifth = take();
+        let fifth = take().await;
         introduce(&fifth, 1);
         assert_eq!(
             [0, 1, 2, 3].map(|number| is_lost(&greedy[number])),
             [false, false, true, false]
         );
         drop(fifth);
-        introduce(&take(), 1);
+        let sixth = take().await;
+        introduce(&sixth, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_has_a_hearing_before_its_place_is_given_away() {
+        let (places, stop) = (Places::new(2), CancellationToken::new());
+        let (first, _second) =
+            (places.take(&stop).await.unwrap(), places.take(&stop).await.unwrap());
+        tokio::time::advance(HEARING - Duration::from_millis(1)).await;
+        let mut third = std::pin::pin!(places.take(&stop));
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(!is_lost(&first));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(third.await.is_some() && is_lost(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_that_is_left_is_had_at_once() {
+        let (places, stop) = (Places::new(1), CancellationToken::new());
+        let first = places.take(&stop).await.unwrap();
+        let began = Instant::now();
+        let mut second = std::pin::pin!(places.take(&stop));
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(second.await.is_some());
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

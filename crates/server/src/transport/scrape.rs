@@ -48,7 +48,7 @@ impl MetricsServer {
         let places = Places::new(CONNECTIONS_MAX);
         while let Some(stream) = self.listeners.next(&places, &stop).await {
             // All are strangers here, so there is always one whose place can be had.
-            if let Some(place) = places.take(&stop) {
+            if let Some(place) = places.take(&stop).await {
                 let serving = serve(self.dispatcher.clone(), stream, place);
                 connections.spawn(tokio::time::timeout(CONNECTION_MAX, serving));
             }

@@ -121,7 +121,7 @@ mod tests {
         let lane = crate::outbox::Lane::of_messages(peer.clone());
         let closed = peer.closed.clone().drop_guard();
         let worker = tokio::spawn(std::future::pending::<Reply>());
-        let place = Places::new(1).take(&CancellationToken::new()).unwrap();
+        let place = Places::new(1).take(&CancellationToken::new()).await.unwrap();
         let busy = Arc::new(place).busy();
         let mut events = Events::new(peer, Phase::Running(worker), closed, busy);
         let mut next = async || events.frame().await.unwrap().unwrap().into_data().unwrap();

@@ -109,7 +109,7 @@ impl UnixServer {
                     continue;
                 }
             };
-            let Some(place) = places.take(&stop) else {
+            let Some(place) = places.take(&stop).await else {
                 connections.spawn(turn_away(stream));
                 continue;
             };

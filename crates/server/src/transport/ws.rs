@@ -97,11 +97,12 @@ struct Line {
     over: CancellationToken,
 }
 
-/// Serves a peer until it is gone, or `end`.
+/// Serves a peer until it is gone, or the `end` of its place, be that with the server's `stop` or before.
 pub async fn serve(
     dispatcher: Arc<Dispatcher>,
     upgrade: Upgrade,
     end: &CancellationToken,
+    stop: &CancellationToken,
 ) -> Result<(), Error> {
     let Upgrade { on, visitor, place, message_bytes_max } = upgrade;
     let upgraded = on.await.map_err(|error| Error::Io(std::io::Error::other(error)))?;
@@ -137,8 +138,14 @@ pub async fn serve(
         line.over.cancel();
         told
     };
-    let (_, (), told) =
-        tokio::join!(connection.run(end), inward(stream, writer, &line, &weight), outward);
+    let calls = async {
+        let _ = connection.run(end).await;
+        if end.is_cancelled() && !stop.is_cancelled() {
+            // Another needs its place.
+            let _ = line.why.set(CloseCode::Again);
+        }
+    };
+    let ((), (), told) = tokio::join!(calls, inward(stream, writer, &line, &weight), outward);
     told
 }
 
