@@ -1,23 +1,29 @@
 //! The keys of the store, as they were a moment ago: to sign with, and for doors.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nexus_core::keys::door_digest;
 use nexus_core::store::{Door, KeyAgent, KeyRecord, StoreError};
 use nexus_core::{AgentId, Engine};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use crate::signing::Key;
 
-/// What another process did to the keys is noticed after so long; what was done here, at once.
+/// What another process did to a key that is known here is noticed after so long; what was done here, at once.
 pub const FRESH: Duration = Duration::from_secs(1);
+
+/// A key that is not known may have been made a moment ago, so that the store is asked before it is refused. However
+/// many guess, it is asked no more often than this.
+const ASKED_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub struct KnownKeys {
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<Arc<Known>>>,
+    /// Whoever has it reads the store.
+    reading: tokio::sync::Mutex<()>,
     /// Told of each change that was made here.
     changes: watch::Sender<()>,
 }
@@ -43,7 +49,9 @@ pub struct DoorKey {
 impl KnownKeys {
     /// Lets a change be seen at once.
     pub async fn changed(&self) {
-        *self.known.lock().await = None;
+        // Whoever reads now may not have seen it.
+        let _reading = self.reading.lock().await;
+        *self.lock() = None;
         self.changes.send_replace(());
     }
 
@@ -86,26 +94,51 @@ impl KnownKeys {
         is_same && Timestamp::now() < key.expires_at
     }
 
+    /// What is known of a key, or that the store had none after this was asked.
     async fn look_up<T>(
         &self,
         engine: &Engine,
-        look: impl FnOnce(&Known) -> Option<T>,
+        look: impl Fn(&Known) -> Option<T>,
     ) -> Result<Option<T>, StoreError> {
-        let mut known = self.known.lock().await;
-        if known.as_ref().is_none_or(|known| known.read_at.elapsed() >= FRESH) {
-            // Before they are read: what changes meanwhile is read again soon enough.
-            let read_at = Instant::now();
-            let all = engine.keys.all().await?;
-            let (doors, signing): (Vec<_>, Vec<_>) =
-                all.iter().partition(|key| !key.doors.is_empty());
-            let signing = signing.into_iter().map(|key| (key.name.clone(), Arc::new(key.into())));
-            let doors = doors
-                .into_iter()
-                .filter_map(|key| Some((key.secret.clone(), Arc::new(DoorKey::of(key)?))));
-            let (signing, doors) = (signing.collect(), doors.collect());
-            *known = Some(Known { signing, doors, read_at });
+        let asked = Instant::now();
+        loop {
+            let is_good =
+                |known: &Arc<Known>| known.read_at >= asked || known.read_at.elapsed() < FRESH;
+            let known = self.lock().clone().filter(is_good);
+            let Some(known) = known else {
+                self.read(engine, asked).await?;
+                continue;
+            };
+            let found = look(&known);
+            if found.is_some() || known.read_at >= asked {
+                return Ok(found);
+            }
+            tokio::time::sleep_until((known.read_at + ASKED_AGAIN).into()).await;
+            self.read(engine, asked).await?;
         }
-        Ok(known.as_ref().and_then(look))
+    }
+
+    /// Reads the store, unless somebody did since then.
+    async fn read(&self, engine: &Engine, since: Instant) -> Result<(), StoreError> {
+        let _reading = self.reading.lock().await;
+        if self.lock().as_ref().is_some_and(|known| known.read_at >= since) {
+            return Ok(());
+        }
+        // Before they are read: what changes meanwhile is read again soon enough.
+        let read_at = Instant::now();
+        let all = engine.keys.all().await?;
+        let (doors, signing): (Vec<_>, Vec<_>) = all.iter().partition(|key| !key.doors.is_empty());
+        let signing = signing.into_iter().map(|key| (key.name.clone(), Arc::new(key.into())));
+        let doors = doors
+            .into_iter()
+            .filter_map(|key| Some((key.secret.clone(), Arc::new(DoorKey::of(key)?))));
+        let (signing, doors) = (signing.collect(), doors.collect());
+        *self.lock() = Some(Arc::new(Known { signing, doors, read_at }));
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -100,6 +100,19 @@ async fn a_key_that_is_revoked_ends_at_once_with_its_turns() {
     assert_eq!(status(&server, &secret, "/mcp").await, 403);
 }
 
+/// A script makes a key and uses it, while others ask all the time.
+#[tokio::test]
+async fn a_key_that_the_command_makes_opens_its_door_at_once() {
+    let server = Server::start().await;
+    for number in 0..3 {
+        assert_eq!(status(&server, "nxd_guessed", "/mcp").await, 403);
+        let name = format!("k{number}");
+        let made = server.cli(["key", "create", &name, "--door", "mcp"]).await;
+        let made: Value = serde_json::from_str(&made.stdout).unwrap();
+        assert_eq!(status(&server, made["key"].as_str().unwrap(), "/mcp").await, 200, "{made}");
+    }
+}
+
 /// Whoever only listens is told nothing more.
 #[tokio::test]
 async fn streams_end_with_the_key_that_they_were_opened_with() {
