@@ -79,6 +79,8 @@ pub struct Session {
     watches: Vec<AbortHandle>,
     shown: Vec<AbortHandle>,
     generation: u64,
+    /// Which agent is shown first is named, and being looked for; what is said meanwhile is sent to it.
+    is_beginning: bool,
     /// An agent is being made; what is said meanwhile is sent to it.
     is_making: bool,
     /// What happens to the agent that is shown is told. Before that nothing is said to it: a quick turn would be over unseen.
@@ -133,6 +135,7 @@ impl Session {
             preset: Some(options.preset.clone().unwrap_or(options.settings.preset.clone())),
         };
         let is_temporary = options.session == SessionChoice::Fresh { is_temporary: true };
+        let is_beginning = matches!(options.session, SessionChoice::Last | SessionChoice::Named(_));
         let mut session = Self {
             options,
             link: found.link,
@@ -155,6 +158,7 @@ impl Session {
             watches: Vec::new(),
             shown: Vec::new(),
             generation: 0,
+            is_beginning,
             is_making: false,
             is_following: false,
             is_stopping: false,
@@ -336,6 +340,9 @@ impl Session {
 
     /// Shows another agent: its last messages first, then all that happens.
     pub fn show(&mut self, agent: String) {
+        if std::mem::take(&mut self.is_beginning) {
+            self.address(&agent);
+        }
         self.stop_showing();
         self.whisper = None;
         self.tokens = None;
@@ -370,6 +377,8 @@ impl Session {
             tokio::join!(counted, following);
         });
         self.shown.push(task.abort_handle());
+        // What was said to the one before waits for nothing any more.
+        self.pump();
     }
 
     /// The agent that is shown says what it does, or that it waits.
@@ -385,6 +394,7 @@ impl Session {
         self.stop_showing();
         self.view = None;
         self.tokens = None;
+        self.pump();
     }
 
     fn stop_showing(&mut self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nexus_client::{Api as _, Target};
-use nexus_protocol::form::{Field, Filling};
+use nexus_protocol::form::{Choice, Field, Filling};
 use nexus_protocol::permission::{
     ApprovalDecision, ApprovalEntry, ApprovalGrant, ApprovalKind, ExplainPermission,
     ExplainPermissionParams, Preview, RespondApproval, RespondApprovalParams,
@@ -12,7 +12,7 @@ use nexus_protocol::permission::{
 use serde_json::Value;
 
 use super::App;
-use super::panel::{Asks, Panel};
+use super::panel::{Asks, Panel, part};
 use crate::cx::Front;
 use crate::keys::{Code, Key};
 use crate::shown::Shown;
@@ -160,27 +160,38 @@ impl App {
 
     /// What is asked, as rows of the screen.
     pub(super) fn approval_rows(&self, width: usize, rows_max: usize) -> Vec<Line> {
-        let Some(approval) = self.asked_approval() else { return Vec::new() };
-        let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
+        let Some((asked, answers)) = self.asked_question(width) else { return Vec::new() };
         let keys = match self.focus.has() {
-            true => Line::styled(answers(approval, width), Style::BOLD),
+            true => answers,
             false => Line::styled("Shift-Tab to answer", Style::DIM),
         };
-        Question::of(approval, waiting).rows(&keys, width, rows_max, "p")
+        asked.rows(&keys, width, rows_max, "p").lines
+    }
+
+    /// Whether those rows say what is asked, once the keys that answer it stand below.
+    pub(super) fn is_approval_seen(&self, width: usize, rows_max: usize) -> bool {
+        let asked = self.asked_question(width);
+        asked.is_some_and(|(asked, answers)| asked.rows(&answers, width, rows_max, "p").is_seen)
+    }
+
+    /// What is asked, and the keys that answer it.
+    fn asked_question(&self, width: usize) -> Option<(Question, Line)> {
+        let approval = self.asked_approval()?;
+        let waiting = self.session.as_ref().map_or(0, |session| session.approvals.len());
+        Some((Question::of(approval, waiting), answers(approval, width)))
     }
 }
 
 /// What is asked beside who asks, where there is no panel; `keys` say how to answer.
 pub fn question(approval: &ApprovalEntry, keys: &Line) -> Vec<Line> {
-    let mut rows = Question::of(approval, 1).rows(keys, usize::MAX, usize::MAX, "/approvals");
-    rows.remove(0);
-    rows
+    let rows = Question::of(approval, 1).rows(keys, usize::MAX, usize::MAX, "/approvals");
+    rows.lines.into_iter().skip(1).collect()
 }
 
 /// How to answer, as far as there is room. What has the highest number goes first; 0 always stands there.
-fn answers(approval: &ApprovalEntry, width: usize) -> String {
+fn answers(approval: &ApprovalEntry, width: usize) -> Line {
     let mut answers = if is_question(approval) {
-        vec![("y answer", 0), ("n decline", 0), ("c cancel", 2), ("p all", 0), ("Esc later", 3)]
+        vec![("y answer", 0), ("n decline", 0), ("c cancel", 2), ("p all", 1), ("Esc later", 3)]
     } else {
         let mut answers = vec![("y once", 0)];
         answers.extend(can_grant(approval).then_some(("a session", 1)));
@@ -191,9 +202,9 @@ fn answers(approval: &ApprovalEntry, width: usize) -> String {
     };
     loop {
         let words: Vec<&str> = answers.iter().map(|(words, _)| *words).collect();
-        let line = words.join(" · ");
+        let line = Line::styled(words.join(" · "), Style::BOLD);
         let last = answers.iter().map(|(_, order)| *order).max().unwrap_or(0);
-        if last == 0 || Line::plain(line.as_str()).width() <= width {
+        if last == 0 || line.width() <= width {
             return line;
         }
         answers.retain(|(_, order)| *order != last);
@@ -274,20 +285,21 @@ impl Question {
 
     /// As rows: nothing of it may be beyond the edge of the screen unseen. Of too much it is said how much is missing, and
     /// what shows it. Who asks, that and how to answer always stand there, though it be more than `rows_max`; then what a
-    /// yes would do counts for more than why it is asked.
-    fn rows(self, keys: &Line, width: usize, rows_max: usize, all: &str) -> Vec<Line> {
+    /// yes would do counts for more than why it is asked, and than all of a long name.
+    fn rows(self, keys: &Line, width: usize, rows_max: usize, all: &str) -> Rows {
         let broken = |lines: Vec<Line>| -> Vec<Line> {
             lines.iter().flat_map(|line| line.broken(width)).collect()
         };
         let (mut rows, keys) = (self.who.broken(width), keys.broken(width));
-        let who = rows.len();
-        rows.truncate(rows_max.saturating_sub(keys.len() + 1).max(1));
         let mut parts = [vec![self.reason], self.subject, self.shown, self.below].map(broken);
         let [reason, subject, shown, below] = [0, 1, 2, 3];
-        let room = rows_max.saturating_sub(rows.len() + keys.len());
-        let mut missing = who - rows.len() + parts.iter().map(Vec::len).sum::<usize>();
+        let room = rows_max.saturating_sub(keys.len());
+        let mut missing = rows.len() + parts.iter().map(Vec::len).sum::<usize>();
         if missing > room || parts[shown].len() > PREVIEW_LINES {
-            let (mut room, mut kept) = (room.saturating_sub(1), [0; 4]);
+            // Beside who asks: a row of what, and how much is missing.
+            rows.truncate(room.saturating_sub(2).max(1));
+            missing -= rows.len();
+            let (mut room, mut kept) = (room.saturating_sub(rows.len() + 1), [0; 4]);
             let all_of = usize::MAX;
             for (part, most) in [
                 (subject, all_of),
@@ -308,13 +320,13 @@ impl Question {
             missing = 0;
         }
         let [reason, subject, shown, below] = parts;
+        let is_seen = missing == 0 || !(subject.is_empty() && shown.is_empty() && below.is_empty());
         rows.extend(reason.into_iter().chain(subject).chain(shown));
         if missing > 0 {
-            let lines = if missing == 1 { "line" } else { "lines" };
-            rows.push(Line::styled(format!("… {missing} more {lines}: {all}"), Style::DIM));
+            rows.push(missing_lines(missing, all));
         }
         rows.extend(below.into_iter().chain(keys));
-        rows
+        Rows { lines: rows, is_seen }
     }
 
     /// All of it, for the pager.
@@ -323,6 +335,19 @@ impl Question {
         let lines = lines.chain(self.shown).chain(self.below);
         lines.map(|line| line.text() + "\n").collect()
     }
+}
+
+/// A question on the screen.
+struct Rows {
+    lines: Vec<Line>,
+    /// Something of what a yes would do stands there. Before that nobody can say it.
+    is_seen: bool,
+}
+
+/// So many lines have no room, and this shows them.
+pub fn missing_lines(missing: usize, all: &str) -> Line {
+    let lines = if missing == 1 { "line" } else { "lines" };
+    Line::styled(format!("… {missing} more {lines}: {all}"), Style::DIM)
 }
 
 /// A form that is being filled in.
@@ -338,19 +363,44 @@ impl FormEntry {
         Self { approval, filling: Filling::new(schema), fault: None }
     }
 
-    /// The field as rows.
-    pub fn rows(&self) -> Vec<Line> {
+    /// The field in at most so many rows. Of a stranger's choices those are seen that begin with the one that somebody is
+    /// writing.
+    pub fn rows(&self, width: usize, rows_max: usize, written: &str) -> Vec<Line> {
         let Some(field) = self.filling.field() else { return Vec::new() };
         let fault =
             self.fault.iter().map(|it| Line::styled(it.as_str(), Style::colour(Colour::Red)));
-        let mut rows: Vec<Line> = fault.collect();
-        rows.extend(field_rows(field));
+        let head = fault.chain(field_words(field)).flat_map(|line| line.broken(width)).collect();
+        let meant = meant(field.kind.choices(), written);
+        let (mut choices, mut chosen) = (Vec::new(), 0);
+        for (at, line) in choice_rows(field).enumerate() {
+            if Some(at) == meant {
+                chosen = choices.len();
+            }
+            choices.extend(line.broken(width));
+        }
+        // Half of the room is the choices', or what they need of it.
+        let head_max = rows_max - choices.len().min(rows_max / 2);
+        let mut rows = part(head, 0, head_max);
+        rows.extend(part(choices, chosen, rows_max - rows.len()));
         rows
     }
 }
 
+/// The choice that somebody is writing, by its number or its name.
+fn meant(choices: &[Choice], written: &str) -> Option<usize> {
+    let word = written.rsplit(',').next().unwrap_or_default().trim();
+    let number = word.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    let is_named = |it: &Choice| it.label.starts_with(word) || it.value.starts_with(word);
+    let named = || choices.iter().position(is_named);
+    number.filter(|at| *at < choices.len()).or_else(named)
+}
+
 /// A field of a form, as a person is asked for it.
 pub fn field_rows(field: &Field) -> Vec<Line> {
+    field_words(field).into_iter().chain(choice_rows(field)).collect()
+}
+
+fn field_words(field: &Field) -> Vec<Line> {
     let mut words = format!("{}: {}", field.label, field.kind.hint());
     if let Some(default) = field.default_words() {
         words.push_str(&format!("; {default} when empty"));
@@ -359,9 +409,12 @@ pub fn field_rows(field: &Field) -> Vec<Line> {
     }
     let mut rows = vec![Line::styled(words, Style::colour(Colour::Yellow))];
     rows.extend(field.description.iter().map(|it| Line::styled(it.as_str(), Style::DIM)));
-    let choices = field.kind.choices().iter().enumerate();
-    rows.extend(choices.map(|(at, it)| Line::plain(format!("{}) {}", at + 1, it.label))));
     rows
+}
+
+fn choice_rows(field: &Field) -> impl Iterator<Item = Line> {
+    let choices = field.kind.choices().iter().enumerate();
+    choices.map(|(at, it)| Line::plain(format!("{}) {}", at + 1, it.label)))
 }
 
 /// Whether a server wants to know something, and nobody's leave is asked for.
@@ -425,4 +478,4 @@ fn time_left(until: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -64,8 +64,6 @@ impl App {
             return self.live_in_place(at);
         }
         let asks = self.asker().is_some();
-        self.focus.drawn(at, asks);
-        self.look_at_focus(at);
         let question_rows = if asks { QUESTION_ROWS_MIN } else { 0 };
         // The input and the status are there whatever else is.
         let half = self.rows / 2;
@@ -73,9 +71,16 @@ impl App {
         let (input_rows, mut caret) = self.input_rows(input_max);
         let mut room = half.saturating_sub(input_rows.len() + 1);
         let status = self.status(width);
-        let (marks, now) = (self.marks(), self.now());
-        let said = usize::from(marks.is_some()) + usize::from(now.is_some());
-        let asked = self.panels(room.saturating_sub(said).max(QUESTION_ROWS_MIN));
+        let now = self.now();
+        let asked_max = |app: &Self| {
+            let said = usize::from(app.marks().is_some()) + usize::from(now.is_some());
+            asked_rows_max(app.rows, input_rows.len(), said)
+        };
+        // Which keys stand there follows from whether the question has them. It is not given any that hide what they answer.
+        self.focus.drawn(at, asks && self.is_question_seen(width, asked_max(self)));
+        self.look_at_focus(at);
+        let asked = self.panels(asked_max(self));
+        let marks = self.marks();
         room = room.saturating_sub(asked.len());
         let now = now.filter(|_| room > 0);
         room -= usize::from(now.is_some());
@@ -93,15 +98,15 @@ impl App {
         caret.0 += rows.len();
         rows.extend(input_rows);
         rows.extend(below);
-        Live { rows, caret }
+        held(Live { rows, caret }, self.rows)
     }
 
-    /// The input alone; in its place, while it is empty, what one key answers. Nothing else can be answered there, since it
-    /// would not be seen.
+    /// The input alone; in its place, while it is empty, what one key answers, where all of it has room. Nothing else can be
+    /// answered there, since it would not be seen.
     fn live_in_place(&mut self, at: std::time::Instant) -> Live {
         let width = self.screen.width();
         let is_empty = self.editor.is_empty();
-        let question = |app: &Self| app.confirm_rows(width, app.rows).filter(|_| is_empty);
+        let question = |app: &Self| app.confirm().filter(|_| is_empty)?.whole(width, app.rows);
         self.focus.drawn(at, question(self).is_some());
         self.look_at_focus(at);
         if let Some(rows) = question(self) {
@@ -145,6 +150,11 @@ impl App {
             return approval;
         }
         self.completion.as_ref().map(|list| list.rows(rows_max)).unwrap_or_default()
+    }
+
+    /// Whether the question of those rows says what it asks.
+    fn is_question_seen(&self, width: usize, rows_max: usize) -> bool {
+        self.panel.is_some() || self.is_approval_seen(width, rows_max)
     }
 
     pub(super) fn prompt(&self) -> String {
@@ -266,6 +276,21 @@ impl App {
     }
 }
 
+/// Rows for what is asked, beside those of the input, the status, and what else is said.
+pub(super) fn asked_rows_max(rows: usize, input_rows: usize, said: usize) -> usize {
+    let beside = input_rows + 1;
+    let room = (rows / 2).saturating_sub(beside + said);
+    room.max(QUESTION_ROWS_MIN).min(rows.saturating_sub(beside))
+}
+
+/// Never more rows than the screen has, or all that is drawn after it would be at a wrong place; the input is below.
+fn held(mut live: Live, rows_max: usize) -> Live {
+    let surplus = live.rows.len().saturating_sub(rows_max);
+    live.rows.drain(..surplus);
+    live.caret.0 = live.caret.0.saturating_sub(surplus);
+    live
+}
+
 fn gauge(total: u64, budget: u64) -> String {
     let percent = total * 100 / budget;
     let full = (percent * 6).div_ceil(100).min(6) as usize;
@@ -355,5 +380,33 @@ pub fn reflow() -> Reflow {
         "vscode" | "Hyper" | "Tabby" => Reflow::Above,
         _ if is_old => Reflow::None,
         _ => Reflow::All,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_rows_are_drawn_than_the_screen_has() {
+        let live = |rows: usize, caret| {
+            let rows = (0..rows).map(|row| Line::plain(row.to_string())).collect();
+            Live { rows, caret }
+        };
+        assert_eq!(held(live(6, (4, 2)), 6), live(6, (4, 2)));
+        let kept = held(live(9, (7, 2)), 6);
+        assert_eq!(kept.caret, (4, 2));
+        assert_eq!(kept.rows.iter().map(Line::text).collect::<String>(), "345678");
+    }
+
+    #[test]
+    fn what_is_asked_the_input_and_the_status_have_room_on_any_screen() {
+        for rows in 6..60 {
+            for input_rows in 1..=(rows * 2 / 5).max(1) {
+                let asked = asked_rows_max(rows, input_rows, 2);
+                assert!(asked + input_rows < rows, "{rows} {input_rows}");
+                assert!(input_rows > 1 || asked >= QUESTION_ROWS_MIN, "{rows}");
+            }
+        }
     }
 }

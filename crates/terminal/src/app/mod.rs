@@ -34,6 +34,8 @@ use crate::session::Session;
 use crate::start::{self, Found};
 use crate::style::{Line, Style};
 use crate::tty::Tty;
+#[cfg(test)]
+pub(crate) use approve::tests::asked_on;
 pub(crate) use approve::{can_grant, field_rows, is_question, question as approval_lines};
 pub(crate) use draw::{banner, introduction};
 pub(crate) use lobby::{
@@ -51,6 +53,10 @@ const FRAME: Duration = Duration::from_millis(16);
 /// costs as much however little came with it.
 const FLOOD_FRAME: Duration = Duration::from_millis(66);
 const FLOOD_LINES: usize = 8;
+
+/// Lines that wait to be printed. More are printed at once: a screen does not show them anyway, and what waits takes many
+/// times the memory of its text.
+const WAITING_LINES_MAX: usize = 512;
 
 /// A size counts when it has not changed for so long.
 const RESIZE: Duration = Duration::from_millis(30);
@@ -248,7 +254,10 @@ impl App {
                 Some(news) = self.channels.news.recv() => self.news(news),
                 () = sleep_until(wake), if wake.is_some() => self.woken().await,
             }
-            if self.is_dirty && self.resized.is_none() && self.drawn.elapsed() >= self.pace {
+            let is_due = || {
+                self.drawn.elapsed() >= self.pace || self.finished.len() >= WAITING_LINES_MAX
+            };
+            if self.is_dirty && self.resized.is_none() && is_due() {
                 self.draw()?;
             }
         }
@@ -364,6 +373,9 @@ impl App {
     fn news(&mut self, news: News) {
         self.take(news);
         for _ in 0..NEWS_MAX {
+            if self.finished.len() >= WAITING_LINES_MAX {
+                break;
+            }
             match self.channels.news.try_recv() {
                 Ok(news) => self.take(news),
                 Err(_) => break,

@@ -4,10 +4,11 @@ use nexus_protocol::permission::{ApprovalDecision, RespondApprovalParams};
 use tokio::sync::oneshot;
 
 use super::App;
-use super::approve::FormEntry;
+use super::approve::{FormEntry, missing_lines};
 use crate::cx::{Choice, Chosen, Front, Leaving};
 use crate::focus::Caller;
 use crate::keys::{Code, Key};
+use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
 
 /// A question that stands in front of approvals. What is typed before it was there for a moment is still the input's, but
@@ -45,15 +46,17 @@ pub enum Asks {
 }
 
 impl Asks {
-    fn rows(&self) -> Vec<Line> {
+    /// What is asked, in at most so many rows; `written` stands in the input.
+    fn rows(&self, width: usize, rows_max: usize, written: &str) -> Vec<Line> {
         let question = match self {
-            Self::Field(entry) => return entry.rows(),
+            Self::Field(entry) => return entry.rows(width, rows_max, written),
             Self::Denial(_) => "What should the model be told? Enter denies, Esc goes back",
             Self::Port => "On which port is it to listen? Esc goes back",
             Self::Ports => "Which ports? As 8765,9000-9005; Esc goes back",
             Self::Url => "Where is it? As http://127.0.0.1:8765; Esc goes back",
         };
-        vec![Line::styled(question, Style::colour(Colour::Yellow))]
+        let rows = Line::styled(question, Style::colour(Colour::Yellow)).broken(width);
+        part(rows, 0, rows_max)
     }
 
     pub fn prompt(&self) -> &'static str {
@@ -245,6 +248,11 @@ impl App {
         match panel {
             Panel::Confirm { question, mut reply } => {
                 let answer = match key.code {
+                    Code::Char('p') if !key.ctrl => {
+                        let text = Shown::from(question.as_str());
+                        self.panel = Some(Panel::Confirm { question, reply });
+                        return self.page(text.as_str()).await;
+                    }
                     Code::Char('y' | 'Y') if !key.ctrl => Some(true),
                     Code::Char('n' | 'N') | Code::Enter | Code::Escape => Some(false),
                     Code::Char('c' | 'd') if key.ctrl => Some(false),
@@ -414,33 +422,24 @@ impl App {
         self.panel = Some(Panel::Search(search));
     }
 
-    /// A question that one key answers, in at most so many rows; `None` where it has no room, or there is none.
-    pub(super) fn confirm_rows(&self, width: usize, rows_max: usize) -> Option<Vec<Line>> {
-        let title = Style::colour(Colour::Yellow);
-        let mut line = match &self.panel {
-            Some(Panel::Confirm { question, .. }) => {
-                Line::styled(question.as_str(), title).with(" [y/N] ", Style::PLAIN)
-            }
-            Some(Panel::Quit { turns: 1 }) => {
-                Line::styled("1 turn runs: [w]ait, [d]etach, [c]ancel, Esc ", title)
-            }
+    /// The question that one key answers, if there is one.
+    pub(super) fn confirm(&self) -> Option<Confirm> {
+        let (words, answers) = match &self.panel {
+            Some(Panel::Confirm { question, .. }) => (question.clone(), "[y/N] "),
             Some(Panel::Quit { turns }) => {
-                let words = format!("{turns} turns run: [w]ait, [d]etach, [c]ancel, Esc ");
-                Line::styled(words, title)
+                let words = match turns {
+                    1 => "1 turn runs:".to_owned(),
+                    turns => format!("{turns} turns run:"),
+                };
+                (words, "[w]ait, [d]etach, [c]ancel, Esc ")
             }
             _ => return None,
         };
+        let mut answers = Line::plain(answers);
         if !self.focus.has() {
-            line.push("Shift-Tab to answer", Style::DIM);
+            answers.push("Shift-Tab to answer", Style::DIM);
         }
-        let mut rows = line.broken(width);
-        if rows.len() > rows_max {
-            // How to answer stands at the end.
-            let last = rows.pop();
-            rows.truncate(rows_max.checked_sub(1).filter(|above| *above > 0)?);
-            rows.extend(last);
-        }
-        Some(rows)
+        Some(Confirm { words: Line::styled(words, Style::colour(Colour::Yellow)), answers })
     }
 
     /// The question or list as rows.
@@ -449,9 +448,9 @@ impl App {
         match &self.panel {
             None => Vec::new(),
             Some(Panel::Confirm { .. } | Panel::Quit { .. }) => {
-                self.confirm_rows(width, rows_max).unwrap_or_default()
+                self.confirm().map(|it| it.rows(width, rows_max)).unwrap_or_default()
             }
-            Some(Panel::Entry { asks, .. }) => asks.rows(),
+            Some(Panel::Entry { asks, .. }) => asks.rows(width, rows_max, self.editor.raw()),
             Some(Panel::Search(search)) => {
                 let found = self.history.search(&search.query);
                 let text = found.get(search.at).copied().unwrap_or("nothing found");
@@ -470,6 +469,48 @@ impl App {
             }
         }
     }
+}
+
+/// A question that one key answers.
+pub struct Confirm {
+    words: Line,
+    /// The keys, and what they do.
+    answers: Line,
+}
+
+impl Confirm {
+    /// All of it; `None` where that has no room.
+    pub fn whole(&self, width: usize, rows_max: usize) -> Option<Vec<Line>> {
+        let mut line = self.words.clone().with(" ", Style::PLAIN);
+        line.spans.extend(self.answers.spans.iter().cloned());
+        let rows = line.broken(width);
+        (rows.len() <= rows_max).then_some(rows)
+    }
+
+    /// As much of it as has room, and how many rows are missing: what is to be done, or to what, may be among them.
+    fn rows(&self, width: usize, rows_max: usize) -> Vec<Line> {
+        if let Some(rows) = self.whole(width, rows_max) {
+            return rows;
+        }
+        let (mut rows, answers) = (self.words.broken(width), self.answers.broken(width));
+        let all = rows.len();
+        rows.truncate(rows_max.saturating_sub(answers.len() + 1));
+        rows.push(missing_lines(all - rows.len(), "p"));
+        rows.extend(answers);
+        rows
+    }
+}
+
+/// As many of the rows as have room, from the chosen one on as far as there are so many, and how many more there are.
+pub fn part(rows: Vec<Line>, chosen: usize, rows_max: usize) -> Vec<Line> {
+    if rows.len() <= rows_max {
+        return rows;
+    }
+    let Some(count) = rows_max.checked_sub(1) else { return Vec::new() };
+    let more = rows.len() - count;
+    let mut part: Vec<Line> = rows.into_iter().skip(chosen.min(more)).take(count).collect();
+    part.push(Line::styled(format!("… {more} more"), Style::DIM));
+    part
 }
 
 /// The title, and the part of the list in which the chosen item is.
@@ -522,6 +563,22 @@ mod tests {
             choose_rows(&choosing, 80, rows_max).iter().map(Line::text).collect();
         assert_eq!(rows, expected);
         assert!(rows.len() <= rows_max);
+    }
+
+    #[test]
+    fn a_question_that_is_cut_says_so_and_stands_whole_where_there_is_no_panel() {
+        let confirm = Confirm {
+            words: Line::plain("Destroy 'a' and the 3 agents beneath it?"),
+            answers: Line::plain("[y/N] "),
+        };
+        let rows = |rows_max: usize| -> Vec<String> {
+            confirm.rows(10, rows_max).iter().map(Line::text).collect()
+        };
+        let whole = ["Destroy 'a", "' and the ", "3 agents b", "eneath it?", " [y/N] "];
+        assert_eq!(rows(5), whole);
+        assert_eq!(rows(4), ["Destroy 'a", "' and the ", "… 2 more lines: p", "[y/N] "]);
+        assert_eq!(confirm.whole(10, 5).unwrap().len(), 5);
+        assert_eq!(confirm.whole(10, 4), None);
     }
 
     #[test]

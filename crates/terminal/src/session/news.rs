@@ -63,12 +63,13 @@ impl Session {
                 match made {
                     Ok(agent) => {
                         self.made = Some(agent.clone());
+                        self.address(&agent);
                         self.show(agent);
-                        self.pump();
                         Vec::new()
                     }
                     Err(error) => {
-                        self.give_back_unsent();
+                        self.give_back(None);
+                        self.pump();
                         vec![failure(&error.to_string())]
                     }
                 }
@@ -142,9 +143,8 @@ impl Session {
     /// The agent stays where it is: another conversation is offered, and the next message makes an agent.
     fn unshown(&mut self, error: &CallError) -> Vec<Line> {
         let agent = self.agent().unwrap_or_default().to_owned();
+        self.give_back_of(&agent);
         self.fresh();
-        // It was for this agent.
-        self.give_back_unsent();
         offer_lobby(self);
         let details = match error {
             CallError::Rpc(error) => error.details(),
@@ -180,6 +180,10 @@ impl Session {
             Event::AgentCreated { agent } => self.add(*agent, false),
             Event::AgentEnded {} => {
                 self.agents.retain(|mark| mark.agent.agent_id != agent);
+                let comes_back = self.give_back_of(&agent);
+                if comes_back && !is_shown {
+                    lines.push(warning(&format!("not sent: {agent} has ended")));
+                }
                 if is_shown {
                     lines.push(warning(&format!(
                         "{agent} has ended. What you say next makes a new agent."
@@ -192,6 +196,7 @@ impl Session {
                 for mark in self.agents.iter_mut().filter(|mark| mark.agent.agent_id == agent) {
                     mark.agent.agent_id.clone_from(&to);
                 }
+                self.rename(&agent, &to);
                 if is_shown {
                     lines.push(Line::styled(format!("{agent} is {to} now"), Style::DIM));
                     if let Some(view) = &mut self.view {

@@ -26,20 +26,21 @@ const AGAIN: Duration = Duration::from_millis(300);
 const REPEATED_CHARS_MAX: usize = 200;
 
 /// Something that was said.
-#[derive(Clone)]
 pub(super) struct Unsent {
     pub content: NonBlank,
-    pub whisper: Option<String>,
+    /// To whom, as it stood before the input; `None` for the agent that is to be made. Whoever is shown when it leaves may
+    /// be another one, with other rights in another directory.
+    pub to: Option<String>,
+    /// It is not for the agent that is shown, and its answer is printed when it comes.
+    is_whispered: bool,
     /// The name of its turn, once it was sent.
     pub name: Option<String>,
-    /// The connection was lost before anything was heard of it: it may have arrived.
-    is_again: bool,
 }
 
 /// The message whose call was sent and of which nothing was heard.
 pub(super) struct Sending {
     pub id: RequestId,
-    unsent: Unsent,
+    pub unsent: Unsent,
     task: AbortHandle,
 }
 
@@ -55,8 +56,9 @@ impl Session {
             ))];
         }
         let Some(content) = NonBlank::new(text) else { return Vec::new() };
-        let whisper = self.whisper.clone();
-        self.unsent.push_back(Unsent { content, whisper, name: None, is_again: false });
+        let is_whispered = self.whisper.is_some();
+        let to = self.whisper.clone().or_else(|| self.agent().map(Into::into));
+        self.unsent.push_back(Unsent { content, to, is_whispered, name: None });
         self.pump();
         Vec::new()
     }
@@ -68,8 +70,11 @@ impl Session {
             return;
         }
         let Some(next) = self.unsent.front() else { return };
-        let Some(agent) = next.whisper.clone().or_else(|| self.agent().map(Into::into)) else {
-            return self.make();
+        let Some(agent) = next.to.clone() else {
+            if !self.is_beginning {
+                self.make();
+            }
+            return;
         };
         let is_shown = self.agent() == Some(&agent);
         if is_shown && !self.is_following {
@@ -79,7 +84,7 @@ impl Session {
         let name = match unsent.name.clone().map_or_else(request_id, Ok) {
             Ok(name) => name,
             Err(refused) => {
-                self.give_back([unsent]);
+                self.give_back_from(unsent);
                 return self.cx().warn(format!("not sent: {refused}"));
             }
         };
@@ -93,7 +98,8 @@ impl Session {
         }
         let unsent = Unsent { name: Some(name.clone()), ..unsent };
         let (link, news) = (Arc::clone(&self.link), self.news.clone());
-        let (content, whispered_to) = (unsent.content.clone(), unsent.whisper.clone());
+        let content = unsent.content.clone();
+        let whispered_to = unsent.is_whispered.then(|| agent.clone());
         let of = id.clone();
         let task = tokio::spawn(async move {
             let sent = deliver(&link, &Target::Agent(agent), &content, &name).await;
@@ -126,16 +132,18 @@ impl Session {
             }
             (Ok(_), _) => Vec::new(),
             (Err(_), None) if is_told => Vec::new(),
-            (Err(CallError::Rpc(error)), _) => {
-                // Whoever said it has long gone on.
-                self.give_back(unheard.map(|it| it.unsent).filter(|unsent| unsent.is_again));
-                vec![failure(&error.to_string())]
-            }
-            // What was heard of goes on, and its end is told by those who watch.
-            (Err(_), _) if unheard.is_none() => Vec::new(),
             (Err(error), _) => {
-                self.give_back(unheard.map(|sending| sending.unsent));
-                vec![warning(&format!("not sent: {error}"))]
+                let is_unheard = unheard.is_some();
+                let to = unheard.and_then(|sending| self.give_back_from(sending.unsent));
+                // Whoever said it may be looking at another agent by now.
+                let to = to.filter(|to| self.agent() != Some(to));
+                let to = to.map_or_else(String::new, |to| format!("{to}: "));
+                match error {
+                    CallError::Rpc(error) => vec![failure(&format!("{to}{error}"))],
+                    error if is_unheard => vec![warning(&format!("{to}not sent: {error}"))],
+                    // What was heard of goes on, and its end is told by those who watch.
+                    _ => Vec::new(),
+                }
             }
         };
         self.pump();
@@ -146,14 +154,54 @@ impl Session {
     pub(super) fn take_back_sending(&mut self) {
         if let Some(sending) = self.sending.take() {
             sending.task.abort();
-            self.unsent.push_front(Unsent { is_again: true, ..sending.unsent });
+            self.unsent.push_front(sending.unsent);
         }
     }
 
-    /// What was said and not sent goes back to the input, or where that is taken, into the history.
-    pub(super) fn give_back_unsent(&mut self) {
-        let unsent = std::mem::take(&mut self.unsent);
-        self.give_back(unsent);
+    /// The agent is there for whom this was said.
+    pub(super) fn address(&mut self, agent: &str) {
+        for unsent in self.unsent.iter_mut().filter(|unsent| unsent.to.is_none()) {
+            unsent.to = Some(agent.to_owned());
+        }
+    }
+
+    pub(super) fn rename(&mut self, agent: &str, to: &str) {
+        let sending = self.sending.as_mut().map(|sending| &mut sending.unsent.to);
+        let unsent = self.unsent.iter_mut().map(|unsent| &mut unsent.to);
+        for name in unsent.chain(sending).chain([&mut self.whisper]) {
+            if name.as_deref() == Some(agent) {
+                *name = Some(to.to_owned());
+            }
+        }
+    }
+
+    /// What was said to an agent that has ended comes back; whether it does. Where a message to it is on its way, it does
+    /// when that is refused, in its order.
+    pub(super) fn give_back_of(&mut self, ended: &str) -> bool {
+        let on_its_way = self.sending.as_ref().and_then(|sending| sending.unsent.to.as_deref());
+        on_its_way != Some(ended) && self.give_back(Some(ended))
+    }
+
+    /// What was not sent comes back, with what was said behind it to the same agent: that would come without what it
+    /// follows. Returns to whom it was said.
+    fn give_back_from(&mut self, unsent: Unsent) -> Option<String> {
+        let to = unsent.to.clone();
+        self.unsent.push_front(unsent);
+        self.give_back(to.as_deref());
+        to
+    }
+
+    /// What was said to this agent (to the one that is to be made) and not sent goes back to the input, or where that is
+    /// taken, into the history. Whether there was something.
+    pub(super) fn give_back(&mut self, to: Option<&str>) -> bool {
+        let unsent = std::mem::take(&mut self.unsent).into_iter();
+        let (back, left): (Vec<_>, _) = unsent.partition(|unsent| unsent.to.as_deref() == to);
+        self.unsent = left.into();
+        let said: Vec<String> = back.into_iter().map(|it| it.content.into_string()).collect();
+        if !said.is_empty() {
+            let _ = self.front.send(Front::Fill(said.join("\n")));
+        }
+        !said.is_empty()
     }
 
     /// There is nobody left to send it to, and no input any more.
@@ -161,14 +209,6 @@ impl Session {
         let said = self.unsent.drain(..).map(|unsent| unsent.content.into_string());
         said.map(|text| warning(&format!("not sent: {}", brief(&text, REPEATED_CHARS_MAX))))
             .collect()
-    }
-
-    fn give_back(&self, unsent: impl IntoIterator<Item = Unsent>) {
-        let said: Vec<String> =
-            unsent.into_iter().map(|unsent| unsent.content.into_string()).collect();
-        if !said.is_empty() {
-            let _ = self.front.send(Front::Fill(said.join("\n")));
-        }
     }
 
     /// Whether the turn is on the screen.

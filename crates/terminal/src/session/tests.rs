@@ -149,9 +149,10 @@ fn all(agent: &str, event: serde_json::Value) -> News {
 /// The first snapshot of the watch of the agent that is shown, which had so many messages.
 fn snapshot(session: &Session, messages: u64) -> News {
     let agent = json!({"message_count": messages, "turns": []});
-    let agent = crate::testing::agent("api", agent);
+    let name = session.agent().unwrap();
+    let agent = crate::testing::agent(name, agent);
     let event = json!({"type": "snapshot", "agents": [agent], "approvals": [], "watchers": []});
-    let happened = json!({"agent_id": "api", "at": "", "event": event});
+    let happened = json!({"agent_id": name, "at": "", "event": event});
     News::Shown(session.generation, Box::new(serde_json::from_value(happened).unwrap()))
 }
 
@@ -170,6 +171,20 @@ fn having_said(fake: &Fake, news: Sender<News>, front: UnboundedSender<Front>) -
 fn sent(fake: &Fake) -> Vec<String> {
     let calls = fake.calls(0).into_iter().filter(|call| call[0] == "send");
     calls.map(|call| call[1]["request_id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What was said to whom on this server.
+fn addressed(fake: &Fake) -> Vec<(String, String)> {
+    let calls = fake.calls(0).into_iter().filter(|call| call[0] == "send");
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    calls.map(|call| (text(&call[1]["agent_id"]), text(&call[1]["content"]))).collect()
+}
+
+/// The message that is on its way is refused: there are too many.
+fn refused(session: &Session) -> News {
+    let id = session.sending.as_ref().unwrap().id.clone();
+    let error = CallError::Rpc(RpcError::overloaded("Too many turns are waiting.", 1));
+    News::Answered { id, whispered_to: None, sent: Box::new(Err(error)) }
 }
 
 /// What was said last comes back into the input.
@@ -258,6 +273,112 @@ async fn what_cannot_be_sent_comes_back() {
     session.is_stopping = true;
     let lines = session.take(News::Lost(CallError::Transport("gone".into())));
     assert_eq!(lines[0].text(), "not sent: last words");
+}
+
+#[tokio::test]
+async fn what_was_said_to_one_agent_never_reaches_another() {
+    // On its way when the connection was lost; and not sent yet, since the agent was not followed.
+    for is_lost in [true, false] {
+        let (first, next) = (Fake::start(knowing_nothing), Fake::start(knowing_nothing));
+        let (news, mut told) = channel(100);
+        let mut session = match is_lost {
+            true => having_said(&first, news, unbounded_channel().0),
+            false => session(&first, news),
+        };
+        if is_lost {
+            session.take(News::Lost(CallError::Transport("gone".into())));
+            session.link = Arc::new(next.link(unbounded_channel().0));
+        } else {
+            session.show("api".into());
+            session.say("hello");
+        }
+        assert!(session.sending.is_none());
+        session.show("b".into());
+        session.is_connected = true;
+        session.take(snapshot(&session, 0));
+        let Some(Sending { unsent, .. }) = &session.sending else { panic!("it was not sent") };
+        assert_eq!(unsent.to.as_deref(), Some("api"));
+        let lines = session.take(answer(&mut told).await);
+        assert!(lines[0].text().starts_with("api: "), "it says of whom: {}", lines[0].text());
+        let server = if is_lost { &next } else { &first };
+        assert_eq!(addressed(server), [("api".to_owned(), "hello".to_owned())]);
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_before_there_is_an_agent_is_for_that_one() {
+    let fake = Fake::start(knowing_nothing);
+    let mut session = session(&fake, channel(100).0);
+    session.say("hello");
+    session.show("b".into());
+    session.take(snapshot(&session, 0));
+    assert!(session.is_making && session.sending.is_none());
+    session.take(News::Made(Ok("api".into())));
+    session.take(snapshot(&session, 0));
+    assert_eq!(session.sending.as_ref().unwrap().unsent.to.as_deref(), Some("api"));
+}
+
+#[tokio::test]
+async fn what_is_said_before_a_named_agent_is_shown_makes_no_other() {
+    for choice in [SessionChoice::Named("api".into()), SessionChoice::Last] {
+        let fake = Fake::start(knowing_nothing);
+        let mut session = beginning(&fake, choice, channel(100).0, unbounded_channel().0);
+        session.say("hello");
+        assert!(!session.is_making);
+        session.show("api".into());
+        session.take(snapshot(&session, 0));
+        assert_eq!(session.sending.as_ref().unwrap().unsent.to.as_deref(), Some("api"));
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_to_an_agent_that_has_ended_comes_back_and_makes_no_other() {
+    let fake = Fake::start(knowing_nothing);
+    let (front, mut told) = unbounded_channel();
+    let mut session = having_said(&fake, channel(100).0, front);
+    session.say("and this");
+    session.take(all("api", json!({"type": "agent_ended"})));
+    assert!(session.view.is_none() && session.sending.is_some());
+    session.take(refused(&session));
+    assert_eq!(filled(&mut told).await, "hello\nand this");
+    assert!(!session.is_making && session.sending.is_none() && session.unsent.is_empty());
+    // While another is shown, that is said.
+    session.show("b".into());
+    session.say("for b");
+    session.show("c".into());
+    session.take(News::Lost(CallError::Transport("gone".into())));
+    let lines = session.take(all("b", json!({"type": "agent_ended"})));
+    assert_eq!(lines[0].text(), "not sent: b has ended");
+    assert_eq!(filled(&mut told).await, "for b");
+}
+
+#[tokio::test]
+async fn what_was_said_follows_an_agent_to_its_new_name() {
+    let fake = Fake::start(knowing_nothing);
+    let mut session = having_said(&fake, channel(100).0, unbounded_channel().0);
+    session.say("and this");
+    session.whisper = Some("api".into());
+    session.take(all("api", json!({"type": "agent_renamed", "to": "web"})));
+    assert_eq!(session.whisper.as_deref(), Some("web"));
+    session.take(News::Lost(CallError::Transport("gone".into())));
+    let to: Vec<_> = session.unsent.iter().map(|unsent| unsent.to.as_deref()).collect();
+    assert_eq!(to, [Some("web"), Some("web")]);
+}
+
+#[tokio::test]
+async fn what_is_refused_comes_back_with_what_was_to_follow_it() {
+    let fake = Fake::start(knowing_nothing);
+    let (front, mut told) = unbounded_channel();
+    let mut session = having_said(&fake, channel(100).0, front);
+    session.say("and this");
+    session.whisper = Some("b".into());
+    session.say("for b");
+    let lines = session.take(refused(&session));
+    assert_eq!(lines[0].text(), "The server is overloaded");
+    assert_eq!(filled(&mut told).await, "hello\nand this");
+    // To another agent there is nothing that it would follow.
+    assert_eq!(session.sending.as_ref().unwrap().unsent.to.as_deref(), Some("b"));
+    assert!(session.unsent.is_empty());
 }
 
 #[tokio::test]

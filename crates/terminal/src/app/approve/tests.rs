@@ -32,7 +32,28 @@ fn running(argv: &[&str]) -> ApprovalEntry {
 }
 
 fn rows(approval: &ApprovalEntry, width: usize, rows_max: usize) -> Vec<Line> {
-    Question::of(approval, 1).rows(&Line::plain("y n"), width, rows_max, "p")
+    Question::of(approval, 1).rows(&Line::plain("y n"), width, rows_max, "p").lines
+}
+
+/// What a server asks in these words, for an agent that is far down.
+fn asking(message: &str) -> ApprovalEntry {
+    let approval = serde_json::to_value(writing(0)).unwrap();
+    let lineage = ["a".repeat(30), "b".repeat(30)];
+    let members = json!({
+        "kind": "elicitation", "lineage": lineage, "message": message, "preview": null,
+        "grant": null,
+    });
+    serde_json::from_value(crate::testing::merged(approval, members)).unwrap()
+}
+
+/// The rows of such a question when it has the keys, on a screen on which as much else is said as there can be; and whether
+/// it takes them.
+pub(crate) fn asked_on(rows: usize, columns: usize) -> (Vec<String>, bool) {
+    let asked = asking("Tell me more.");
+    let rows_max = crate::app::draw::asked_rows_max(rows, 1, 2);
+    let keys = answers(&asked, columns);
+    let asked = Question::of(&asked, 2).rows(&keys, columns, rows_max, "p");
+    (texts(&asked.lines), asked.is_seen && crate::focus::has_room(rows, columns))
 }
 
 fn texts(rows: &[Line]) -> Vec<String> {
@@ -135,9 +156,67 @@ fn what_is_not_ascii_is_underlined_wherever_a_path_or_command_stands() {
 fn answers_stand_whole_at_any_width() {
     let asked = writing(0);
     let all = "y once · a session · n deny · d deny, saying why · p all · ? rule · Esc later";
-    assert_eq!(answers(&asked, 80), all);
-    assert_eq!(answers(&asked, 40), "y once · a session · n deny · p all");
-    assert_eq!(answers(&asked, 24), "y once · n deny · p all");
+    assert_eq!(answers(&asked, 80).text(), all);
+    assert_eq!(answers(&asked, 40).text(), "y once · a session · n deny · p all");
+    assert_eq!(answers(&asked, 24).text(), "y once · n deny · p all");
+    let asked = asking("?");
+    assert_eq!(answers(&asked, 28).text(), "y answer · n decline · p all");
+    assert_eq!(answers(&asked, 24).text(), "y answer · n decline");
+}
+
+#[test]
+fn a_question_with_none_of_its_content_is_not_one_to_answer() {
+    let asked = |keys: &str, rows_max: usize| {
+        let rows = Question::of(&asking("Tell me."), 1).rows(&Line::plain(keys), 24, rows_max, "p");
+        (texts(&rows.lines), rows.is_seen)
+    };
+    let (rows, is_seen) = asked("y n", 4);
+    assert_eq!(rows[1..], ["│ Tell me.", "… 4 more lines: p", "y n"]);
+    assert!(is_seen);
+    let (rows, is_seen) = asked("y n", 3);
+    assert_eq!(rows[1..], ["… 5 more lines: p", "y n"]);
+    assert!(!is_seen);
+    // Keys of two rows leave as little.
+    assert!(!asked(&"y".repeat(25), 4).1);
+    assert!(asked("y n", 99).1);
+    // Wherever there is room for a panel there is room for a row of it.
+    for (rows, columns) in (6..24).flat_map(|rows| (24..90).map(move |columns| (rows, columns))) {
+        assert!(asked_on(rows, columns).1, "{rows} {columns}");
+    }
+}
+
+/// A form of so many choices, whose words are longer than a row.
+fn form(choices: usize) -> FormEntry {
+    let choices: Vec<String> = (1..=choices).map(|it| format!("{it} {}", "c".repeat(40))).collect();
+    let colour = json!({
+        "type": "string", "title": "t".repeat(200), "description": "d".repeat(900), "enum": choices,
+    });
+    let schema = json!({"type": "object", "required": ["it"], "properties": {"it": colour}});
+    let mut entry = FormEntry::new("appr_1".into(), &schema);
+    entry.fault = entry.filling.take("").err();
+    entry
+}
+
+#[test]
+fn a_form_has_room_on_any_screen_with_the_choice_that_is_written() {
+    for (rows_max, width) in (1..30).flat_map(|rows| [24, 40, 80].map(|width| (rows, width))) {
+        for (choices, written) in [(0, ""), (3, "3"), (50, ""), (50, "37"), (50, "1,37 c")] {
+            let rows = form(choices).rows(width, rows_max, written);
+            assert!(rows.len() <= rows_max && rows.iter().all(|row| row.width() <= width));
+            let rows = texts(&rows);
+            let meant = if written.contains("37") { "37) " } else { "1) " };
+            let is_seen = rows.iter().any(|row| row.starts_with(meant));
+            assert!(choices != 50 || rows_max < 4 || is_seen, "{rows:#?}");
+            assert!(choices != 50 || rows.iter().any(|row| row.starts_with("… ")), "{rows:#?}");
+        }
+    }
+    // What fits stands whole.
+    let schema = json!({"type": "object", "properties": {"it": {"enum": ["red", "green"]}}});
+    let rows = FormEntry::new("appr_1".into(), &schema).rows(80, 3, "2");
+    assert_eq!(
+        texts(&rows),
+        ["it: one of them, by its number; may stay empty", "1) red", "2) green"]
+    );
 }
 
 #[test]
