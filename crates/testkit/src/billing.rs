@@ -5,6 +5,7 @@
 //! grow old here: no test is that slow.
 
 use std::collections::HashSet;
+use std::iter::Sum;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
@@ -53,6 +54,21 @@ impl Bill {
     }
 }
 
+impl Sum for Bill {
+    fn sum<I: Iterator<Item = Self>>(bills: I) -> Self {
+        bills.fold(Self::default(), |sum, bill| Self {
+            requests: sum.requests + bill.requests,
+            input: sum.input + bill.input,
+            cache_read: sum.cache_read + bill.cache_read,
+            cache_write: sum.cache_write + bill.cache_write,
+            billed: sum.billed + bill.billed,
+            output: sum.output + bill.output,
+            reasoning: sum.reasoning + bill.reasoning,
+        })
+    }
+}
+
+/// The cache of one model, and what its requests came to.
 #[derive(Default)]
 pub(crate) struct Billing {
     state: Mutex<State>,

@@ -1,6 +1,6 @@
 //! The HTTP server behind [`ScriptedModel`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +89,12 @@ impl ScriptedModel {
         *lock(&self.shared.default) = Arc::new(Prepared::new(reply));
     }
 
+    /// What the model of this id answers, whatever is queued: such requests use up no reply.
+    pub fn set_default_of(&self, model: impl Into<String>, reply: Reply) {
+        let prepared = Arc::new(Prepared::new(reply));
+        lock(&self.shared.default_of).insert(model.into(), prepared);
+    }
+
     /// Answers each request with what `script` makes of its body, when nothing is queued. For long runs with many
     /// agents at once: such requests are not kept.
     pub fn set_script(&self, script: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
@@ -150,8 +156,14 @@ impl ScriptedModel {
         self.shared.is_billing.store(true, Ordering::Relaxed);
     }
 
+    /// What all models have billed together.
     pub fn bill(&self) -> Bill {
-        self.shared.billing.bill()
+        lock(&self.shared.billing).values().map(Billing::bill).sum()
+    }
+
+    /// What the model of this id has billed.
+    pub fn bill_of(&self, model: &str) -> Bill {
+        lock(&self.shared.billing).get(model).map(Billing::bill).unwrap_or_default()
     }
 
     /// Every request so far, oldest first.
@@ -207,6 +219,11 @@ impl RecordedRequest {
         Wire::of_path(self.path.split('?').next().unwrap_or_default())
     }
 
+    /// The id of the model that was asked for; empty where there is none.
+    pub fn model(&self) -> &str {
+        wire::model_of(&self.path, &self.body)
+    }
+
     /// The last user message; of several text blocks the last.
     pub fn last_user_text(&self) -> Option<&str> {
         wire::last_user_text(&self.body)
@@ -218,6 +235,8 @@ type Script = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 struct Shared {
     queue: Mutex<VecDeque<Arc<Prepared>>>,
     default: Mutex<Arc<Prepared>>,
+    /// By model.
+    default_of: Mutex<HashMap<String, Arc<Prepared>>>,
     script: Mutex<Option<Script>>,
     recording: AtomicBool,
     requests: Mutex<Vec<RecordedRequest>>,
@@ -230,7 +249,8 @@ struct Shared {
     is_strict: AtomicBool,
     strictness: Strictness,
     is_billing: AtomicBool,
-    billing: Billing,
+    /// By model: none reads what another one has kept.
+    billing: Mutex<BTreeMap<String, Billing>>,
 }
 
 impl Shared {
@@ -240,6 +260,7 @@ impl Shared {
             default: Mutex::new(Arc::new(Prepared::new(Reply::text(
                 "Hello from the scripted model.",
             )))),
+            default_of: Mutex::default(),
             script: Mutex::default(),
             recording: AtomicBool::new(true),
             requests: Mutex::default(),
@@ -252,13 +273,15 @@ impl Shared {
             is_strict: AtomicBool::new(false),
             strictness: Strictness::default(),
             is_billing: AtomicBool::new(false),
-            billing: Billing::default(),
+            billing: Mutex::default(),
         }
     }
 
     /// Whether the reply depends on more of a request than its script does.
     fn looks_at_requests(&self) -> bool {
-        self.is_strict.load(Ordering::Relaxed) || self.is_billing.load(Ordering::Relaxed)
+        self.is_strict.load(Ordering::Relaxed)
+            || self.is_billing.load(Ordering::Relaxed)
+            || !lock(&self.default_of).is_empty()
     }
 
     /// The answer to a request that the real service would refuse.
@@ -275,13 +298,22 @@ impl Shared {
     }
 
     /// Keeps what later requests are held against, and says what this one used if it is billed.
-    fn note(&self, wire: Wire, body: &Value, reply: &Reply) -> Option<Usage> {
+    fn note(&self, wire: Wire, model: &str, body: &Value, reply: &Reply) -> Option<Usage> {
         if self.is_strict.load(Ordering::Relaxed) {
             self.strictness.remember(wire, body, reply, &wire::content_of(reply));
         }
         let is_answer = matches!(reply.answer, Answer::Stream(_) | Answer::Echo);
         let is_billed = is_answer && self.is_billing.load(Ordering::Relaxed);
-        is_billed.then(|| self.billing.count(wire, body, reply.usage))
+        is_billed.then(|| {
+            let mut billing = lock(&self.billing);
+            billing.entry(model.to_owned()).or_default().count(wire, body, reply.usage)
+        })
+    }
+
+    /// The answer to a request for this model.
+    fn reply_of(&self, model: &str) -> (Arc<Prepared>, Option<Script>) {
+        let own = lock(&self.default_of).get(model).cloned();
+        own.map_or_else(|| self.next_reply(), |own| (own, None))
     }
 
     fn next_reply(&self) -> (Arc<Prepared>, Option<Script>) {
@@ -350,7 +382,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
         serving.ends();
         return turned_away(shared, head, heard, &refusal, wire);
     }
-    let (prepared, script) = shared.next_reply();
+    let (prepared, script) = shared.reply_of(wire::model_of(head.uri.path(), &heard.value));
     served(shared, Exchange { wire, head, heard, prepared, script, serving }).await
 }
 
@@ -375,7 +407,8 @@ async fn served(shared: &Arc<Shared>, exchange: Exchange) -> Response<Body> {
         prepared = Arc::new(Prepared::new(script(asked)));
     }
     let is_document = prepared.reply.is_document || wire.wants_document(head.uri.path(), asked);
-    let usage = shared.note(wire, asked, &prepared.reply);
+    let model = wire::model_of(head.uri.path(), asked);
+    let usage = shared.note(wire, model, asked, &prepared.reply);
     if recording {
         lock(&shared.requests).push(heard.recorded(head));
     }

@@ -281,6 +281,12 @@ pub(crate) fn waits_in_header(wire: Wire, retry_after: &str) -> bool {
     wire != Wire::GenerateContent || !generate_content::in_seconds(retry_after)
 }
 
+/// The id of the model that is asked for: Google's stands in the path.
+pub(crate) fn model_of<'a>(path: &'a str, body: &'a Value) -> &'a str {
+    let of_path = || path.rsplit_once("/models/")?.1.split_once(':').map(|(model, _)| model);
+    body["model"].as_str().or_else(of_path).unwrap_or_default()
+}
+
 /// The last thing a user said, whatever the wire; of several text blocks the last.
 pub fn last_user_text(body: &Value) -> Option<&str> {
     let messages = match (&body["messages"], &body["input"], &body["contents"]) {

@@ -72,3 +72,26 @@ async fn what_is_not_answered_is_not_billed() {
     }
     assert_eq!((model.bill().requests, model.request_count()), (0, 2));
 }
+
+#[tokio::test]
+async fn each_model_has_a_cache_a_bill_and_an_answer_of_its_own() {
+    let model = ScriptedModel::start().await;
+    model.billing();
+    model.set_default_of("small", Reply::text("In short.").usage(0, 3));
+    model.push(Reply::text("Queued.").usage(0, 9));
+    let path_of = |name: &str| format!("/v1beta/models/{name}:streamGenerateContent?alt=sse");
+    let text = "Much to read. ".repeat(1000);
+    let body = json!({"contents": [{"role": "user", "parts": [{"text": text}]}]});
+    for (name, said) in [("small", "In short."), ("large", "Queued."), ("small", "In short.")] {
+        let answer = post(&model, &path_of(name), &body).await;
+        assert!(answer.body.contains(said), "{name}: {}", answer.body);
+    }
+    let asked: Vec<_> = model.requests().iter().map(|it| it.model().to_owned()).collect();
+    assert_eq!(asked, ["small", "large", "small"]);
+    let [small, large] = ["small", "large"].map(|name| model.bill_of(name));
+    assert_eq!((small.requests, small.output, large.requests, large.output), (2, 6, 1, 9));
+    assert_eq!(large.cache_read, 0, "what the other one has kept");
+    assert!(small.cache_read > 3000);
+    assert_eq!(model.bill(), [small, large].into_iter().sum());
+    assert_eq!(model.bill_of("none"), Default::default());
+}
