@@ -30,6 +30,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
+use nexus_tools::sandbox::{LAUNCHER_ARGUMENT, confine_main};
 
 use crate::fault::Fault;
 use crate::place::Place;
@@ -79,7 +80,7 @@ enum Scenario {
     Paused,
     /// Killed at random moments of plans
     Plans,
-    /// A hostile agent, a hostile model and strangers, beside an honest client
+    /// Hostile agents, a hostile model, hostile tools and strangers, beside honest clients
     Abuse,
 }
 
@@ -103,6 +104,13 @@ impl Scenario {
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // What the server starts of its own program is this one, too: else nothing would be confined, or run at all.
+    if args.first().is_some_and(|first| first == LAUNCHER_ARGUMENT) {
+        confine_main();
+    }
+    if args.first().is_some_and(|first| first == abuse::hostile_mcp::ARGUMENT) {
+        return abuse::hostile_mcp::main();
+    }
     // This program is also the server it tortures.
     if args.first().is_some_and(|first| first == "serve") {
         let fault = args.get(1).and_then(|fault| fault.to_str()).unwrap_or_default().parse();
