@@ -29,7 +29,7 @@ use nexus_models::tokenizer;
 use nexus_protocol::usage::Usage as UsageEntry;
 use nexus_server::Dispatcher;
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Texts that are embedded before somebody looks whether they are still wanted.
 const EMBEDDED_AT_ONCE: usize = 16;
@@ -73,8 +73,8 @@ impl Models for Bare {
             let closed = |_| Failure::broken("the embedder is gone");
             let mut vectors = Vec::with_capacity(texts.len());
             for some in texts.chunks(EMBEDDED_AT_ONCE) {
-                let _turn = embedding.acquire().await.map_err(closed)?;
-                let made = embedder.embed(some.to_vec()).await;
+                let turn = embedding.clone().acquire_owned().await.map_err(closed)?;
+                let made = embedded(embedder.clone(), some.to_vec(), turn).await;
                 vectors.extend(made.map_err(|error| match error {
                     EmbedError::Refused(_) => Failure::invalid("input", error.to_string()),
                     EmbedError::Failed(_) => Failure::broken(error.to_string()),
@@ -88,6 +88,20 @@ impl Models for Bare {
     fn text_of(&self, tokens: &[u32]) -> Option<String> {
         tokenizer::text_of_cl100k(tokens)
     }
+}
+
+/// Its turn lasts as long as the work: who hangs up does not end that.
+async fn embedded(
+    embedder: Arc<LocalEmbedder>,
+    texts: Vec<String>,
+    turn: OwnedSemaphorePermit,
+) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let work = async move {
+        let made = embedder.embed(texts).await;
+        drop(turn);
+        made
+    };
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(EmbedError::Failed(error.to_string())))
 }
 
 async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready, Failure> {
