@@ -4,6 +4,8 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 
+use super::queue::WRITER;
+
 /// Writes down every panic of this process from now on. Who ran into it is named by the lines of those who catch it.
 pub fn log_them() {
     std::panic::set_hook(Box::new(log));
@@ -12,6 +14,10 @@ pub fn log_them() {
 fn log(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let thread = std::thread::current();
+    // Nobody is left who would write a line of the log down.
+    if thread.name() == Some(WRITER) {
+        eprintln!("{panic}");
+    }
     let is_wanted = backtrace.status() == BacktraceStatus::Captured;
     tracing::error!(
         panic = panic.payload_as_str().unwrap_or("it said nothing"),

@@ -30,6 +30,9 @@ struct Waiting {
     dropped: bool,
 }
 
+/// The thread that writes the lines down.
+pub(super) const WRITER: &str = "log";
+
 /// Bytes of one thread that may wait when standard error is not read. Further lines are dropped, and it is said that
 /// some were: a full pipe must not stop the server.
 const LANE_BYTES_MAX: usize = 1024 * 1024;
@@ -45,7 +48,7 @@ impl Queue {
     pub fn start() -> Arc<Self> {
         let queue = Arc::new(Self::default());
         let writer = queue.clone();
-        match std::thread::Builder::new().name("log".into()).spawn(move || writer.run()) {
+        match std::thread::Builder::new().name(WRITER.into()).spawn(move || writer.run()) {
             Ok(thread) => {
                 let _ = queue.writer.set(thread.thread().clone());
             }
