@@ -130,7 +130,8 @@ fn make_room(kept: &mut VecDeque<Kept>) {
         let place =
             kept.iter().position(|it| ended(&it) && Some(&it.visitor) == greediest.as_ref());
         let Some(forgotten) = place.and_then(|place| kept.remove(place)) else { return };
-        bytes -= forgotten.turn.bytes();
+        // It may have said more since they were summed up.
+        bytes = bytes.saturating_sub(forgotten.turn.bytes());
     }
 }
 
