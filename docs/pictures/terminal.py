@@ -1,8 +1,8 @@
 """Makes terminal.svg, the picture in the README, of a real session: python3 terminal.py PROGRAM
 
-The program runs on a terminal of its own, 80 by 24, in a home that is made for it. The model is scripted and speaks chat
-completions. What differs from run to run (ports, process ids, times) is put in one form before the screen is drawn, so
-that the same program gives the same bytes.
+The program runs on a terminal of its own, 80 by 26, which has room for all of it, in a home that is made for it. The
+model is scripted and speaks chat completions. What differs from run to run (ports, process ids, times) is put in one form
+before the screen is drawn, so that the same program gives the same bytes.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ import threading
 import time
 import unicodedata
 
-COLUMNS, ROWS = 80, 24
+COLUMNS, ROWS = 80, 26
 WAIT_MAX_SECONDS = 30
 THINKING_SECONDS = 0.5
 
