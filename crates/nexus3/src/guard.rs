@@ -20,8 +20,8 @@ use crate::output::complain;
 pub const ARGUMENT: &str = "__guard";
 
 /// Ends what a terminal program may have begun: a synchronized update, bracketed paste, kitty's keyboard flags, a line
-/// without wrapping, a hidden cursor, colours, a line.
-const UNDO: &[u8] = b"\x1b[?2026l\x1b[?2004l\x1b[<1u\x1b[?7h\x1b[?25h\x1b[0m\r\n";
+/// without wrapping, a hidden cursor, colours, a line; and takes away what the program had drawn below that.
+const UNDO: &[u8] = b"\x1b[?2026l\x1b[?2004l\x1b[<1u\x1b[?7h\x1b[?25h\x1b[0m\r\n\x1b[J";
 
 /// SIGTTOU, which has no name in tokio.
 const BACKGROUND_OUTPUT: SignalKind = SignalKind::from_raw(22);

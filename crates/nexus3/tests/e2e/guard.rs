@@ -16,7 +16,7 @@ use crate::harness::process::Process;
 use crate::harness::{Setup, World, eventually};
 
 /// The line ends as the terminal writes one, whose settings are in order before.
-const UNDONE: &str = "\x1b[?2026l\x1b[?2004l\x1b[<1u\x1b[?7h\x1b[?25h\x1b[0m\r\r\n";
+const UNDONE: &str = "\x1b[?2026l\x1b[?2004l\x1b[<1u\x1b[?7h\x1b[?25h\x1b[0m\r\r\n\x1b[J";
 
 /// A terminal, seen from its screen and from its programs.
 struct Pty {

@@ -37,6 +37,8 @@ async fn a_killed_terminal_is_put_in_order_and_its_turn_goes_on() {
     screen.signal(Signal::KILL);
     assert_eq!(screen.exit().await.signal(), Some(9));
     screen.wait_until_in_order().await;
+    // Nothing of it is below the place where the shell goes on.
+    screen.wait_until_gone(" · trusted · ").await;
     sees_the_end(&desk, &gate).await;
 }
 
