@@ -184,14 +184,13 @@ fn line(happened: &Happened) -> Option<String> {
                 false => format!("▶{source} ({model}) {}\n", harmless(&asked.content)),
             }
         }
-        // Questions are told with their turns, and results with their calls.
+        // Questions are told with their turns, calls with what was said before them, and results by themselves.
         Event::Message { message, .. } if message.role == "assistant" => {
-            if message.content.is_empty() {
-                return None;
-            }
-            format!("{}\n", harmless(&message.content))
+            let said = Some(harmless(&message.content)).filter(|said| !said.is_empty());
+            let calls = message.tool_calls.iter().map(printed::tool_call);
+            let lines = said.into_iter().chain(calls).map(|it| format!("{at} {agent} {it}\n"));
+            return Some(lines.collect());
         }
-        Event::ToolCall(call) => format!("{}\n", printed::tool_call(call)),
         Event::ToolProgress { id, progress, total, message } => {
             let total = total.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
             let message = message.as_ref().map(|it| format!(" {}", harmless_line(it)));

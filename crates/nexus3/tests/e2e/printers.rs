@@ -117,7 +117,8 @@ async fn agents_are_followed_while_they_work() {
     assert_eq!(first["event"]["type"], "snapshot");
     server.model().push(Reply::text("of b"));
     say(&wire, "b", "x").await;
-    server.model().push(Reply::tool_call("list_directory", json!({"path": "."})));
+    let call = Reply::text("I look.").then_tool_call("list_directory", json!({"path": "."}));
+    server.model().push(call);
     server.model().push(Reply::text("of \u{1b}[2Ja"));
     say(&wire, "a", "y").await;
     let seen = one.until("■ done").await.join("\n");
@@ -125,6 +126,11 @@ async fn agents_are_followed_while_they_work() {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     assert!(!seen.contains("of b"));
+    let at = |part: &str| seen.find(part).unwrap();
+    assert!(
+        at("a I look.") < at("a ● list_directory"),
+        "a call stands behind what was said: {seen}"
+    );
     let seen = all.until("of ␛[2Ja").await.join("\n");
     assert!(seen.contains("b of b"), "{seen}");
     json_lines.until("turn_ended").await;
