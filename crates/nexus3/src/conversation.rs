@@ -227,9 +227,6 @@ fn session(args: &TerminalArgs) -> SessionChoice {
 /// What a server that the terminal starts is told.
 fn server_arguments(serve: &ServeOptions) -> Vec<String> {
     let mut arguments = Vec::new();
-    if let Some(model) = &serve.model {
-        arguments.extend(["--model".to_owned(), model.clone()]);
-    }
     if let Some(socket) = &serve.sockets.own {
         arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
     }
@@ -259,6 +256,12 @@ mod tests {
     fn check(line: &[&str], expected: Option<&str>) {
         let cli = Cli::try_parse_from([&["nexus3"], line].concat()).unwrap();
         assert_eq!(refusal(&cli.terminal, &cli.options, false).as_deref(), expected, "{line:?}");
+    }
+
+    #[test]
+    fn the_model_is_for_agents_that_are_made_and_no_server_is_told() {
+        let cli = Cli::try_parse_from(["nexus3", "-m", "opus", "--no-auth"]).unwrap();
+        assert_eq!(server_arguments(&cli.options), ["--no-auth"]);
     }
 
     #[test]
