@@ -28,6 +28,8 @@ pub struct Cx {
     /// What is given to agents that this terminal makes.
     pub making: Making,
     pub settings: Settings,
+    /// Columns at which prose is broken.
+    pub width: usize,
     pub(crate) front: UnboundedSender<Front>,
 }
 

@@ -62,6 +62,22 @@ pub fn lines(text: &str) -> Vec<Line> {
     text.lines().map(Line::plain).collect()
 }
 
+/// Our own words in rows of at most so many columns, broken between words.
+pub fn rows(text: &str, columns: usize) -> Vec<String> {
+    let mut rows = vec![String::new()];
+    for word in text.split_whitespace() {
+        match rows.last_mut() {
+            Some(row) if row.is_empty() => row.push_str(word),
+            Some(row) if row.len() + 1 + word.len() <= columns => {
+                row.push(' ');
+                row.push_str(word);
+            }
+            _ => rows.push(word.into()),
+        }
+    }
+    rows
+}
+
 /// The first line of a text, at most so many characters of it.
 pub fn brief(text: &str, chars_max: usize) -> String {
     let mut lines = text.trim().lines();
@@ -109,6 +125,14 @@ mod tests {
         check(3_600, "1h ago");
         check(86_399, "23h ago");
         check(86_400, "1d ago");
+    }
+
+    #[test]
+    fn words_in_rows() {
+        assert_eq!(rows("", 5), [""]);
+        assert_eq!(rows("a bc def", 4), ["a bc", "def"]);
+        assert_eq!(rows("abcdef g", 3), ["abcdef", "g"]);
+        assert_eq!(rows("a  b", usize::MAX), ["a b"]);
     }
 
     #[test]

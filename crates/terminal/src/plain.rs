@@ -32,6 +32,9 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Ctrl-C twice within this ends it.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The prompt waits so long for what comes of a line that was typed, or of a turn: it would stand in front of that.
+const HOLD: Duration = Duration::from_millis(150);
+
 /// Columns at which prose is broken, where nobody says how many there are.
 const WIDTH: usize = 80;
 
@@ -45,6 +48,8 @@ struct Plain {
     leaving: Option<(u8, Leaving)>,
     /// Whether the prompt stands at the end of the output.
     is_prompted: bool,
+    /// When a line was typed last, or a turn ran.
+    busy: Instant,
 }
 
 enum Question {
@@ -78,6 +83,7 @@ pub async fn run(options: Options) -> io::Result<u8> {
         interrupted: None,
         leaving: None,
         is_prompted: false,
+        busy: Instant::now(),
     };
     if let Some(charset) = &plain.session.options.settings.charset {
         let words =
@@ -102,12 +108,13 @@ pub async fn run(options: Options) -> io::Result<u8> {
             _ = interrupts.recv() => plain.interrupt()?,
             _ = terminates.recv() => plain.leaving = Some((0, plain.session.by_signal())),
             _ = hangups.recv() => plain.leaving = Some((0, plain.session.by_signal())),
-            Some(asked) = front.recv() => plain.front(asked)?,
             Some(call) = traced.recv() => {
                 let words = format!("{} {}: {}", call.call.method, call.call.params, call.answer);
                 plain.print(&[Line::plain(words)])?;
             }
+            Some(asked) = front.recv() => plain.front(asked)?,
             Some(told) = news.recv() => plain.news(told)?,
+            () = tokio::time::sleep(plain.held()), if plain.is_held() => {}
         }
     }
     Ok(plain.farewell().await)
@@ -146,8 +153,19 @@ impl Plain {
         self.print(&lines)
     }
 
+    /// How long the prompt still waits.
+    fn held(&self) -> Duration {
+        HOLD.saturating_sub(self.busy.elapsed())
+    }
+
+    /// Whether it waits for nothing but time.
+    fn is_held(&self) -> bool {
+        !self.is_prompted && !self.session.is_busy() && !self.held().is_zero()
+    }
+
     fn line(&mut self, line: &str) -> io::Result<()> {
         self.is_prompted = false;
+        self.busy = Instant::now();
         let text = line.trim();
         if let Some((question, since)) = self.question.take() {
             if since.elapsed() >= QUIET || !matches!(question, Question::Approval(_)) {
@@ -329,9 +347,10 @@ impl Plain {
     fn interrupt(&mut self) -> io::Result<()> {
         let is_again = self.interrupted.is_some_and(|at| at.elapsed() < AGAIN);
         self.interrupted = Some(Instant::now());
-        self.is_prompted = false;
+        // The terminal wrote a sign for the key, and no end of the line.
+        self.is_prompted = true;
         if self.session.cancel() {
-            return self.print(&[Line::plain("cancelling")]);
+            return self.print(&[Line::plain("cancelling; Ctrl-C again to quit")]);
         }
         if is_again {
             self.leaving = Some((0, Leaving::Quit));
@@ -352,8 +371,10 @@ impl Plain {
     }
 
     fn prompt(&mut self) -> io::Result<()> {
-        let is_running = self.session.view.as_ref().is_some_and(|view| view.running().is_some());
-        if self.is_prompted || is_running || self.leaving.is_some() {
+        if self.session.is_busy() {
+            self.busy = Instant::now();
+        }
+        if self.is_prompted || self.leaving.is_some() || !self.held().is_zero() {
             return Ok(());
         }
         self.is_prompted = true;
@@ -392,12 +413,29 @@ fn asks(approval: &ApprovalEntry) -> Vec<Line> {
     lines
 }
 
+/// Signs of ours in the letters that every locale has; what else is not among those is a question mark.
+fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '…' => out.push_str("..."),
+            '•' => out.push('*'),
+            '─' => out.push('-'),
+            '│' => out.push('|'),
+            '›' => out.push('>'),
+            c if c.is_ascii() => out.push(c),
+            _ => out.push('?'),
+        }
+    }
+    out
+}
+
 fn print(lines: &[Line], is_ascii: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in lines {
         let mut text = line.text().replace('\n', " ");
         if is_ascii {
-            text = text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
+            text = ascii(&text);
         }
         writeln!(out, "{text}")?;
     }

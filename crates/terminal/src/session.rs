@@ -16,6 +16,7 @@ use nexus_client::{Api as _, CallError, Target};
 use nexus_protocol::agent::{AgentEntry, CreateAgentParams, ListAgents, ListAgentsParams};
 use nexus_protocol::conversation::{
     GetContext, GetContextResult, GetMessages, GetMessagesParams, GetTokens, InterruptedTurn,
+    MessageEntry,
 };
 use nexus_protocol::model::ListModels;
 use nexus_protocol::params::{Bounded, NoParams};
@@ -32,7 +33,7 @@ use crate::commands::{self, Said};
 use crate::cx::{Cx, Front, Leaving, Making, terminal_name};
 use crate::follow::{News, Of, Recent, follow, soon};
 use crate::link::{Link, Traced};
-use crate::markdown::Look;
+use crate::markdown::{Look, Wrap};
 use crate::options::{Options, SessionChoice};
 use crate::start::{Found, Own};
 use crate::style::{Colour, Line, Style};
@@ -46,10 +47,11 @@ const HEARD: Duration = Duration::from_secs(2);
 /// An own server that ends twice within this is not started a third time.
 const RESTART: Duration = Duration::from_secs(10);
 
-/// How many messages of an agent are shown when one turns to it.
-const RECENT: u32 = 2;
+/// How many messages of an agent are looked at when one turns to it: its last turn is shown, if that has no more.
+const RECENT: u32 = 30;
 
-/// And how many lines of them.
+/// Fewest messages that are shown then, and most lines of them.
+const RECENT_MIN: usize = 2;
 const RECENT_LINES_MAX: usize = 100;
 
 pub struct Session {
@@ -238,12 +240,25 @@ impl Session {
         others.count() + usize::from(runs_here || is_on_its_way) + self.unsent.len()
     }
 
+    /// Whether the agent that is shown works, or something is on its way to one.
+    pub fn is_busy(&self) -> bool {
+        let is_sending = self.is_making || self.sending.is_some() || !self.unsent.is_empty();
+        let runs = |view: &View| view.running().is_some() || !view.queued().is_empty();
+        self.view.as_ref().is_some_and(runs)
+            || self.mark().is_some_and(|mark| mark.is_running)
+            || (is_sending && self.is_connected)
+    }
+
     pub fn cx(&self) -> Cx {
         Cx {
             link: Arc::clone(&self.link),
             agent: self.agent().map(Into::into),
             making: self.making.clone(),
             settings: self.options.settings.clone(),
+            width: match self.look.wrap {
+                Wrap::Word => self.look.width,
+                Wrap::Terminal => usize::MAX,
+            },
             front: self.front.clone(),
         }
     }
@@ -459,8 +474,19 @@ async fn recent(link: &Link, agent: &str, is_first: bool) -> Result<Recent, Call
         }
         false => None,
     };
-    let (messages, total) = (page.messages, page.total);
+    let (messages, total) = (last_turn(page.messages), page.total);
     Ok(Recent { agents, messages, total, interrupted: interrupted(context) })
+}
+
+/// The messages from the last question on, so that an answer stands below what it answers; where the question is further
+/// back, what was said last. A result never comes first: nobody would know of what.
+fn last_turn(mut messages: Vec<MessageEntry>) -> Vec<MessageEntry> {
+    let least = messages.len().saturating_sub(RECENT_MIN);
+    let question = messages.iter().rposition(|message| message.role == "user");
+    let from = question.unwrap_or(least).min(least);
+    let is_result = |message: &MessageEntry| message.role == "tool";
+    let results = messages.iter().skip(from).take_while(|message| is_result(message)).count();
+    messages.split_off(from + results)
 }
 
 /// The turn that can be taken up again, where none runs.

@@ -13,6 +13,7 @@ use nexus_client::{
     Api as _, Auth, ChannelClient, Detection, DiscoveredServer, HomeServer, NexusClient, Target,
     Way, discover_servers, discover_token_ports, find_home_server,
 };
+use nexus_protocol::agent::ListAgents;
 use nexus_protocol::params::NoParams;
 use nexus_protocol::server::{ServerInfoResult, ShutdownServer};
 use nexus_protocol::terminal::ANOTHER_RUNS;
@@ -102,7 +103,23 @@ pub async fn discover(options: &Options) -> Vec<DiscoveredServer> {
     environment.home = Some(options.home.clone());
     let mut found = discover_servers("127.0.0.1", &ports, PROBE_TIMEOUT, &environment).await;
     found.retain(|server| server.detection == Detection::NexusServer);
+    if let Some(token) = token(options) {
+        for server in found.iter_mut().filter(|server| server.auth != Some(Auth::Disabled)) {
+            try_token(server, token).await;
+        }
+    }
     found
+}
+
+/// How the server takes the token that was given, which is the one that it would be told.
+async fn try_token(server: &mut DiscoveredServer, token: &str) {
+    let builder = NexusClient::builder().url(&server.base_url).token(token).timeout(ANSWER);
+    let agents = match builder.build() {
+        Ok(client) => client.call::<ListAgents>(&Target::Server, Default::default()).await.ok(),
+        Err(_) => None,
+    };
+    server.auth = Some(if agents.is_some() { Auth::Ok } else { Auth::InvalidToken });
+    server.agents = agents.map(|list| list.agents);
 }
 
 /// Whether it would take a call.

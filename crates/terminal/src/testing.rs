@@ -167,6 +167,7 @@ impl Stage {
         let Said::Command(name, rest) = commands::read(line) else { panic!("not a command") };
         let (front, mut told) = mpsc::unbounded_channel();
         let cx = Cx {
+            width: usize::MAX,
             link: Arc::clone(&self.link),
             agent: self.agent.clone(),
             making: self.making.clone(),

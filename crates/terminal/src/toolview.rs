@@ -52,14 +52,41 @@ pub fn call(call: &ToolCallEntry, short_id: &str) -> Line {
     line.with(Shown::from(format!("   [{}]", one_line(short_id, NAME_CHARS_MAX))), Style::DIM)
 }
 
+/// `tool exec: cargo test -p core [57d0]`
+pub fn call_in_words(call: &ToolCallEntry, short_id: &str) -> Line {
+    let name = one_line(&call.name, NAME_CHARS_MAX);
+    let argument = match one_line(&telling(&call.name, &call.arguments), ARGUMENT_CHARS_MAX) {
+        nothing if nothing.is_empty() => nothing,
+        argument => format!(": {argument}"),
+    };
+    let cut = if call.cut { " (cut off)" } else { "" };
+    let id = one_line(short_id, NAME_CHARS_MAX);
+    Line::plain(Shown::from(format!("tool {name}{argument}{cut} [{id}]")))
+}
+
 /// The first lines, and how to see the rest. They stand as the tool wrote them: no frame, no indent, no break.
 pub fn result(outcome: Outcome<'_>, short_id: &str, lines_max: usize) -> Vec<Line> {
+    signed(outcome, short_id, lines_max, ["⊘", "✗ "])
+}
+
+/// The same with words in the place of signs.
+pub fn result_in_words(outcome: Outcome<'_>, short_id: &str, lines_max: usize) -> Vec<Line> {
+    signed(outcome, short_id, lines_max, ["refused by", "error: "])
+}
+
+fn signed(
+    outcome: Outcome<'_>,
+    short_id: &str,
+    lines_max: usize,
+    [refused, failed]: [&str; 2],
+) -> Vec<Line> {
     let head = Head::of(outcome.content);
     let (sign, style) = match outcome.refused_by {
         Some(rule) => {
-            (format!("⊘ {}: ", one_line(rule, NAME_CHARS_MAX)), Style::colour(Colour::Yellow))
+            let rule = one_line(rule, NAME_CHARS_MAX);
+            (format!("{refused} {rule}: "), Style::colour(Colour::Yellow))
         }
-        None if outcome.failed => ("✗ ".into(), FAILED),
+        None if outcome.failed => (failed.into(), FAILED),
         None => (String::new(), Style::DIM),
     };
     let (texts, left) = head.first(lines_max.max(1));

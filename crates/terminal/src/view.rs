@@ -51,6 +51,16 @@ pub struct View {
     caught_up_at: u64,
     /// Something that the agent would do waits for somebody's leave.
     waits_for_approval: bool,
+    /// What the messages say that were printed last of a turn which this did not see from its beginning.
+    told: Option<Told>,
+}
+
+/// As far as a turn is printed from its messages.
+struct Told {
+    turn: String,
+    /// What it said last, and how many calls it made.
+    text: String,
+    calls: usize,
 }
 
 /// The turn that runs.
@@ -65,6 +75,8 @@ struct Turn {
     tools: usize,
     /// What the call that runs has put out last.
     output: String,
+    /// It only summarises, and says so itself.
+    is_compaction: bool,
 }
 
 /// The text of one step on its way to lines.
@@ -94,6 +106,9 @@ pub enum Activity {
     Approval,
 }
 
+/// Who asks for a turn that is a compaction.
+const COMPACTION: &str = "compact";
+
 /// Most of a call's output that stands in the live part.
 const OUTPUT_BYTES_MAX: usize = 4 << 10;
 
@@ -114,6 +129,7 @@ impl View {
             has_ended: false,
             caught_up_at: 0,
             waits_for_approval: false,
+            told: None,
         }
     }
 
@@ -293,7 +309,11 @@ impl View {
             }
             Event::Fallback { from, to, reason } => {
                 self.close_step(&mut lines);
-                lines.push(Line::styled(format!("{from} → {to}: {reason}"), Style::DIM));
+                let words = match self.settings.plain {
+                    true => format!("{from} is replaced by {to}: {reason}"),
+                    false => format!("{from} → {to}: {reason}"),
+                };
+                lines.push(Line::styled(words, Style::DIM));
             }
             Event::Compacted { tokens_before, tokens_after } => {
                 let (before, after) = (count(tokens_before), count(tokens_after));
@@ -306,7 +326,11 @@ impl View {
                 let is_running = self.turn.as_ref().is_some_and(|turn| turn.id == id);
                 if is_running {
                     self.close_text(&mut lines);
-                    let tools = self.turn.take().map_or(0, |turn| turn.tools);
+                    let turn = self.turn.take();
+                    if error.is_none() && turn.as_ref().is_some_and(|turn| turn.is_compaction) {
+                        return lines;
+                    }
+                    let tools = turn.map_or(0, |turn| turn.tools);
                     lines.push(match (self.settings.plain, &error) {
                         (false, _) => ended(&status, error, duration_ms, tools, &usage, cost_usd),
                         (true, Some(error)) => Line::plain(format!("{status}: {}", error.message)),
@@ -355,6 +379,7 @@ impl View {
                 } else {
                     lines.extend(self.text.push(&message.content));
                     lines.extend(self.text.finish());
+                    self.tell(id.as_ref(), &message);
                 }
                 for call in message.tool_calls {
                     self.call(call, lines);
@@ -372,6 +397,17 @@ impl View {
             }
             _ => lines.push(Line::styled("… what came before is summarised", Style::DIM)),
         }
+    }
+
+    /// Notes what is printed of a turn from a message of it.
+    fn tell(&mut self, turn: Option<&RequestId>, message: &MessageEntry) {
+        let turn = turn.map(request);
+        let told = self.told.take().filter(|told| turn.as_ref() == Some(&told.turn));
+        self.told = turn.map(|turn| Told {
+            turn,
+            text: message.content.clone(),
+            calls: told.map_or(0, |told| told.calls) + message.tool_calls.len(),
+        });
     }
 
     /// How things stand when a watch begins.
@@ -416,7 +452,11 @@ impl View {
         let before = running.text.chars().count().saturating_sub(running.offset as usize);
         let text: String = running.text.chars().skip(before).collect();
         let offset = running.offset - text.chars().count() as u64;
-        if !text.is_empty() {
+        if self.has_told(&text, running.open_calls.first()) {
+            if let Some(turn) = &mut self.turn {
+                (turn.step, turn.said) = (running.step, running.offset);
+            }
+        } else if !text.is_empty() {
             self.piece(Piece { step: running.step, offset, text }, lines);
         }
         if !running.open_calls.is_empty() {
@@ -431,6 +471,21 @@ impl View {
         }
     }
 
+    /// Whether this text of the turn that runs is printed from the step's message: a call of that is, or there is none that
+    /// runs any more and the message said the same.
+    fn has_told(&self, text: &str, open_call: Option<&ToolCallEntry>) -> bool {
+        match open_call {
+            Some(call) => self.calls.contains_key(&call.id),
+            None => self.told_of_turn().is_some_and(|told| told.calls > 0 && told.text == text),
+        }
+    }
+
+    /// What is printed of the turn that runs from its messages.
+    fn told_of_turn(&self) -> Option<&Told> {
+        let turn = request(&self.turn.as_ref()?.id);
+        self.told.as_ref().filter(|told| told.turn == turn)
+    }
+
     fn begin(&mut self, id: RequestId, asked: &Asked, resumed: bool, lines: &mut Vec<Line>) {
         self.close_text(lines);
         self.queue.retain(|(queued, _)| queued != &id);
@@ -438,7 +493,8 @@ impl View {
             let from = asked.source_agent_id.clone().or_else(|| asked.source.clone());
             lines.extend(self.question(&asked.content, Some(&id), from));
         } else if resumed {
-            lines.push(Line::styled("▶ goes on", Style::DIM));
+            let words = if self.settings.plain { "goes on" } else { "▶ goes on" };
+            lines.push(Line::styled(words, Style::DIM));
         }
         self.turn = Some(Turn {
             id,
@@ -449,16 +505,26 @@ impl View {
             thought: None,
             tools: 0,
             output: String::new(),
+            is_compaction: asked.content.is_empty() && asked.source.as_deref() == Some(COMPACTION),
         });
+        let tools = if resumed { 0 } else { self.told_of_turn().map_or(0, |told| told.calls) };
+        if let Some(turn) = &mut self.turn {
+            turn.tools = tools;
+        }
     }
 
     fn question(&self, content: &str, id: Option<&RequestId>, from: Option<String>) -> Vec<Line> {
         let is_own = id.is_some_and(|id| self.own.contains(&request(id)));
         let from = from.filter(|from| !is_own && !from.starts_with("terminal:"));
         let (mark, style) = match from {
+            Some(from) if self.settings.plain => (format!("from {from}: "), Style::PLAIN),
             Some(from) => (format!("▶ from {from}: "), Style::colour(Colour::Magenta)),
             None => ("you> ".to_owned(), Style::colour(Colour::Cyan).bold()),
         };
+        if is_own && self.settings.plain {
+            // It stands where it was typed.
+            return Vec::new();
+        }
         let mut lines = vec![Line::default()];
         for (number, text) in Shown::from(content).as_str().lines().enumerate() {
             lines.push(match number {
@@ -557,10 +623,10 @@ impl View {
         if self.calls.contains_key(&call.id) {
             return;
         }
-        let line = toolview::call(&call, toolview::short(&call.id));
+        let short = toolview::short(&call.id);
         lines.push(match self.settings.plain {
-            true => Line::plain(format!("tool {}", line.text().trim_start_matches("● "))),
-            false => line,
+            true => toolview::call_in_words(&call, short),
+            false => toolview::call(&call, short),
         });
         if let Some(turn) = &mut self.turn {
             turn.tools += 1;
@@ -582,6 +648,7 @@ impl View {
         let (short, settings) = (toolview::short(id), &self.settings);
         lines.extend(match change {
             Some(change) if !outcome.failed => toolview::diff(change, short, settings.diff_lines),
+            _ if settings.plain => toolview::result_in_words(outcome, short, settings.tool_lines),
             _ => toolview::result(outcome, short, settings.tool_lines),
         });
     }

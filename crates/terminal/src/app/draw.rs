@@ -39,6 +39,7 @@ impl App {
         self.is_dirty = false;
         self.drawn = std::time::Instant::now();
         self.pace = if finished.len() > FLOOD_LINES { FLOOD_FRAME } else { FRAME };
+        self.rest.printed(finished.len());
         match out.is_empty() {
             true => Ok(()),
             false => self.tty.write(&out),
@@ -174,7 +175,9 @@ impl App {
             return Some(Line::styled(hint.as_str(), Style::colour(Colour::Yellow)));
         }
         let Some(session) = &self.session else {
-            return Some(Line::styled("looking for the server", Style::DIM));
+            // What was found stands there to choose from.
+            let is_looking = self.panel.is_none();
+            return is_looking.then(|| Line::styled("looking for the server", Style::DIM));
         };
         if !session.is_connected {
             return Some(Line::styled("not connected", Style::colour(Colour::Yellow)));
@@ -353,11 +356,12 @@ pub fn banner(session: &Session) -> Vec<Line> {
 }
 
 /// The agent that is shown first: what it is, and in red what is to be known of it before anything is said.
-pub fn introduction(agent: &AgentEntry) -> Vec<Line> {
+pub fn introduction(agent: &AgentEntry, is_plain: bool) -> Vec<Line> {
     let level = agent.permission_level.to_lowercase();
     let model = agent.model.as_deref().unwrap_or("no model");
     let place = home_relative(&agent.cwd);
-    let words = format!("agent {} · {model} · {place} · {level}", agent.agent_id);
+    let parts = [agent.agent_id.as_str(), model, place.as_str(), level.as_str()];
+    let words = format!("agent {}", parts.join(if is_plain { ", " } else { " · " }));
     let mut lines = vec![Line::styled(words, Style::DIM)];
     if level == ABOVE_TRUSTED {
         let words =

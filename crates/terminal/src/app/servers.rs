@@ -11,7 +11,8 @@ use crate::keys::{Code, Key};
 use crate::options::ServerChoice;
 use crate::start;
 
-const TITLE: &str = "Servers: n starts one here, p on a port, r replaces this one, s scans ports, u takes a URL, q leaves";
+/// Short enough for a window of 80 columns.
+const TITLE: &str = "Servers: n new here, p new on a port, r replace, s scan ports, u URL, q leave";
 
 impl App {
     /// Lets the person choose among those that were found, or say something else.

@@ -12,7 +12,7 @@ use crate::cx::{Cx, Done, refuse};
 use crate::figures::{count, field};
 use crate::shown::Shown;
 use crate::style::{Colour, Line, Style};
-use crate::toolview::raw_line;
+use crate::toolview::{for_shell, raw_line};
 
 pub async fn approvals(cx: &Cx, rest: &str) -> Done {
     let mut words = split(rest)?;
@@ -101,8 +101,8 @@ fn shown(preview: &Preview) -> Vec<Line> {
             [head].into_iter().chain(change.diff.lines().map(raw_line)).collect()
         }
         Preview::Command { argv, command, code, cwd, sandbox } => {
-            let argv = argv.as_ref().and_then(|argv| serde_json::to_string(argv).ok());
-            let said = argv.or_else(|| command.clone()).or_else(|| code.clone());
+            let said =
+                argv.as_ref().map(for_shell).or_else(|| command.clone()).or_else(|| code.clone());
             let mut lines = vec![field("command", "")];
             lines.extend(said.unwrap_or_default().lines().map(|line| judged("", &[("", line)])));
             lines.extend([judged("directory", &[("", cwd)]), field("sandbox", sandbox.as_str())]);

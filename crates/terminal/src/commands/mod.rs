@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use crate::cx::{Cx, Done, Refused};
+use crate::figures::rows;
 use crate::style::{Colour, Line, Style};
 
 /// One command: what it is called, what it says of itself, and what it does.
@@ -97,7 +98,7 @@ pub fn read(input: &str) -> Said<'_> {
 pub async fn run(cx: Cx, name: &str, rest: &str) {
     let done = match find(name) {
         Some(command) if asks_for_help(rest) => {
-            cx.say_all(describe(command));
+            cx.say_all(describe(command, cx.width));
             Ok(())
         }
         Some(command) => (command.run)(cx.clone(), rest.to_owned()).await,
@@ -142,27 +143,39 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-fn describe(command: &Command) -> Vec<Line> {
-    let mut lines: Vec<Line> =
-        command.usage.lines().map(|usage| Line::styled(usage, Style::BOLD)).collect();
-    lines.push(Line::plain(command.help));
-    lines
+fn describe(command: &Command, width: usize) -> Vec<Line> {
+    let usages = command.usage.lines().map(|usage| Line::styled(usage, Style::BOLD));
+    usages.chain(rows(command.help, width).into_iter().map(Line::plain)).collect()
 }
+
+/// A command in the list of all: beside how it is used what it does, or below it where there is no room.
+fn summary(command: &Command, width: usize) -> Vec<Line> {
+    let usage = command.usage.lines().next().unwrap_or(command.name);
+    let first = command.help.split_inclusive(". ").next().unwrap_or_default();
+    let is_beside = width >= 2 * USAGE_COLUMNS && usage.len() < USAGE_COLUMNS;
+    let indent = if width >= 2 * USAGE_COLUMNS { USAGE_COLUMNS } else { 2 };
+    let said = rows(first, width.saturating_sub(indent)).into_iter();
+    let mut said = said.map(|row| format!("{:indent$}{row}", ""));
+    let head = Line::styled(usage, Style::BOLD);
+    let head = match is_beside.then(|| said.next()).flatten() {
+        Some(first) => head.with(&first[usage.len()..], Style::PLAIN),
+        None => head,
+    };
+    [head].into_iter().chain(said.map(Line::plain)).collect()
+}
+
+/// Columns for how commands are used.
+const USAGE_COLUMNS: usize = 37;
 
 /// What there is, or how one command is used.
 async fn help(cx: &Cx, rest: &str) -> Done {
     if !rest.is_empty() {
         let name = rest.trim_start_matches('/');
         let Some(command) = find(name) else { return Err(unknown(name)) };
-        cx.say_all(describe(command));
+        cx.say_all(describe(command, cx.width));
         return Ok(());
     }
-    let lines = COMMANDS.iter().map(|command| {
-        let usage = command.usage.lines().next().unwrap_or(command.name);
-        let first = command.help.split_inclusive(". ").next().unwrap_or_default();
-        Line::styled(format!("{usage:<36} "), Style::BOLD).with(first.trim_end(), Style::PLAIN)
-    });
-    cx.say_all(lines.collect());
+    cx.say_all(COMMANDS.iter().flat_map(|command| summary(command, cx.width)).collect());
     Ok(())
 }
 
@@ -172,4 +185,34 @@ async fn gitlab(cx: &Cx, _: &str) -> Done {
         "GitLab is left to MCP: a server of the Model Context Protocol for it brings its tools.",
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod layout {
+    use super::*;
+
+    #[test]
+    fn help_is_broken_at_words() {
+        let texts = |name: &str, width| -> Vec<String> {
+            summary(find(name).unwrap(), width).iter().map(Line::text).collect()
+        };
+        let beside = " ".repeat(USAGE_COLUMNS - "/list".len());
+        let said = "All agents: model, level, messages,";
+        let below = format!("{}directory, state.", " ".repeat(USAGE_COLUMNS));
+        assert_eq!(texts("list", 80), [format!("/list{beside}{said}"), below]);
+        assert_eq!(
+            texts("list", 37),
+            ["/list", "  All agents: model, level, messages,", "  directory, state."]
+        );
+        for width in [40, 80, 100] {
+            let usage =
+                |line: &Line| line.spans.first().is_some_and(|span| span.style == Style::BOLD);
+            let rows = COMMANDS
+                .iter()
+                .flat_map(|command| [summary(command, width), describe(command, width)].concat());
+            for line in rows.filter(|line| line.width() > width) {
+                assert!(usage(&line) && line.spans.len() == 1, "{}", line.text());
+            }
+        }
+    }
 }

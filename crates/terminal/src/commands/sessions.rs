@@ -13,7 +13,7 @@ use super::agents::{everybody, show};
 use super::ending::consequences;
 use super::flags::{Flags, exactly, nothing, optional};
 use super::permissions;
-use crate::cx::{Choice, Chosen, Cx, Done, Front, Refused, refuse};
+use crate::cx::{Choice, Chosen, Cx, Done, Refused, refuse};
 use crate::figures::{ago, counted};
 
 /// Lets the person choose one to go on with, or delete some.
@@ -107,10 +107,8 @@ pub async fn save(cx: &Cx, rest: &str) -> Done {
     }
     let params = SaveSessionParams { agent_id: agent.into(), session_name: name.into() };
     let saved = cx.server::<SaveSession>(params).await?;
+    // One that had no name so far is renamed, and the view with it.
     cx.note(format!("Saved as {}.", saved.session_name));
-    if saved.agent_id != agent {
-        cx.tell(Front::Show(saved.agent_id));
-    }
     Ok(())
 }
 
@@ -126,7 +124,10 @@ pub async fn rename(cx: &Cx, rest: &str) -> Done {
     let [old_name, new_name] = exactly(rest, "/rename OLD NEW")?;
     let params = RenameSessionParams { old_name, new_name };
     let renamed = cx.server::<RenameSession>(params).await?;
-    cx.note(format!("{} is now {}.", renamed.old_name, renamed.new_name));
+    // Of the one that is shown the watch says it.
+    if cx.agent.as_ref() != Some(&renamed.old_name) {
+        cx.note(format!("{} is now {}.", renamed.old_name, renamed.new_name));
+    }
     Ok(())
 }
 

@@ -139,15 +139,10 @@ fn read(cx: &Cx, file: &str) -> Result<String, Refused> {
 pub async fn compact(cx: &Cx, rest: &str) -> Done {
     nothing(rest, "/compact")?;
     let done = cx.of::<Compact>(cx.shown()?, CompactParams::default()).await?;
-    match (done.compacted, done.tokens_before, done.tokens_after) {
-        (true, Some(before), Some(after)) => {
-            cx.note(format!("Compacted: {} -> {} tokens", count(before), count(after)));
-        }
-        (true, _, _) => cx.note("Compacted."),
-        (false, _, _) => {
-            let reason = done.reason.unwrap_or_else(|| "there is too little to compact".into());
-            cx.note(format!("Not compacted: {}", brief(&reason, 200)));
-        }
+    // Of one that was done the watch tells the figures, whoever asked for it.
+    if !done.compacted {
+        let reason = done.reason.unwrap_or_else(|| "there is too little to compact".into());
+        cx.note(format!("Not compacted: {}", brief(&reason.replace('_', " "), 200)));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use nexus_protocol::watch::{Event, Happened};
 
 use super::{Mark, RECENT_LINES_MAX, Session, failure, tell_tokens, warning};
 use crate::app::{introduction, offer_lobby};
-use crate::figures::{count, request};
+use crate::figures::{counted, request};
 use crate::follow::{News, Recent};
 use crate::options::Options;
 use crate::style::{Line, Style};
@@ -112,7 +112,7 @@ impl Session {
             .and_then(|agents| agents.iter().find(|entry| entry.agent_id == view.agent));
         if let Some(entry) = entry {
             self.is_introduced = true;
-            lines.extend(introduction(entry));
+            lines.extend(introduction(entry, self.options.settings.plain));
             let is_made_here = self.made.as_ref() == Some(&entry.agent_id);
             if !is_made_here && is_told_otherwise(&self.options, entry) {
                 let words =
@@ -122,7 +122,7 @@ impl Session {
         }
         view.begin_at(first);
         if first > 0 {
-            let words = format!("… {} earlier messages", count(first));
+            let words = format!("… {}", counted(first, "earlier message"));
             lines.push(Line::styled(words, Style::DIM));
         }
         let mut said = Vec::new();
@@ -132,7 +132,7 @@ impl Session {
         // A long answer is shown by its end; all of it is one command away.
         let surplus = said.len().saturating_sub(RECENT_LINES_MAX);
         if surplus > 0 {
-            let words = format!("… {} earlier lines", count(surplus as u64));
+            let words = format!("… {}", counted(surplus as u64, "earlier line"));
             lines.push(Line::styled(words, Style::DIM));
         }
         lines.extend(said.into_iter().skip(surplus));
@@ -236,8 +236,11 @@ impl Session {
                     if !is_shown {
                         mark.unseen += 1;
                         mark.has_failed = status == "failed";
-                        let words =
-                            format!("{agent}: {status}, {tools} tools, {} s", duration_ms / 1_000);
+                        let tools = match tools {
+                            0 => String::new(),
+                            tools => format!(", {}", counted(tools as u64, "tool")),
+                        };
+                        let words = format!("{agent}: {status}{tools}, {} s", duration_ms / 1_000);
                         lines.push(Line::styled(words, Style::DIM));
                     }
                 }

@@ -57,10 +57,21 @@ impl Session {
         }
         let Some(content) = NonBlank::new(text) else { return Vec::new() };
         let is_whispered = self.whisper.is_some();
+        let said = self.whispered(content.as_str());
         let to = self.whisper.clone().or_else(|| self.agent().map(Into::into));
         self.unsent.push_back(Unsent { content, to, is_whispered, name: None });
         self.pump();
-        Vec::new()
+        said
+    }
+
+    /// What goes to an agent that is not shown: nobody else tells that it was said.
+    fn whispered(&self, text: &str) -> Vec<Line> {
+        let to = self.whisper.as_deref().filter(|to| Some(*to) != self.agent());
+        let Some(to) = to.filter(|_| !self.options.settings.plain) else { return Vec::new() };
+        let mark = Line::styled(format!("{to}> "), Style::colour(Colour::Magenta));
+        let mut lines = text.lines();
+        let first = mark.with(lines.next().unwrap_or_default(), Style::PLAIN);
+        [Line::default(), first].into_iter().chain(lines.map(Line::plain)).collect()
     }
 
     /// Sends what waits, one after another: two calls at once could come in either order. What is said before there is an
@@ -126,7 +137,11 @@ impl Session {
         let lines = match (sent, whispered_to) {
             (Ok(answer), Some(agent)) if self.agent() != Some(&agent) => {
                 let mark = Style::colour(Colour::Magenta);
-                let mut lines = vec![Line::styled(format!("◀ {agent}:"), mark)];
+                let words = match self.options.settings.plain {
+                    true => format!("{agent}:"),
+                    false => format!("◀ {agent}:"),
+                };
+                let mut lines = vec![Line::styled(words, mark)];
                 lines.extend(whole(&answer.content, self.look));
                 lines
             }

@@ -86,6 +86,32 @@ async fn a_server_that_goes_away_is_asked_again_what_there_is_to_begin_with() {
     }
 }
 
+#[test]
+fn who_turns_to_an_agent_sees_its_last_turn() {
+    let check = |roles: &str, expected: &str| {
+        let message = |(index, letter): (usize, char)| {
+            let role = match letter {
+                'u' => "user",
+                'a' => "assistant",
+                _ => "tool",
+            };
+            json!({"index": index, "role": role, "content": ""})
+        };
+        let messages: Vec<_> = roles.chars().enumerate().map(message).collect();
+        let messages = serde_json::from_value(messages.into()).unwrap();
+        let shown = last_turn(messages);
+        let letters = shown.iter().map(|message| message.role.chars().next().unwrap());
+        assert_eq!(letters.collect::<String>(), expected, "{roles}");
+    };
+    check("", "");
+    check("uaua", "ua");
+    check("uauatata", "uatata");
+    // Asked just now, or of a turn that is long.
+    check("uau", "au");
+    check("atata", "a");
+    check("tt", "");
+}
+
 #[tokio::test]
 async fn the_first_message_is_sent_when_its_agent_is_watched() {
     let fake = Fake::start(|method, _| match method {

@@ -56,6 +56,16 @@ fn a_call_shows_the_argument_that_says_most() {
 }
 
 #[test]
+fn a_call_is_told_in_words() {
+    let check = |arguments: Value, cut, expected: &str| {
+        let call = ToolCallEntry { id: "call_57d0".into(), name: "exec".into(), arguments, cut };
+        assert_eq!(call_in_words(&call, "57d0").text(), expected);
+    };
+    check(json!({"argv": ["cargo", "test"]}), false, "tool exec: cargo test [57d0]");
+    check(json!({}), true, "tool exec (cut off) [57d0]");
+}
+
+#[test]
 fn a_call_is_one_harmless_line() {
     let at_most = "a".repeat(ARGUMENT_CHARS_MAX);
     assert_eq!(called("t", json!({"path": at_most})), format!("● t  {at_most}   [57d0]"));
@@ -124,6 +134,8 @@ fn failures_and_refusals_have_signs() {
     let refused = Outcome { content: "not here", failed: true, refused_by: Some("write_paths") };
     assert_eq!(texts(&result(refused, "c", 6)), ["⊘ write_paths: not here"]);
     assert_eq!(result(failed, "c", 0).len(), 2, "what went wrong is always said");
+    assert_eq!(texts(&result_in_words(failed, "c", 1))[0], "error: exit 1");
+    assert_eq!(texts(&result_in_words(refused, "c", 6)), ["refused by write_paths: not here"]);
 }
 
 const DIFF: &str = "\

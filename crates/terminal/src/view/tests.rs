@@ -124,6 +124,51 @@ fn what_was_missed_in_the_middle_is_printed_before_what_came_after_it() {
     check(&events, &["you> fix it", "One.", "Two.", "Three.", "Four.", "Five."]);
 }
 
+/// What is read of a turn by somebody who comes in the middle of it: what its messages said, then how it stands.
+#[test]
+fn who_comes_in_the_middle_of_a_turn_reads_each_text_once() {
+    let look = Look { width: 80, wrap: Wrap::Word, theme: Theme::Mono };
+    let lines_of = |text: &str, open: &[Value], step: u32| {
+        let mut view = View::new("api".into(), Settings::default(), look);
+        let mut lines = Vec::new();
+        let message = answer(1, "I look.", &[call()])["message"].clone();
+        view.message(1, serde_json::from_value(message).unwrap(), &mut lines);
+        let running = json!([{
+            "request_id": "r1", "status": "running", "content": "fix it", "started_at": "",
+            "text": format!("I look.{text}"), "step": step, "open_calls": open,
+            "offset": if text.is_empty() { 7 } else { text.len() },
+        }]);
+        let ended = json!({"type": "turn_ended", "status": "done", "message_count": 4,
+            "duration_ms": 0, "usage": {"input": 0, "cache_read": 0, "cache_write": 0, "output": 0, "reasoning": 0}, "cost_usd": null});
+        for event in [stands(2, running), ended] {
+            let happened = json!({"agent_id": "api", "request_id": "r1", "at": "", "event": event});
+            lines.extend(view.happened(serde_json::from_value(happened).unwrap()));
+        }
+        let lines = lines.iter().map(Line::text).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>()
+    };
+    let told = ["I look.", CALLED, "you> fix it"];
+    let end = "─ 0.0 s · 1 tool";
+    for open in [&[call()][..], &[]] {
+        assert_eq!(lines_of("", open, 1), [&told[..], &[end]].concat(), "{open:?}");
+    }
+    assert_eq!(lines_of("Done.", &[], 2), [&told[..], &["Done.", end]].concat());
+}
+
+#[test]
+fn a_compaction_has_no_end_beside_what_it_says() {
+    let turn = |source: &str, content: &str| json!({"type": "turn_started", "content": content, "source": source, "resumed": false, "model": null});
+    let compacted = json!({"type": "compacted", "tokens_before": 85_000, "tokens_after": 25_000});
+    let ended = json!({
+        "type": "turn_ended", "status": "done", "message_count": 3, "duration_ms": 0, "cost_usd": null,
+        "usage": {"input": 0, "cache_read": 0, "cache_write": 0, "output": 0, "reasoning": 0},
+    });
+    let said = "Compacted: 85,000 -> 25,000 tokens";
+    check(&[turn("compact", ""), compacted.clone(), ended.clone()], &[said]);
+    let asked = turn("compact", "hello");
+    check(&[asked, compacted, ended], &["▶ from compact: hello", said, "─ 0.0 s"]);
+}
+
 #[test]
 fn a_call_that_waits_for_leave_says_so_once() {
     let asked = |agent: &str, kind: &str| {

@@ -42,6 +42,25 @@ async fn alt_a_goes_to_whoever_waits_or_has_something_unread() {
 }
 
 #[tokio::test]
+async fn who_turns_to_an_agent_in_mid_turn_reads_each_line_once() {
+    let desk = Desk::new().await;
+    let screen = beside(&desk, &["asker"]).await;
+    let call = Reply::text("I make it.").then_tool_call("exec", json!({"argv": ["true"]}));
+    desk.model().push(call);
+    desk.model().push(Reply::text("It is made."));
+    screen.say("/send asker Make it.").await;
+    screen.wait_for("? asker: exec").await;
+    screen.type_text("\x1ba").await;
+    screen.wait_for_line("you> Make it.").await;
+    screen.wait_for("y once").await;
+    screen.read().await;
+    screen.type_text("y").await;
+    screen.wait_until("the end", |screen| screen.ends().len() == 2).await;
+    assert_eq!(screen.count("I make it."), 1 + 1, "as it was said, and with what /send prints");
+    assert!(screen.ends()[1].contains(" · 1 tool"), "{:?}", screen.ends());
+}
+
+#[tokio::test]
 async fn what_is_whispered_reaches_that_agent_alone() {
     let desk = Desk::new().await;
     let screen = beside(&desk, &["other"]).await;
@@ -50,6 +69,7 @@ async fn what_is_whispered_reaches_that_agent_alone() {
     screen.wait_for("other> ").await;
     desk.model().push(Reply::text("Psst."));
     screen.say("Quietly.").await;
+    screen.wait_for_line("other> Quietly.").await;
     screen.wait_for_line("◀ other:").await;
     screen.wait_for_line("Psst.").await;
     screen.say("/over").await;

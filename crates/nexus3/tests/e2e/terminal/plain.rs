@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use nexus_testkit::Reply;
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use super::screen::{Desk, Key};
@@ -30,6 +31,29 @@ async fn plain_is_without_escape_sequences() {
     check_plain(&Desk::new().await, &["--plain", "--fresh"]).await;
     check_plain(&Desk::new().await.env("TERM", "dumb"), &["--fresh"]).await;
     check_plain(&Desk::new().await.env("ACCESSIBLE", "1"), &["--fresh"]).await;
+}
+
+#[tokio::test]
+async fn each_thing_is_said_once_and_in_words() {
+    let desk = Desk::new().await;
+    desk.model().push(Reply::tool_call("read_file", json!({"path": "nothere"})));
+    desk.model().push(Reply::text("It is not there."));
+    let screen = desk.open(&["--plain", "--fresh"]);
+    screen.wait_for("> ").await;
+    screen.type_text("Read it.\r").await;
+    screen.wait_for("done, ").await;
+    screen.wait_for("work>").await;
+    screen.type_text("/list\r").await;
+    screen.wait_for("* work").await;
+    screen.wait_until("the prompt", |screen| screen.text().trim_end().ends_with("work>")).await;
+    let lines = screen.everything();
+    assert!(lines.iter().any(|line| line.starts_with("tool read_file: nothere [")), "{lines:#?}");
+    for line in ["> Read it.", "error: Failed: nothere: no such file or directory", "work> /list"] {
+        assert_eq!(screen.count(line), 1, "{line}: {lines:#?}");
+    }
+    // What was typed is not repeated, and a prompt stands where somebody can write.
+    assert_eq!(screen.count("you> Read it."), 0, "{lines:#?}");
+    assert_eq!(screen.count("work>"), 1, "{lines:#?}");
 }
 
 #[tokio::test]

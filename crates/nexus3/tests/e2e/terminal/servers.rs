@@ -29,6 +29,16 @@ async fn menu(desk: &Desk, servers: &[&Server]) -> Screen {
 }
 
 #[tokio::test]
+async fn those_that_refuse_the_token_that_was_given_are_said_to() {
+    let (desk, one, two) = with_servers().await;
+    let screen = desk.open(&["--connect", "--api-key", "nxk_of_somebody_else"]);
+    for server in [&one, &two] {
+        screen.wait_for(&format!("{} [token rejected]", url(server))).await;
+    }
+    assert!(!screen.text().contains("looking for the server"), "{}", screen.text());
+}
+
+#[tokio::test]
 async fn one_is_chosen_by_its_number_or_its_address() {
     let (desk, one, two) = with_servers().await;
     let (first, last) = match one.address.port() < two.address.port() {

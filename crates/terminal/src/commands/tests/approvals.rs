@@ -38,7 +38,7 @@ async fn lists_what_waits() {
         "appr_1  main › worker  exec  pending, 0 s left",
         "  reason     It runs a command.",
         "  command    ",
-        "[\"ls\",\"é\"]",
+        "ls é",
         "  directory  /src",
         "  sandbox    landlock 6",
         "  session    exec may run commands in /src",

@@ -128,10 +128,13 @@ async fn compacts_or_says_why_not() {
         let calls = json!([["compact", {"agent_id": "main"}]]);
         Stage::new(&[("compact", answer)]).check("/compact", calls, &[told]).await;
     };
+    // Those who watch are told, and this is one of them.
     let done = json!({"compacted": true, "tokens_before": 85_000, "tokens_after": 25_000});
-    check(done, "Compacted: 85,000 -> 25,000 tokens").await;
-    check(json!({"compacted": true}), "Compacted.").await;
+    let calls = json!([["compact", {"agent_id": "main"}]]);
+    Stage::new(&[("compact", done)]).check("/compact", calls, &[]).await;
     check(json!({"compacted": false, "reason": "too short"}), "Not compacted: too short").await;
+    let none = json!({"compacted": false, "reason": "nothing_to_compact"});
+    check(none, "Not compacted: nothing to compact").await;
     check(json!({"compacted": false}), "Not compacted: there is too little to compact").await;
     check(json!("No provider is configured"), "No provider is configured").await;
 }
