@@ -28,7 +28,8 @@ pub fn counted(number: u64, what: &str) -> String {
 /// Tokens, and what they cost as far as that is known: never guessed.
 pub fn usage(totals: &UsageTotals) -> String {
     let tokens = counted(totals.tokens, "token");
-    match totals.cost_usd {
+    // What used nothing cost nothing, whether or not its model has a price.
+    match totals.cost_usd.filter(|_| totals.tokens > 0) {
         Some(cost) if totals.cost_unknown_calls > 0 => format!("{tokens}, at least ${cost:.3}"),
         Some(cost) => format!("{tokens}, ${cost:.3}"),
         None => tokens,
@@ -110,6 +111,8 @@ mod tests {
             assert_eq!(usage(&UsageTotals { tokens: 1_200, cost_usd, cost_unknown_calls }), text);
         };
         check(None, 3, "1,200 tokens");
+        let nothing = UsageTotals { tokens: 0, cost_usd: Some(0.0), cost_unknown_calls: 0 };
+        assert_eq!(usage(&nothing), "0 tokens");
         check(Some(0.0314), 0, "1,200 tokens, $0.031");
         check(Some(0.0314), 1, "1,200 tokens, at least $0.031");
     }

@@ -72,9 +72,12 @@ fn turns(context: &GetContextResult) -> Vec<Line> {
     };
     let mut lines: Vec<_> = context.turns.iter().map(turn).collect();
     if let Some(cut) = &context.interrupted_turn {
-        let doubtful = counted(cut.unknown_tool_calls.len() as u64, "tool call");
+        let doubtful = match cut.unknown_tool_calls.len() as u64 {
+            0 => String::new(),
+            calls => format!(" ({} in doubt)", counted(calls, "tool call")),
+        };
         let id = request(&cut.request_id);
-        lines.push(field("turn", format!("{id} was cut off ({doubtful} in doubt): /continue")));
+        lines.push(field("turn", format!("{id} was cut off{doubtful}: /continue")));
     } else if context.halted_at_iteration_limit {
         let steps = context.max_tool_iterations;
         lines.push(field("turn", format!("halted after {steps} steps")));

@@ -91,6 +91,9 @@ async fn says_what_was_cut_off() {
     let told = Stage::new(&answers).run("/status").await.told;
     let cut = "  turn       req_9 was cut off (2 tool calls in doubt): /continue";
     assert_eq!(told[5], cut);
+    answers[0].1["interrupted_turn"]["unknown_tool_calls"] = json!([]);
+    let told = Stage::new(&answers).run("/status").await.told;
+    assert_eq!(told[5], "  turn       req_9 was cut off: /continue");
     answers[0].1["interrupted_turn"] = Value::Null;
     answers[0].1["halted_at_iteration_limit"] = json!(true);
     let told = Stage::new(&answers).run("/status").await.told;
