@@ -80,6 +80,11 @@ impl Focus {
         }
     }
 
+    /// Something was typed that answers nothing: what comes behind it is the input's, too.
+    pub fn typed(&mut self) {
+        self.since = None;
+    }
+
     /// Back to the input, unanswered: it stays there until somebody turns to it.
     pub fn leave(&mut self) {
         self.since = None;

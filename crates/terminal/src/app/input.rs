@@ -63,6 +63,9 @@ impl App {
                 _ => self.edit_key(key),
             },
         }
+        if is_approvals && !self.editor.is_empty() {
+            self.focus.typed();
+        }
     }
 
     async fn act(&mut self, action: Action) {

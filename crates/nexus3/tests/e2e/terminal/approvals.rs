@@ -153,6 +153,22 @@ async fn what_is_typed_while_a_question_appears_answers_nothing() {
 }
 
 #[tokio::test]
+async fn what_begins_with_a_key_that_answers_nothing_answers_nothing() {
+    let desk = Desk::new().await;
+    let screen = asking(&desk).await;
+    look(&screen).await;
+    let text = "try 1 2 3 and say";
+    screen.type_text(text).await;
+    screen.wait_for(&format!("work> {text}")).await;
+    assert_eq!(waiting(&desk).await, 1);
+    // With the input empty again the question has the keys again.
+    desk.model().push(Reply::text("So be it."));
+    screen.type_text("\u{15}").await;
+    answer(&screen, "y").await;
+    screen.wait_for("So be it.").await;
+}
+
+#[tokio::test]
 async fn a_key_that_comes_too_soon_is_the_inputs() {
     let desk = Desk::new().await;
     let screen = asking(&desk).await;
