@@ -27,8 +27,10 @@ use crate::tail::Tail;
 use crate::tether::Tether;
 use crate::transport::{Breach, Pipes};
 
-/// Between two readings of its list: a server may say without end that it has changed.
-const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// Between two readings of its list: a server may say without end that it has changed. The second follows the first at once,
+/// and each later one of those that come close upon each other waits twice as long.
+const RELIST_PAUSE_FIRST: Duration = Duration::from_millis(20);
+const RELIST_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// For how a process ended whose connection is closed already.
 const REPORT_MAX: Duration = Duration::from_secs(1);
@@ -370,15 +372,21 @@ impl Server {
 
     /// Reads the list again whenever it is said to be another. What goes wrong leaves the tools that were known.
     async fn relist(self: Arc<Self>, connection: Arc<Connection>, listed: Arc<Notify>) {
+        let mut pause = Duration::ZERO;
         loop {
-            listed.notified().await;
+            if tokio::time::timeout(RELIST_PAUSE_MAX, listed.notified()).await.is_err() {
+                // It was quiet.
+                pause = Duration::ZERO;
+                listed.notified().await;
+            }
             let taken =
                 tokio::time::timeout(self.entry.startup_timeout, self.take_list(&connection)).await;
             let late = || Err("its tools were not listed in time".into());
             if let Err(why) = taken.unwrap_or_else(|_| late()) {
                 lock(&self.state).last_error = Some(why);
             }
-            tokio::time::sleep(RELIST_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = longer(pause);
         }
     }
 
@@ -407,6 +415,11 @@ impl Server {
     }
 }
 
+/// The pause that follows a pause between two readings.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(RELIST_PAUSE_FIRST, RELIST_PAUSE_MAX)
+}
+
 /// How a process ended.
 fn words(end: &Result<End, LaunchError>) -> String {
     match end {
@@ -423,6 +436,13 @@ fn words(end: &Result<End, LaunchError>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_changes_again_and_again_is_read_ever_more_rarely() {
+        let pauses = std::iter::successors(Some(Duration::ZERO), |pause| Some(longer(*pause)));
+        let millis: Vec<_> = pauses.map(|pause| pause.as_millis()).take(9).collect();
+        assert_eq!(millis, [0, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
+    }
 
     #[test]
     fn how_it_ended_is_said_in_words() {
