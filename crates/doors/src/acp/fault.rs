@@ -57,9 +57,34 @@ pub fn of(error: &CallError) -> Error {
         CallError::Rpc(refused) if refused.code == METHOD_NOT_FOUND => ErrorCode::MethodNotFound,
         _ => ErrorCode::InternalError,
     };
-    said(code, sentence(error))
+    said(code, renamed(sentence(error)))
+}
+
+/// What a parameter of ours that a sentence begins with is called in an editor.
+fn renamed(sentence: String) -> String {
+    let words = [("Additional_directories:", "additionalDirectories:"), ("Cwd:", "cwd:")];
+    let word = words.iter().find_map(|(ours, theirs)| Some((sentence.strip_prefix(ours)?, theirs)));
+    word.map(|(rest, theirs)| format!("{theirs}{rest}")).unwrap_or(sentence)
 }
 
 fn said(code: ErrorCode, message: impl Into<String>) -> Error {
     Error::new(code.into(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use nexus_protocol::RpcError;
+
+    use super::*;
+
+    #[test]
+    fn parameters_have_the_editors_names() {
+        let check = |ours: &str, expected: &str| {
+            let error = of(&RpcError::invalid_params(ours).into());
+            assert_eq!(error.message, expected);
+        };
+        check("Additional_directories: at most 64", "additionalDirectories: at most 64");
+        check("Cwd: /x is not a directory", "cwd: /x is not a directory");
+        check("Unknown preset: Cwd", "Unknown preset: Cwd");
+    }
 }

@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
     ContentBlock, ContentChunk, McpServer, Notice, NoticeSeverity, SessionUpdate, TextContent,
 };
 use futures_util::future::join_all;
-use nexus_protocol::error::INVALID_PARAMS;
+use nexus_protocol::error::{EXECUTION, INVALID_PARAMS};
 use nexus_protocol::mcp::{
     McpConnect, McpConnectParams, McpDisconnect, McpDisconnectParams, McpListServers,
     McpListServersParams, McpSource,
@@ -140,7 +140,15 @@ fn started(server: String) -> McpConnectParams {
 }
 
 fn words(name: &str, error: &CallError) -> String {
-    format!("The MCP server {name} is not used: {}", sentence(error))
+    let why = match error {
+        // It names the server first, as that is known here.
+        CallError::Rpc(refused) if refused.code == EXECUTION => {
+            let said = refused.details().unwrap_or(&refused.message);
+            said.split_once(" cannot be had: ").map_or(said, |(_, why)| why).to_owned()
+        }
+        other => sentence(other),
+    };
+    format!("The MCP server {name} is not used: {why}")
 }
 
 fn name(server: &McpServer) -> &str {
@@ -186,6 +194,7 @@ fn entry(server: &McpServer, cwd: &Path) -> Result<Map<String, Value>, String> {
 
 #[cfg(test)]
 mod tests {
+    use nexus_protocol::RpcError;
     use serde_json::json;
 
     use super::*;
@@ -198,6 +207,14 @@ mod tests {
             (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
             (entry, expected) => panic!("{entry:?} {expected:?}"),
         }
+    }
+
+    #[test]
+    fn who_cannot_be_had_is_named_once() {
+        let said = "The MCP server a-b cannot be had: there is no program /x";
+        let refused = RpcError::failed("EXECUTION_ERROR", said, &[]);
+        let expected = "The MCP server A B is not used: there is no program /x";
+        assert_eq!(words("A B", &refused.into()), expected);
     }
 
     #[test]

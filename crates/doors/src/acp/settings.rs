@@ -77,11 +77,15 @@ impl Settings {
         let models: Vec<_> = names.into_iter().map(|name| choice((name, None))).collect();
         let chosen = SessionConfigOption::select(MODEL, "Model", model.model.clone(), models);
         options.push(chosen.category(SessionConfigOptionCategory::Model));
-        let levels = self.levels();
+        let (mut levels, level) = (self.levels(), level(&model.reasoning));
         if !levels.is_empty() {
+            // Of a model that nobody knows, nobody knows its levels either.
+            if !levels.contains(&level.as_str()) {
+                levels.push(&level);
+            }
             let levels: Vec<_> = levels.into_iter().map(|level| choice((level, None))).collect();
-            let level = level(&model.reasoning);
-            let thinks = SessionConfigOption::select(THOUGHT_LEVEL, "Thinking", level, levels);
+            let thinks =
+                SessionConfigOption::select(THOUGHT_LEVEL, "Thinking", level.clone(), levels);
             options.push(thinks.category(SessionConfigOptionCategory::ThoughtLevel));
         }
         options

@@ -161,3 +161,17 @@ async fn a_model_is_known_behind_its_providers_name() {
         assert_eq!(editor.refused("session/set_config_option", params).await.0, -32602);
     }
 }
+
+/// Also of a model of which nobody knows how hard it can be told to think.
+#[tokio::test]
+async fn what_is_chosen_stands_among_what_can_be() {
+    let keys = json!({"models": {"odd": {"id": "odd-1", "reasoning": {"effort": "low"}}}});
+    let desk = Desk { world: Setup::new().provider_keys(keys).world().await, server: None };
+    let mut editor = desk.silent(&["--model", "odd"]);
+    editor.ok("initialize", json!({"protocolVersion": 1})).await;
+    let params = json!({"cwd": editor.cwd, "mcpServers": []});
+    let opened = editor.ok("session/new", params).await;
+    let level = option(&opened["configOptions"], "thought_level");
+    assert_eq!(level["currentValue"], "low");
+    assert_eq!(values(&level), ["default", "off", "low"]);
+}
