@@ -146,12 +146,14 @@ pub enum Part {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(expecting = "a call of a tool")]
 pub struct ToolCall {
     pub id: String,
     pub function: CalledFunction,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(expecting = "an object with name and arguments")]
 pub struct CalledFunction {
     pub name: String,
     /// JSON, as the model wrote it.
@@ -215,6 +217,7 @@ pub fn logprobs(fields: &mut Fields, is_wanted: bool) -> Result<Option<u32>, Fai
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct StreamOptions {
     include_usage: Option<bool>,
 }
@@ -222,6 +225,7 @@ struct StreamOptions {
 /// Of metadata, the name of the conversation is all that means something here.
 fn session(fields: &mut Fields) -> Result<Option<String>, Failure> {
     #[derive(Default, Deserialize)]
+    #[serde(expecting = "an object")]
     struct Metadata {
         nexus_session: Option<String>,
         #[serde(flatten)]
@@ -235,6 +239,7 @@ fn session(fields: &mut Fields) -> Result<Option<String>, Failure> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a message")]
 struct WrittenMessage {
     role: Role,
     content: Option<WrittenContent>,
@@ -245,14 +250,14 @@ struct WrittenMessage {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "content must be a text or a list of parts")]
 enum WrittenContent {
     Text(String),
     Parts(Vec<Value>),
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "a part")]
 enum WrittenPart {
     Text { text: String },
     Refusal { refusal: String },
@@ -261,11 +266,13 @@ enum WrittenPart {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with url")]
 struct ImageUrl {
     url: String,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with file_data")]
 struct File {
     file_data: String,
     filename: Option<String>,
@@ -331,11 +338,13 @@ fn data(url: &str) -> Option<(&str, &str)> {
 
 fn tools(fields: &mut Fields) -> Result<Vec<Tool>, Failure> {
     #[derive(Deserialize)]
+    #[serde(expecting = "a tool")]
     struct Written {
         r#type: String,
         function: Option<Function>,
     }
     #[derive(Deserialize)]
+    #[serde(expecting = "an object with name")]
     struct Function {
         name: String,
         description: Option<String>,
@@ -372,7 +381,7 @@ impl Tool {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "an object with type")]
 enum ResponseFormat {
     Text,
     JsonObject,
@@ -380,6 +389,7 @@ enum ResponseFormat {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with schema")]
 struct NamedSchema {
     schema: Option<Map<String, Value>>,
     strict: Option<bool>,
@@ -468,6 +478,23 @@ mod tests {
         for body in ["", "{", "[]", "null", "3"] {
             assert!(Chat::read(body.as_bytes()).is_err(), "{body}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_words_of_the_interface() {
+        let check = |messages: Value, expected: &str| {
+            let body = json!({"model": "m", "messages": messages}).to_string();
+            let failure = Chat::read(body.as_bytes()).err().unwrap();
+            assert_eq!(failure.to_json()["error"]["message"], expected);
+        };
+        check(json!([3]), "messages[0]: invalid type: integer `3`, expected a message");
+        let content = json!([{"role": "user", "content": 3}]);
+        check(content, "messages[0]: content must be a text or a list of parts");
+        let image = json!([{"type": "image_url", "image_url": "data:"}]);
+        check(
+            json!([{"role": "user", "content": image}]),
+            "messages[0].content[0]: invalid type: string \"data:\", expected an object with url",
+        );
     }
 
     #[test]

@@ -424,7 +424,7 @@ fn added(one: Usage, other: Usage) -> Usage {
 
 fn stops(fields: &mut Fields) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "must be a text or a list of texts")]
     enum Written {
         One(String),
         Some(Vec<String>),
@@ -443,7 +443,7 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, Failure> {
 
 fn tool_choice(chat: &mut Chat) -> Result<ToolChoice, Failure> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "none, auto, required, or a function by its name")]
     enum Written {
         Word(String),
         Named {

@@ -33,7 +33,7 @@ const PIECE_WEIGHT_MAX: usize = 120;
 const LETTERS: usize = 5;
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a text, texts, or lists of tokens")]
 enum Input {
     Text(String),
     Texts(Vec<String>),

@@ -8,6 +8,11 @@ use nexus_protocol::error::{
 use nexus_protocol::{CallError, RpcError};
 use serde_json::{Value, json};
 
+use crate::sentence::said;
+
+/// When a service that is asked too much and says nothing of it is asked again.
+const RETRY_MS: u64 = 1_000;
+
 /// A refusal. OpenAI's clients act on the status, and repeat some by themselves unless they are told not to.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -102,6 +107,7 @@ impl Failure {
     pub fn rate_limited(message: impl Into<String>, retry_after_ms: Option<u64>) -> Self {
         let (status, kind) = (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error");
         let code = Some("rate_limit_exceeded");
+        let retry_after_ms = retry_after_ms.or(Some(RETRY_MS));
         Self { code, retry_after_ms, ..Self::new(status, kind, message) }
     }
 
@@ -185,7 +191,7 @@ impl From<CallError> for Failure {
 
 impl From<&RpcError> for Failure {
     fn from(error: &RpcError) -> Self {
-        let message = sentence(error);
+        let message = said(error);
         let retry_after_ms = error.retry_after_ms();
         // What was refused before anything ran says nothing of where it was, or that it was here.
         let has_begun = error.scope().is_some_and(|scope| scope != "server");
@@ -226,14 +232,6 @@ fn param(path: &str) -> Option<&'static str> {
     .find_map(|(name, here)| of(name).then_some(here))
 }
 
-/// All that was said of it.
-fn sentence(error: &RpcError) -> String {
-    match error.details() {
-        Some(details) => format!("{}: {details}", error.message),
-        None => error.message.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +261,12 @@ mod tests {
         check(limited("upstream"), (429, "rate_limit_error", json!(null), true));
         check(RpcError::internal("no"), (500, "server_error", json!(null), true));
         check(RpcError::timeout("no"), (500, "server_error", json!(null), true));
+    }
+
+    #[test]
+    fn who_asks_too_much_is_told_when_to_ask_again() {
+        assert_eq!(Failure::rate_limited("no", None).retry_after_ms, Some(RETRY_MS));
+        assert_eq!(Failure::rate_limited("no", Some(5)).retry_after_ms, Some(5));
     }
 
     #[test]

@@ -115,13 +115,14 @@ impl Ask {
 const LOGPROBS: &str = "message.output_text.logprobs";
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a text or a list of items")]
 enum Input {
     Text(String),
     Items(Vec<Value>),
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct StreamOptions {}
 
 #[derive(Deserialize)]
@@ -132,6 +133,7 @@ enum Truncation {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(expecting = "an object")]
 struct Text {
     #[serde(default)]
     format: Format,
@@ -139,7 +141,7 @@ struct Text {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "an object with type")]
 enum Format {
     #[default]
     Text,
@@ -167,6 +169,7 @@ impl Format {
 
 fn tools(fields: &mut Fields) -> Result<Vec<Tool>, Failure> {
     #[derive(Deserialize)]
+    #[serde(expecting = "a tool")]
     struct Written {
         r#type: String,
         name: Option<String>,
@@ -183,7 +186,7 @@ fn tools(fields: &mut Fields) -> Result<Vec<Tool>, Failure> {
 
 /// What is said, item by item.
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "an item")]
 enum Item {
     Message {
         role: Role,
@@ -207,14 +210,14 @@ enum Item {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "content must be a text or a list of parts")]
 enum Content {
     Text(String),
     Parts(Vec<Value>),
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", expecting = "a part")]
 enum WrittenPart {
     #[serde(alias = "output_text", alias = "text")]
     InputText {
