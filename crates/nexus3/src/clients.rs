@@ -4,7 +4,7 @@
 mod lines;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -45,6 +45,8 @@ pub enum Door {
 pub struct Facts {
     /// This program.
     pub program: String,
+    /// A shell finds it by its name.
+    pub is_found: bool,
     /// Of the server's port.
     pub url: String,
     pub is_running: bool,
@@ -103,12 +105,20 @@ async fn facts() -> anyhow::Result<Facts> {
     let program: PathBuf = std::env::current_exe().context("this program")?;
     let named = std::env::var_os("NEXUS3_HOME").filter(|name| !name.is_empty());
     Ok(Facts {
+        is_found: is_found(&program),
         program: program.display().to_string(),
         is_running: url.is_some(),
         url: url.unwrap_or_else(|| usual(&config)),
         home: named.map(|_| home.display().to_string()),
         doors: config.doors,
     })
+}
+
+/// Whether the first of this name that a shell finds is this program.
+fn is_found(program: &Path) -> bool {
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&dirs).map(|dir| dir.join("nexus3")).find(|it| it.is_file());
+    first.and_then(|found| found.canonicalize().ok()).is_some_and(|found| found == program)
 }
 
 /// Where a server of this configuration would listen.
@@ -162,7 +172,8 @@ fn text(facts: &Facts, entries: &[Entry]) -> String {
             true => writeln!(text, "The server of this home is at {}.", facts.url),
             false => writeln!(
                 text,
-                "No server of this home runs; start one with: nexus3 serve\nIt will be at {}.",
+                "No server of this home runs; start one with: {} serve\nIt will be at {}.",
+                facts.called(),
                 facts.url
             ),
         };
@@ -207,6 +218,7 @@ mod tests {
         let doors = Doors { mcp, openai: true, websocket: true, expose: BTreeMap::new() };
         Facts {
             program: "/opt/a b/nexus3".into(),
+            is_found: false,
             url: "http://127.0.0.1:1234".into(),
             is_running: false,
             home: Some("/h/'x'".into()),
@@ -238,6 +250,20 @@ mod tests {
         assert!(!text.contains("/mcp\""), "{text}");
         // The client can still start it.
         assert!(text.contains("\"serve\""), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_no_shell_finds_is_called_by_its_path() {
+        let check = |is_found: bool, expected: &str| {
+            let facts = Facts { is_found, ..facts(true) };
+            let entries = lines::all(&facts);
+            let cursor = entries.iter().find(|it| it.client == "cursor" && it.key.is_some());
+            let key = cursor.and_then(|it| it.key.as_deref()).unwrap();
+            assert_eq!(key, format!("{expected} key create cursor --door mcp"));
+            assert!(text(&facts, &entries).contains(&format!("with: {expected} serve\n")));
+        };
+        check(true, "nexus3");
+        check(false, "'/opt/a b/nexus3'");
     }
 
     #[test]

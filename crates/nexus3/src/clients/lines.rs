@@ -48,7 +48,7 @@ pub fn all(facts: &Facts) -> Vec<Entry> {
         Entry { form: "lua", ..acp("neovim", "Neovim with CodeCompanion", "In the plugin's setup", codecompanion(facts)) },
         Entry { form: "lua", ..acp("neovim", "Neovim with avante.nvim", "In the plugin's setup", avante(facts)) },
         Entry { form: "sh", ..acp("acpx", "acpx", "In a shell", acpx(facts)) },
-        on_port("vscode", "VS Code, over the port", Door::Mcp, "In .vscode/mcp.json, or the user's mcp.json (MCP: Open User Configuration); the key is asked for once", "json", {
+        facts.on_port("vscode", "VS Code, over the port", Door::Mcp, "In .vscode/mcp.json, or the user's mcp.json (MCP: Open User Configuration); the key is asked for once", "json", {
             let input = json!({"type": "promptString", "id": "nexus3-key", "description": "Key of nexus3", "password": true});
             let server = json!({"type": "http", "url": mcp, "headers": bearer("${input:nexus3-key}")});
             json_lines(&json!({"inputs": [input], "servers": {"nexus3": server}}))
@@ -59,14 +59,14 @@ pub fn all(facts: &Facts) -> Vec<Entry> {
             server["type"] = "stdio".into();
             json_lines(&json!({"servers": {"nexus3": server}}))
         }),
-        on_port("cursor", "Cursor, over the port", Door::Mcp, "In ~/.cursor/mcp.json, or .cursor/mcp.json of a project", "json", {
+        facts.on_port("cursor", "Cursor, over the port", Door::Mcp, "In ~/.cursor/mcp.json, or .cursor/mcp.json of a project", "json", {
             let server = json!({"url": mcp, "headers": bearer("${env:NEXUS3_KEY}")});
             json_lines(&json!({"mcpServers": {"nexus3": server}}))
         }),
         started("cursor", "Cursor, which starts it", "In ~/.cursor/mcp.json, or .cursor/mcp.json of a project; needs no key", "json", {
             json_lines(&json!({"mcpServers": {"nexus3": facts.started(&["mcp", "serve"])}}))
         }),
-        on_port("claude-code", "Claude Code, over the port", Door::Mcp, "In a shell, in the project's directory; the variable is looked up when Claude Code starts", "sh", {
+        facts.on_port("claude-code", "Claude Code, over the port", Door::Mcp, "In a shell, in the project's directory; the variable is looked up when Claude Code starts", "sh", {
             let header = quoted("Authorization: Bearer ${NEXUS3_KEY}");
             format!("claude mcp add --scope project --transport http nexus3 {mcp} --header {header}")
         }),
@@ -75,15 +75,15 @@ pub fn all(facts: &Facts) -> Vec<Entry> {
             let (home, program) = (home.unwrap_or_default(), quoted(&facts.program));
             format!("claude mcp add --scope user nexus3 {home}-- {program} mcp serve")
         }),
-        on_port("openai-python", "openai for Python", Door::OpenAi, "In the program", "python", python(url)),
-        on_port("openai-node", "openai for Node", Door::OpenAi, "In the program, an ES module", "js", node(url)),
-        on_port("langchain", "LangChain", Door::OpenAi, "In the program", "python", langchain(url)),
-        on_port("litellm", "LiteLLM", Door::OpenAi, "In the proxy's config.yaml", "yaml", litellm(url)),
-        on_port("open-webui", "Open WebUI", Door::OpenAi, "In the environment of its first start; later: Admin Panel, Settings, Connections", "sh", {
+        facts.on_port("openai-python", "openai for Python", Door::OpenAi, "In the program", "python", python(url)),
+        facts.on_port("openai-node", "openai for Node", Door::OpenAi, "In the program, an ES module", "js", node(url)),
+        facts.on_port("langchain", "LangChain", Door::OpenAi, "In the program", "python", langchain(url)),
+        facts.on_port("litellm", "LiteLLM", Door::OpenAi, "In the proxy's config.yaml", "yaml", litellm(url)),
+        facts.on_port("open-webui", "Open WebUI", Door::OpenAi, "In the environment of its first start; later: Admin Panel, Settings, Connections", "sh", {
             format!("export OPENAI_API_BASE_URL={url}/v1\nopen-webui serve")
         })
         .reads("OPENAI_API_KEY"),
-        on_port("websocket", "Any WebSocket client", Door::WebSocket, "In the program, here for Node", "js", websocket(url)),
+        facts.on_port("websocket", "Any WebSocket client", Door::WebSocket, "In the program, here for Node 22 or newer", "js", websocket(url)),
     ]
 }
 
@@ -95,6 +95,30 @@ impl Facts {
             command["env"] = json!({"NEXUS3_HOME": home});
         }
         command
+    }
+
+    /// What a person types to call this program.
+    pub fn called(&self) -> String {
+        if self.is_found { "nexus3".into() } else { quoted(&self.program) }
+    }
+
+    fn on_port(
+        &self,
+        client: &'static str,
+        title: &'static str,
+        door: Door,
+        place: &'static str,
+        form: &'static str,
+        lines: String,
+    ) -> Entry {
+        // What asks for agents of its own has to come as one that may make them.
+        let wants = match door {
+            Door::OpenAi => "openai --preset trusted",
+            Door::WebSocket => "websocket",
+            Door::Acp | Door::Started | Door::Mcp => "mcp",
+        };
+        let key = Some(format!("{} key create {client} --door {wants}", self.called()));
+        Entry { client, title, door, key, variable: KEY, place, form, lines }
     }
 }
 
@@ -110,24 +134,6 @@ fn started(
     lines: String,
 ) -> Entry {
     Entry { form, door: Door::Started, ..acp(client, title, place, lines) }
-}
-
-fn on_port(
-    client: &'static str,
-    title: &'static str,
-    door: Door,
-    place: &'static str,
-    form: &'static str,
-    lines: String,
-) -> Entry {
-    // What asks for agents of its own has to come as one that may make them.
-    let wants = match door {
-        Door::OpenAi => "openai --preset trusted",
-        Door::WebSocket => "websocket",
-        Door::Acp | Door::Started | Door::Mcp => "mcp",
-    };
-    let key = Some(format!("nexus3 key create {client} --door {wants}"));
-    Entry { client, title, door, key, variable: KEY, place, form, lines }
 }
 
 impl Entry {

@@ -70,7 +70,9 @@ async fn every_client_is_told_its_lines_without_a_server() {
     let world = Setup::new().world().await;
     let all = doors(&world, &[]).await;
     assert_eq!((all.code, &*all.stderr), (Some(0), ""), "{all:?}");
-    assert!(all.stdout.starts_with("No server of this home runs; start one with: nexus3 serve\n"));
+    // No shell finds it by its name here.
+    let serve = format!("start one with: {} serve\n", env!("CARGO_BIN_EXE_nexus3"));
+    assert!(all.stdout.starts_with(&format!("No server of this home runs; {serve}")));
     assert!(all.stdout.contains("It will be at http://127.0.0.1:8765."), "{}", all.stdout);
     for client in CLIENTS {
         let one = doors(&world, &[client]).await;
