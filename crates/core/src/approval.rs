@@ -339,6 +339,7 @@ impl Approvals {
         let mut record = ApprovalRecord {
             id: format!("appr_{:016x}", crate::random_number()),
             agent: agent.id(),
+            born: agent.look().born,
             tool: question.tool,
             arguments: question.arguments,
             reason: question.reason,
@@ -385,18 +386,45 @@ impl Approvals {
         lock(&self.waiting).len()
     }
 
-    /// The approvals `requester` may see, oldest first; of one agent, where one is named. Those that wait, and with
-    /// `decided` all others too.
+    /// The approvals `requester` may see, oldest first; of one agent, where one is named. Those that wait, in other
+    /// processes too, and with `decided` all others.
     pub async fn list(
         &self,
         requester: &Requester,
         agent: Option<&AgentId>,
         decided: bool,
     ) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let mut records = match decided {
-            true => self.stored(requester, agent).await?,
-            false => lock(&self.waiting).values().map(Waiting::record).collect(),
+        let records = match decided {
+            true => self.stored(requester, agent, false).await?,
+            false => {
+                // First what is elsewhere: an agent that comes here meanwhile is not seen twice.
+                let mut records = self.stored(requester, agent, true).await?;
+                records.retain(|record| record.answer.status == ApprovalStatus::Pending);
+                records.extend(self.waiting());
+                records
+            }
         };
+        self.seen(requester, agent, records).await
+    }
+
+    /// Those of them that wait in this process.
+    pub(crate) async fn list_here(
+        &self,
+        requester: &Requester,
+    ) -> Result<Vec<ApprovalRecord>, StoreError> {
+        self.seen(requester, None, self.waiting()).await
+    }
+
+    fn waiting(&self) -> Vec<ApprovalRecord> {
+        lock(&self.waiting).values().map(Waiting::record).collect()
+    }
+
+    async fn seen(
+        &self,
+        requester: &Requester,
+        agent: Option<&AgentId>,
+        mut records: Vec<ApprovalRecord>,
+    ) -> Result<Vec<ApprovalRecord>, StoreError> {
         records.retain(|record| agent.is_none_or(|agent| *agent == record.agent));
         let mut seen = Vec::with_capacity(records.len());
         for record in records {
@@ -414,8 +442,10 @@ impl Approvals {
         &self,
         requester: &Requester,
         agent: Option<&AgentId>,
+        elsewhere: bool,
     ) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let of = |agent: Option<AgentId>| ApprovalQuery { agent, ..ApprovalQuery::default() };
+        let all = ApprovalQuery { elsewhere, ..ApprovalQuery::default() };
+        let of = |agent: Option<AgentId>| ApprovalQuery { agent, ..all.clone() };
         let queries = match (agent, requester) {
             (Some(agent), _) => vec![of(Some(agent.clone()))],
             (None, Requester::Administrator) => vec![of(None)],
@@ -425,7 +455,7 @@ impl Approvals {
                 family.filter(Agent::has_asked).map(|it| of(Some(it.id()))).collect()
             }
             (None, Requester::Agent(own)) => {
-                vec![ApprovalQuery { line_of: Some(own.clone()), ..ApprovalQuery::default() }]
+                vec![ApprovalQuery { line_of: Some(own.clone()), ..all.clone() }]
             }
         };
         let mut records: Vec<ApprovalRecord> = Vec::new();
@@ -448,8 +478,8 @@ impl Approvals {
     /// The store does not know when a temporary agent ends: what another one asked that had its name is no longer shown.
     fn is_of_the_living(&self, record: &ApprovalRecord) -> bool {
         let agent = &record.agent;
-        let since = |now: &Snapshot| now.created_at <= record.created_at;
-        !agent.is_temp() || self.kin.directory.peek(agent).is_some_and(|now| since(&now))
+        let lives = |now: Arc<Snapshot>| now.born == record.born;
+        !agent.is_temp() || self.kin.directory.peek(agent).is_some_and(lives)
     }
 
     /// Answers an approval. The administrator and the agent's ancestors may, the agent itself may not. When this fails

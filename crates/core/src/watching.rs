@@ -84,9 +84,11 @@ impl Watching {
         let opened = self.watches.moment();
         let (cards, scope) = self.scope(&requester, agents, descendants).await?;
         // What is live is here, and nobody needs to be asked.
-        let elsewhere = match cards.iter().any(|card| card.status == Status::Stored) {
-            true => self.lifecycle.store.elsewhere().await?,
-            false => HashSet::new(),
+        let stored = cards.iter().filter(|card| card.status == Status::Stored);
+        let stored: Vec<AgentId> = stored.map(|card| card.record.id.clone()).collect();
+        let elsewhere = match stored.is_empty() {
+            true => HashSet::new(),
+            false => self.lifecycle.store.elsewhere(stored).await?,
         };
         let mut cuts = HashMap::with_capacity(cards.len());
         let mut agents = Vec::with_capacity(cards.len());
@@ -112,7 +114,7 @@ impl Watching {
             agents.push(watched);
         }
         // After the agents: whatever they had asked by then is in this list, or answered.
-        let mut approvals = self.approvals.list(&requester, None, false).await?;
+        let mut approvals = self.approvals.list_here(&requester).await?;
         if let Scope::Some { seen, .. } = &scope {
             let mut shown = Vec::new();
             for record in approvals {

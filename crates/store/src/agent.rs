@@ -16,7 +16,7 @@ use super::blob::Bytes;
 use super::briefing::{self, BriefRow};
 use super::fault::Fault;
 use super::log::{self, History, Tail};
-use super::owner::{Owner, Whose};
+use super::owner::{Onlooker, Owner, Whose};
 use super::record::{AgentRow, MessageRow, agent_id, decode_bill, micros, timestamp};
 
 /// The messages of one append and what changes with them.
@@ -284,17 +284,23 @@ pub(super) fn page(db: &Connection, query: &AgentQuery) -> Result<AgentPage, Fau
     Ok(page)
 }
 
-/// The agents that another living process has.
-pub(super) fn elsewhere(db: &Connection, me: &Owner) -> Result<HashSet<AgentId>, Fault> {
+/// Those of these agents that another living process has.
+pub(super) fn elsewhere(
+    db: &Connection,
+    onlooker: &Onlooker,
+    among: &[AgentId],
+) -> Result<HashSet<AgentId>, Fault> {
     let mut select = db.prepare_cached(
-        "SELECT a.name, h.owner FROM heads h JOIN agents a ON a.id = h.agent_id
-         WHERE h.owner IS NOT NULL AND h.owner IS NOT ? AND a.saved = 0",
+        "SELECT a.name, h.owner FROM agents a JOIN heads h ON h.agent_id = a.id
+         WHERE a.name IN (SELECT value FROM json_each(?)) AND a.saved = 0
+             AND h.owner IS NOT NULL AND h.owner IS NOT ?",
     )?;
-    let mut rows = select.query([me.claimed_id()])?;
+    let among: Vec<&str> = among.iter().map(AgentId::as_str).collect();
+    let mut rows = select.query(params![serde_json::to_string(&among)?, onlooker.claimed_id()])?;
     let (mut found, mut known) = (HashSet::new(), HashMap::new());
     while let Some(row) = rows.next()? {
         let owner: String = row.get(1)?;
-        let whose = known.entry(owner).or_insert_with_key(|owner| me.whose(owner));
+        let whose = known.entry(owner).or_insert_with_key(|owner| onlooker.whose(owner));
         if matches!(whose, Whose::Another(_)) {
             found.insert(agent_id(&row.get::<_, String>(0)?)?);
         }

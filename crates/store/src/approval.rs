@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::agent;
 use super::fault::Fault;
-use super::owner::{Owner, Whose};
+use super::owner::{Onlooker, Owner, Whose};
 use super::record::{TurnRecord, agent_id, micros, timestamp};
 
 /// Approvals of one agent that are kept beside those that wait. People look at the last few; each holds the arguments of
@@ -25,8 +25,8 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
     let stored = db
         .prepare_cached(
             "INSERT INTO approvals (id, agent, tool, arguments, reason, created_at, status, owner, lineage, turn,
-                 expires_at, granted, preview, decided_by, message, inquiry)
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17
+                 expires_at, granted, preview, decided_by, message, inquiry, born)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
              WHERE ?9 OR EXISTS (SELECT 1 FROM agents WHERE name = ?2 AND saved = 0)",
         )?
         .execute(params![
@@ -46,7 +46,8 @@ pub(super) fn put(db: &Connection, me: &mut Owner, approval: &ApprovalRecord) ->
             approval.preview.as_ref().map(serde_json::to_string).transpose()?,
             approval.answer.by,
             approval.answer.message,
-            approval.inquiry.as_ref().map(serde_json::to_string).transpose()?
+            approval.inquiry.as_ref().map(serde_json::to_string).transpose()?,
+            approval.born.to_be_bytes()
         ])?;
     if stored == 0 {
         return Err(StoreError::Ended.into());
@@ -144,13 +145,42 @@ pub(super) fn page(
     me: &Owner,
     query: &ApprovalQuery,
 ) -> Result<ApprovalPage, Fault> {
-    let (limit, own_id) = (i64::from(query.limit) + 1, me.claimed_id());
+    page_by(db, me.claimed_id(), |owner| me.whose(owner), query)
+}
+
+/// The same, of those that wait in other processes.
+pub(super) fn page_elsewhere(
+    db: &Connection,
+    onlooker: &Onlooker,
+    query: &ApprovalQuery,
+) -> Result<ApprovalPage, Fault> {
+    page_by(db, onlooker.claimed_id().as_deref(), |owner| onlooker.whose(owner), query)
+}
+
+fn page_by(
+    db: &Connection,
+    own_id: Option<&str>,
+    whose: impl Fn(&str) -> Whose,
+    query: &ApprovalQuery,
+) -> Result<ApprovalPage, Fault> {
+    let limit = i64::from(query.limit) + 1;
     let mut values: Vec<(&str, &dyn ToSql)> = vec![(":limit", &limit), (":me", &own_id)];
     let mut filter = String::from("WHERE (agent NOT LIKE '.%' OR owner = :me)");
     let agent = query.agent.as_ref().map(AgentId::as_str);
     if agent.is_some() {
         filter.push_str(" AND agent = :agent");
         values.push((":agent", &agent));
+    }
+    let living = match query.elsewhere {
+        true => serde_json::to_string(&waiting_elsewhere(db, &whose)?)?,
+        false => String::new(),
+    };
+    if query.elsewhere {
+        // Not a parameter: the index is of these alone.
+        filter.push_str(
+            " AND status = 'pending' AND owner IN (SELECT value FROM json_each(:living))",
+        );
+        values.push((":living", &living));
     }
     let mut line = "";
     let own = query.line_of.as_ref().map(AgentId::as_str);
@@ -179,7 +209,7 @@ pub(super) fn page(
         }
         let mut approval = decode(row)?;
         if approval.answer.status == ApprovalStatus::Pending
-            && me.whose(&row.get::<_, String>("owner")?) == Whose::Nobodys
+            && whose(&row.get::<_, String>("owner")?) == Whose::Nobodys
         {
             approval.answer.status = ApprovalStatus::DeniedByRestart;
         }
@@ -188,11 +218,21 @@ pub(super) fn page(
     Ok(page)
 }
 
+/// The other living processes in which something waits. Few, however much waited in processes that are gone.
+fn waiting_elsewhere(db: &Connection, whose: impl Fn(&str) -> Whose) -> Result<Vec<String>, Fault> {
+    let mut owners =
+        db.prepare_cached("SELECT DISTINCT owner FROM approvals WHERE status = 'pending'")?;
+    let owners = owners.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    Ok(owners.into_iter().filter(|it| matches!(whose(it), Whose::Another(_))).collect())
+}
+
 fn decode(row: &Row<'_>) -> Result<ApprovalRecord, Fault> {
     let status: String = row.get("status")?;
     Ok(ApprovalRecord {
         id: row.get("id")?,
         agent: agent_id(&row.get::<_, String>("agent")?)?,
+        // What an earlier release asked has none; its temporary agents went with it.
+        born: row.get::<_, Option<[u8; 8]>>("born")?.map_or(0, u64::from_be_bytes),
         tool: row.get("tool")?,
         arguments: serde_json::from_str(&row.get::<_, String>("arguments")?)?,
         reason: row.get("reason")?,

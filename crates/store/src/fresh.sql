@@ -50,7 +50,8 @@ CREATE TABLE approvals (
     preview TEXT,
     decided_by TEXT,
     message TEXT,
-    inquiry TEXT
+    inquiry TEXT,
+    born BLOB
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE forks (
@@ -85,6 +86,8 @@ CREATE INDEX agents_by_parent ON agents (parent, saved) WHERE parent IS NOT NULL
 CREATE INDEX approvals_by_agent ON approvals (agent, created_at, id);
 
 CREATE INDEX approvals_by_age ON approvals (created_at, id);
+
+CREATE INDEX approvals_that_wait ON approvals (owner) WHERE status = 'pending';
 
 CREATE INDEX agents_by_maker ON agents (made_by) WHERE made_by IS NOT NULL;
 

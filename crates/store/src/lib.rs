@@ -64,7 +64,7 @@ pub use self::commits::{Commits, Verdict};
 pub use self::doctor::{Checkup, DoctorError, Readable, Rows, examine};
 use self::fault::Fault;
 pub use self::open::OpenError;
-use self::owner::{Owner, SILENCE_MAX, VoidThrough};
+use self::owner::{Onlooker, Owner, SILENCE_MAX, VoidThrough};
 use self::readers::Readers;
 use self::record::{AgentRow, MessageRow, encode_bill, encode_settings};
 pub use self::remembered::Remembered;
@@ -77,6 +77,7 @@ pub struct SqliteStore {
     readers: Readers,
     foreign_commits: Arc<AtomicU64>,
     void_through: VoidThrough,
+    onlooker: Onlooker,
 }
 
 /// What the fault harness changes about a store.
@@ -107,11 +108,11 @@ impl SqliteStore {
             // the temporary agents of dead processes asked for is shown to nobody. The next start tries again.
             tracing::warn!(?fault, "what dead processes left behind was not cleared up");
         }
-        let void_through = owner.void_through();
+        let (void_through, onlooker) = (owner.void_through(), owner.onlooker());
         let foreign_commits = Arc::new(AtomicU64::new(0));
         let writer = Writer::start(opened.db, owner, foreign_commits.clone(), options.commits)
             .map_err(|source| OpenError::Thread { path: opened.path, source })?;
-        Ok(Self { writer, readers, foreign_commits, void_through })
+        Ok(Self { writer, readers, foreign_commits, void_through, onlooker })
     }
 
     /// Tells this one of every commit from now on.
@@ -225,9 +226,9 @@ impl AgentStore for SqliteStore {
         self.readers.read(move |db| agent::page(db, &query)).await
     }
 
-    async fn elsewhere(&self) -> Result<HashSet<AgentId>, StoreError> {
-        // Only the writer knows which process this is.
-        self.writer.submit(|db, me| agent::elsewhere(db, me)).await
+    async fn elsewhere(&self, among: Vec<AgentId>) -> Result<HashSet<AgentId>, StoreError> {
+        let onlooker = self.onlooker.clone();
+        self.readers.read(move |db| agent::elsewhere(db, &onlooker, &among)).await
     }
 
     async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError> {
@@ -400,11 +401,16 @@ impl ApprovalStore for SqliteStore {
 
     async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
         let id = id.to_owned();
-        // Only the writer knows which process this is.
+        // By the writer, who gives up processes that are silent.
         self.writer.submit(move |db, me| approval::find(db, me, &id)).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalPage, StoreError> {
+        if query.elsewhere {
+            let onlooker = self.onlooker.clone();
+            let page = move |db: &_| approval::page_elsewhere(db, &onlooker, &query);
+            return self.readers.read(page).await;
+        }
         // By the writer, as above.
         self.writer.submit(move |db, me| approval::page(db, me, &query)).await
     }

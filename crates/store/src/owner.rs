@@ -16,8 +16,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
@@ -50,6 +50,33 @@ pub(super) struct Owner {
     /// stands still while the machine sleeps, and not by comparing two.
     seen: RefCell<HashMap<PathBuf, (SystemTime, Instant)>>,
     void_through: VoidThrough,
+    onlooker: Onlooker,
+}
+
+/// What readers know of owners, beside the writer and never in its way: they take nothing from anybody.
+#[derive(Clone)]
+pub(super) struct Onlooker {
+    directory: PathBuf,
+    /// The id that this process has claimed.
+    own: Arc<Mutex<Option<String>>>,
+}
+
+impl Onlooker {
+    pub(super) fn claimed_id(&self) -> Option<String> {
+        self.own().clone()
+    }
+
+    pub(super) fn whose(&self, id: &str) -> Whose {
+        let is_own = self.own().as_deref() == Some(id);
+        match is_own {
+            true => Whose::Mine,
+            false => probe(&self.directory.join(id)),
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<String>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The highest fence that this process may have held under a claim that was taken from it: 0 while none was.
@@ -99,11 +126,16 @@ impl Owner {
             silence_max,
             seen: RefCell::default(),
             void_through: VoidThrough::default(),
+            onlooker: Onlooker { directory: home.join("owners"), own: Arc::default() },
         }
     }
 
     pub(super) fn void_through(&self) -> VoidThrough {
         self.void_through.clone()
+    }
+
+    pub(super) fn onlooker(&self) -> Onlooker {
+        self.onlooker.clone()
     }
 
     pub(super) fn beat_interval(&self) -> Duration {
@@ -130,6 +162,7 @@ impl Owner {
         // All that were ever given, whoever has them.
         self.void_through.0.store(last_fence(db)?.0, Ordering::Release);
         self.claim = None;
+        *self.onlooker.own() = None;
         Ok(())
     }
 
@@ -140,7 +173,9 @@ impl Owner {
             None => {
                 DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
                 sweep(&self.directory)?;
-                Claim::make(&self.directory, &self.contact)?
+                let claim = Claim::make(&self.directory, &self.contact)?;
+                *self.onlooker.own() = Some(claim.id.clone());
+                claim
             }
         };
         Ok(&self.claim.insert(claim).id)

@@ -24,6 +24,7 @@ pub(super) const STEPS: &[&str] = &[
     KEYS_FOR_DOORS,
     QUESTIONS_OF_SERVERS,
     MEMORIES_COUNTED,
+    APPROVALS_OF_NAMESAKES,
 ];
 
 /// What they lead to. Most of the time that a first start takes would go into repeating them.
@@ -443,6 +444,13 @@ const MEMORIES_COUNTED: &str = "
             - octet_length(old.content) - octet_length(old.source) - octet_length(old.subjects)
             WHERE id = old.scope;
     END;
+";
+
+/// - `approvals.born` is that of the agent which asked, and tells it from others that had its name.
+/// - The index says in which processes something waits, whatever was decided before.
+const APPROVALS_OF_NAMESAKES: &str = "
+    ALTER TABLE approvals ADD COLUMN born BLOB;
+    CREATE INDEX approvals_that_wait ON approvals (owner) WHERE status = 'pending';
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

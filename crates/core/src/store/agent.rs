@@ -46,8 +46,8 @@ pub trait AgentStore: Send + Sync {
     /// A page of agents in the order in which they were stored.
     async fn agents(&self, query: AgentQuery) -> Result<AgentPage, StoreError>;
 
-    /// The agents that another living process has.
-    async fn elsewhere(&self) -> Result<HashSet<AgentId>, StoreError>;
+    /// Those of these agents that another living process has.
+    async fn elsewhere(&self, among: Vec<AgentId>) -> Result<HashSet<AgentId>, StoreError>;
 
     /// A stored agent and its stored ancestors, itself first, whoever holds them. Empty when it is not stored, or a saved
     /// session; it ends early at an ancestor that is temporary.

@@ -34,6 +34,9 @@ pub trait ApprovalStore: Send + Sync {
 pub struct ApprovalRecord {
     pub id: String,
     pub agent: AgentId,
+    /// The `born` of its agent when it asked. The store does not know temporary agents: this tells what one of them asked
+    /// from what another did that had its name.
+    pub born: u64,
     pub tool: String,
     pub arguments: Value,
     pub reason: String,
@@ -91,6 +94,8 @@ pub struct ApprovalQuery {
     pub agent: Option<AgentId>,
     /// Only those of this agent and of its stored descendants.
     pub line_of: Option<AgentId>,
+    /// Only those that wait in another living process.
+    pub elsewhere: bool,
     /// Only those behind this one.
     pub after: Option<String>,
     pub limit: u32,

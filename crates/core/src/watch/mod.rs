@@ -575,6 +575,7 @@ mod tests {
         let record = Box::new(ApprovalRecord {
             id: "x".into(),
             agent: AgentId::default_agent(),
+            born: 0,
             tool: "exec".into(),
             arguments: serde_json::json!({}),
             reason: String::new(),

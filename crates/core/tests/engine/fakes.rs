@@ -120,7 +120,11 @@ impl World {
 
     /// The engine of another process on the same store.
     pub fn beside(&self) -> Self {
-        Self::on(Arc::new(self.store.neighbour()), |_| {})
+        self.beside_with(|_| {})
+    }
+
+    pub fn beside_with(&self, change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::new(self.store.neighbour()), change)
     }
 
     pub async fn agent(&self, name: &str) -> Agent {

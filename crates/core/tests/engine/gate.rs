@@ -409,14 +409,17 @@ async fn what_an_agent_asked_ends_with_it() {
         let _ = turn.wait(None).await;
         assert_eq!(all().await, [], "{name}");
     }
-    // One that slipped in as its agent ended is not shown to the next of that name.
-    let old = ApprovalRecord {
-        id: "appr_old".into(),
+    // One that slipped in as its agent ended is not shown to the next of that name, and what that one asks is, whatever the
+    // clock says.
+    let agent = world.engine.agents.create(&ADMIN, preset(".t", "trusted")).await.unwrap();
+    let asked = |name: &str, born: u64, at: &str| ApprovalRecord {
+        id: name.into(),
         agent: id(".t"),
+        born,
         tool: "echo".into(),
         arguments: json!({}),
         reason: "write /etc/x".into(),
-        created_at: "2000-01-01T00:00:00Z".parse().unwrap(),
+        created_at: at.parse().unwrap(),
         lineage: Vec::new(),
         turn: None,
         expires_at: None,
@@ -425,9 +428,13 @@ async fn what_an_agent_asked_ends_with_it() {
         inquiry: None,
         answer: ApprovalStatus::Denied.into(),
     };
+    let born = agent.look().born;
+    let old = asked("appr_old", born ^ 1, "2999-01-01T00:00:00Z");
     world.store.put_approval(old).await.unwrap();
-    world.engine.agents.create(&ADMIN, preset(".t", "trusted")).await.unwrap();
     assert_eq!(all().await, []);
+    let own = asked("appr_own", born, "2000-01-01T00:00:00Z");
+    world.store.put_approval(own.clone()).await.unwrap();
+    assert_eq!(all().await, [own]);
 }
 
 #[tokio::test]

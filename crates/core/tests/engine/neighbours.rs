@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use nexus_core::approval::{ApprovalMode, Decision, RespondError};
 use nexus_core::gate::Explanation;
-use nexus_core::lifecycle::AccessError;
+use nexus_core::lifecycle::{AccessError, AgentSpec};
 use nexus_core::rights::PermissionChange;
 use nexus_core::store::StoreError;
 use nexus_core::turn::TurnError;
+use nexus_core::{AgentId, Requester};
 use serde_json::json;
 
-use crate::fakes::{ADMIN, Script, World, child, history, id, trusted};
+use crate::fakes::{ADMIN, LONG, Script, World, child, history, id, trusted, until};
 
 #[tokio::test]
 async fn a_parent_that_is_narrowed_elsewhere_narrows_its_children_here_at_once() {
@@ -39,6 +41,45 @@ async fn a_parent_that_is_narrowed_elsewhere_narrows_its_children_here_at_once()
     let on = PermissionChange { enable_tools: vec!["echo".into()], ..Default::default() };
     there.engine.permits.set(&ADMIN, &parent, on).await.unwrap();
     assert_eq!(here.engine.gate.explain(&kid, "echo", &look).await, Explanation::Allowed);
+}
+
+#[tokio::test]
+async fn what_is_asked_elsewhere_is_listed_here_and_answered_there() {
+    let here = World::new();
+    let there =
+        here.beside_with(|settings| settings.approvals = ApprovalMode::Ask { timeout: LONG });
+    there.make(trusted("p")).await;
+    let mut turns = Vec::new();
+    for name in ["a", ".t"] {
+        let agent = there.make(AgentSpec { cwd: Some("/usr".into()), ..trusted(name) }).await;
+        there.model.call_echo(json!({"write": "/etc/x", "text": "written"}));
+        turns.push(there.start(&agent, "go").await.unwrap());
+        until(|| there.engine.load().approvals == turns.len()).await;
+    }
+    let listed = async |world: &World, requester: &Requester, of: Option<&AgentId>| {
+        world.engine.approvals.list(requester, of, false).await.unwrap()
+    };
+    let asked = listed(&there, &ADMIN, None).await;
+    let [of_a, of_temp] = &asked[..] else { panic!("{asked:?}") };
+    let shown = std::slice::from_ref(of_a);
+    assert_eq!(listed(&here, &ADMIN, None).await, shown, "temporary agents are their process's");
+    assert_eq!(listed(&here, &ADMIN, Some(&id("a"))).await, shown);
+    assert_eq!(listed(&here, &ADMIN, Some(&id("p"))).await, []);
+    assert_eq!(listed(&here, &Requester::Agent(id("a")), None).await, shown);
+    assert_eq!(listed(&here, &Requester::Agent(id("p")), None).await, []);
+    // Whoever watches here is shown what can be answered here.
+    assert_eq!(here.engine.load().approvals, 0);
+
+    let answer = Decision::AllowOnce;
+    let refused = here.engine.approvals.respond(&ADMIN, &of_a.id, answer).await;
+    assert!(matches!(refused, Err(RespondError::Elsewhere { .. })), "{refused:?}");
+    for asked in [of_a, of_temp] {
+        there.engine.approvals.respond(&ADMIN, &asked.id, answer).await.unwrap();
+    }
+    for turn in turns {
+        turn.wait(None).await.unwrap();
+    }
+    assert_eq!(listed(&here, &ADMIN, None).await, []);
 }
 
 #[tokio::test]

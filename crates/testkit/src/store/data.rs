@@ -330,12 +330,13 @@ impl Data {
         AgentPage { agents: agents.collect(), more: shown.next().is_some() }
     }
 
-    pub(super) fn elsewhere(&self, me: Process) -> HashSet<AgentId> {
-        let is_elsewhere = |row: &&Row| {
+    pub(super) fn elsewhere(&self, me: Process, among: Vec<AgentId>) -> HashSet<AgentId> {
+        let is_elsewhere = |row: &Row| {
             row.owner.is_some_and(|owner| owner != me && self.living.contains_key(&owner))
         };
-        let rows = self.rows.values().filter(|row| !row.saved).filter(is_elsewhere);
-        rows.map(|row| row.record.id.clone()).collect()
+        let held =
+            |id: &AgentId| self.named(id).is_some_and(|(_, row)| !row.saved && is_elsewhere(row));
+        among.into_iter().filter(held).collect()
     }
 
     pub(super) fn lineage(&self, id: &AgentId) -> Vec<AgentRecord> {
@@ -668,6 +669,10 @@ impl Data {
             .filter(|it| !it.record.agent.is_temp() || it.owner == me)
             .filter(|it| query.agent.as_ref().is_none_or(|agent| *agent == it.record.agent))
             .filter(|it| line.as_ref().is_none_or(|line| line.contains(&it.record.agent)))
+            .filter(|it| {
+                let waits = || self.as_seen(it).answer.status == ApprovalStatus::Pending;
+                !query.elsewhere || (it.owner != me && waits())
+            })
             .collect();
         all.sort_by_key(|it| (it.record.created_at, it.record.id.clone()));
         if let Some(after) = &query.after {

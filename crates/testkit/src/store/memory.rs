@@ -258,8 +258,8 @@ impl AgentStore for MemoryStore {
         self.read("agents", |data, _| data.agents(&query))
     }
 
-    async fn elsewhere(&self) -> Result<HashSet<AgentId>, StoreError> {
-        self.read("elsewhere", |data, me| data.elsewhere(me))
+    async fn elsewhere(&self, among: Vec<AgentId>) -> Result<HashSet<AgentId>, StoreError> {
+        self.read("elsewhere", |data, me| data.elsewhere(me, among))
     }
 
     async fn lineage(&self, id: &AgentId) -> Result<Vec<AgentRecord>, StoreError> {

@@ -103,6 +103,7 @@ pub fn asked(name: &str, agent: &str, at: i64) -> ApprovalRecord {
     ApprovalRecord {
         id: name.into(),
         agent: id(agent),
+        born: u64::MAX - 7,
         tool: "exec".into(),
         arguments: json!({"argv": ["ls", "\u{e4}\0"]}),
         reason: "run a command".into(),

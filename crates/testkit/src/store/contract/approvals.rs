@@ -154,7 +154,7 @@ pub async fn approvals_come_by_page_the_oldest_first(place: impl Place) {
             agent: agent.map(id),
             after: after.map(str::to_owned),
             limit,
-            line_of: None,
+            ..ApprovalQuery::default()
         };
         let ApprovalPage { approvals, more } = made(store.approvals(query).await);
         (approvals.iter().map(|it| it.id.as_str()).collect::<String>(), more)
@@ -165,6 +165,35 @@ pub async fn approvals_come_by_page_the_oldest_first(place: impl Place) {
     assert_eq!(page(None, 2, Some("a")).await, ("zy".into(), true));
     assert_eq!(page(Some("y"), 2, Some("a")).await, ("w".into(), false));
     assert_eq!(page(Some("nothing"), 9, None).await, (String::new(), false));
+}
+
+pub async fn what_waits_elsewhere_is_found_among_all_the_rest(place: impl Place) {
+    let (here, there, dying) = (place.open().await, place.open().await, place.open().await);
+    for name in ["a", "b"] {
+        made(here.create(agent(name)).await);
+    }
+    for (name, at) in [("u", 0), ("v", 2), ("w", 4), ("x", 6)] {
+        made(there.put_approval(asked(name, if name == "w" { "b" } else { "a" }, at)).await);
+    }
+    made(there.put_approval(asked("temp", ".1", 1)).await);
+    made(there.settle_approval(settled("v", ApprovalStatus::AllowedOnce)).await);
+    made(here.put_approval(asked("own", "a", 3)).await);
+    made(dying.put_approval(asked("dead", "a", 5)).await);
+    drop(dying);
+    let page = async |query: ApprovalQuery| {
+        let query = ApprovalQuery { elsewhere: true, ..query };
+        let ApprovalPage { approvals, more } = made(here.approvals(query).await);
+        assert!(approvals.iter().all(|it| it.answer.status == ApprovalStatus::Pending));
+        (approvals.iter().map(|it| it.id.as_str()).collect::<String>(), more)
+    };
+    let of = |limit| ApprovalQuery { limit, ..ApprovalQuery::default() };
+    assert_eq!(page(of(9)).await, ("uwx".into(), false));
+    assert_eq!(page(of(3)).await, ("uwx".into(), false));
+    assert_eq!(page(of(2)).await, ("uw".into(), true));
+    let behind = ApprovalQuery { after: Some("w".into()), ..of(2) };
+    assert_eq!(page(behind).await, ("x".into(), false));
+    assert_eq!(page(ApprovalQuery { agent: Some(id("b")), ..of(9) }).await.0, "w");
+    assert_eq!(page(ApprovalQuery { line_of: Some(id("a")), ..of(9) }).await.0, "ux");
 }
 
 pub async fn a_line_shows_those_of_the_agent_and_beneath(place: impl Place) {

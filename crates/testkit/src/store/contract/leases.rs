@@ -33,19 +33,21 @@ pub async fn the_lease_of_an_ended_agent_is_told_from_a_lost_one(place: impl Pla
 pub async fn who_lives_elsewhere_is_not_taken(place: impl Place) {
     let (here, there) = (place.open().await, place.open().await);
     let lease = made(here.create(agent("a")).await);
+    made(here.create(agent("b")).await);
+    let among = || vec![id("a"), id("nobody")];
     let elsewhere = |name: &str| name == "a";
     refused!(there.acquire(&id("a")).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
     refused!(there.load(&id("a"), None).await, StoreError::HeldElsewhere { id, .. } if elsewhere(id.as_str()));
-    refused!(there.rename(&id("a"), &id("b")).await, StoreError::HeldElsewhere { .. });
+    refused!(there.rename(&id("a"), &id("c")).await, StoreError::HeldElsewhere { .. });
     refused!(there.delete(&id("a")).await, StoreError::HeldElsewhere { .. });
-    assert_eq!(made(there.elsewhere().await), [id("a")].into());
-    assert!(made(here.elsewhere().await).is_empty());
+    assert_eq!(made(there.elsewhere(among()).await), [id("a")].into(), "nobody asked for b");
+    assert!(made(here.elsewhere(among()).await).is_empty());
     // A lease is worth nothing to another process.
     all_refused(&there, lease, |error| matches!(error, StoreError::LeaseLost)).await;
     made(here.append(lease, step(0, &["0"])).await);
     assert_eq!(texts(&there, "a").await, ["0"], "but it can be read");
     made(here.release(lease).await);
-    assert!(made(there.elsewhere().await).is_empty());
+    assert!(made(there.elsewhere(among()).await).is_empty());
 }
 
 pub async fn the_holder_says_where_it_is_reached(place: impl Place) {

@@ -158,6 +158,7 @@ macro_rules! store_contract {
             approvals_end_with_their_agent
             an_approval_waits_in_one_process
             approvals_come_by_page_the_oldest_first
+            what_waits_elsewhere_is_found_among_all_the_rest
             a_line_shows_those_of_the_agent_and_beneath
             what_temporary_agents_ask_is_their_processs_alone
             approvals_follow_the_name
