@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
+use futures_util::TryStreamExt as _;
+use futures_util::stream::FuturesOrdered;
 use jiff::Timestamp;
 use nexus_core::Requester;
 use nexus_core::memory::{CONTENT_BYTES_MAX, Identity, Memories, NAME_BYTES_MAX, NewMemory};
@@ -228,7 +230,7 @@ fn print_all(entries: Vec<Value>) -> anyhow::Result<()> {
 }
 
 fn entry(memory: &MemoryRecord) -> Value {
-    json!(Line::from(memory.clone()))
+    json!(ExportedMemory::from(memory.clone()))
 }
 
 fn short(id: MemoryId) -> String {
@@ -246,7 +248,7 @@ async fn export(store: &SqliteStore) -> anyhow::Result<()> {
         after = *last;
         let mut lines = String::new();
         for (_, memory) in page.into_iter().filter(|(_, memory)| !memory.is_expired(now)) {
-            lines.push_str(&serde_json::to_string(&Line::from(memory))?);
+            lines.push_str(&serde_json::to_string(&ExportedMemory::from(memory))?);
             lines.push('\n');
         }
         print_json(lines)?;
@@ -254,36 +256,70 @@ async fn export(store: &SqliteStore) -> anyhow::Result<()> {
 }
 
 async fn import(store: &SqliteStore, files: &[PathBuf]) -> anyhow::Result<()> {
-    let (standard, now) = ([PathBuf::from("-")], Timestamp::now());
-    let (mut kept, mut expired) = (0_u64, 0_u64);
-    for path in if files.is_empty() { &standard } else { files } {
-        let named = || format!("{}", path.display());
-        let input: Box<dyn io::BufRead + Send> = match path == Path::new("-") {
-            true => Box::new(BufReader::new(io::stdin())),
-            false => Box::new(BufReader::new(File::open(path).with_context(named)?)),
-        };
-        for (number, line) in (1_u64..).zip(input.lines()) {
-            let line = line.with_context(named)?;
-            if line.trim().is_empty() {
-                continue;
+    let mut import =
+        Import { store, now: Timestamp::now(), waiting: Vec::new(), kept: 0, expired: 0 };
+    let read = import.read(files).await;
+    // What stands before a wrong line is kept.
+    import.write().await?;
+    read?;
+    if import.expired > 0 {
+        complain(format_args!("Passed over what has expired: {}", import.expired));
+    }
+    print_json(format!("{}\n", json!({"memories": import.kept})))
+}
+
+/// Lines that are written together, and share a flush of the disk: one after another, each would wait for its own.
+const WRITTEN_AT_ONCE: usize = 256;
+
+struct Import<'a> {
+    store: &'a SqliteStore,
+    now: Timestamp,
+    waiting: Vec<MemoryRecord>,
+    kept: usize,
+    expired: u64,
+}
+
+impl Import<'_> {
+    async fn read(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
+        let standard = [PathBuf::from("-")];
+        for path in if files.is_empty() { &standard } else { files } {
+            let named = || format!("{}", path.display());
+            let input: Box<dyn io::BufRead + Send> = match path == Path::new("-") {
+                true => Box::new(BufReader::new(io::stdin())),
+                false => Box::new(BufReader::new(File::open(path).with_context(named)?)),
+            };
+            for (number, line) in (1_u64..).zip(input.lines()) {
+                let line = line.with_context(named)?;
+                if line.trim().is_empty() {
+                    continue;
+                }
+                let memory = read(&line).with_context(|| format!("{}, line {number}", named()))?;
+                if memory.is_expired(self.now) {
+                    self.expired += 1;
+                    continue;
+                }
+                self.waiting.push(memory);
+                if self.waiting.len() == WRITTEN_AT_ONCE {
+                    self.write().await?;
+                }
             }
-            let memory = read(&line).with_context(|| format!("{}, line {number}", named()))?;
-            if memory.is_expired(now) {
-                expired += 1;
-                continue;
-            }
-            store.restore_memory(memory, now).await?;
-            kept += 1;
         }
+        Ok(())
     }
-    if expired > 0 {
-        complain(format_args!("Passed over what has expired: {expired}"));
+
+    async fn write(&mut self) -> anyhow::Result<()> {
+        let some = self.waiting.drain(..).map(|memory| self.store.restore_memory(memory, self.now));
+        // In their order, as the store is given them.
+        let mut writes: FuturesOrdered<_> = some.collect();
+        while writes.try_next().await?.is_some() {
+            self.kept += 1;
+        }
+        Ok(())
     }
-    print_json(format!("{}\n", json!({"memories": kept})))
 }
 
 fn read(line: &str) -> anyhow::Result<MemoryRecord> {
-    let line: Line = serde_json::from_str(line)?;
+    let line: ExportedMemory = serde_json::from_str(line)?;
     let id = MemoryId::parse(&line.id).context("id is not 32 hexadecimal digits")?;
     let scope = match (line.user_id, line.chat_id) {
         (None, None) => MemoryScope::Global,
@@ -322,7 +358,7 @@ fn read(line: &str) -> anyhow::Result<MemoryRecord> {
 /// A line of export.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct ExportedMemory {
     id: String,
     content: String,
     source: String,
@@ -335,7 +371,7 @@ struct Line {
     chat_id: Option<String>,
 }
 
-impl From<MemoryRecord> for Line {
+impl From<MemoryRecord> for ExportedMemory {
     fn from(memory: MemoryRecord) -> Self {
         let (user_id, chat_id) = match memory.scope {
             MemoryScope::Global => (None, None),
