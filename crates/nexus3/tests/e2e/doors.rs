@@ -14,4 +14,4 @@ mod resources;
 mod stdio;
 mod tasks;
 mod turns;
-mod ws;
+pub mod ws;

@@ -14,7 +14,7 @@ use super::host::is_busy;
 use crate::harness::{HttpRequest, Server, Setup, check, eventually, within};
 use crate::support::create;
 
-struct Socket(WebSocketStream<TcpStream>);
+pub struct Socket(WebSocketStream<TcpStream>);
 
 impl Socket {
     async fn open(server: &Server, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
@@ -37,11 +37,11 @@ impl Socket {
         Self::open(server, &[("Authorization", &bearer)]).await.unwrap()
     }
 
-    async fn of(server: &Server) -> Self {
+    pub async fn of(server: &Server) -> Self {
         Self::with(server, server.token.as_deref().unwrap()).await
     }
 
-    async fn send(&mut self, text: impl Into<String>) {
+    pub async fn send(&mut self, text: impl Into<String>) {
         let sent = self.0.send(Message::text(text.into()));
         within("the server to read", sent).await.unwrap();
     }
@@ -54,7 +54,7 @@ impl Socket {
     }
 
     /// The next message; `Err` with the code when it is closed.
-    async fn next(&mut self) -> Result<Value, Option<u16>> {
+    pub async fn next(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a message", self.0.next()).await {
                 Some(Ok(Message::Text(text))) => return Ok(check::message(&text)),

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::identity::{forged, token, with_doors};
-use super::{contents, with};
+use super::with;
+use crate::doors::ws::Socket;
 use crate::harness::wire::{Transport, request};
 use crate::harness::{Framed, Server, Setup, Wire};
 
@@ -30,34 +31,46 @@ enum Way {
     /// In this process, a third one on the home.
     InProcess,
     Typed,
+    WebSocket,
     HttpWithToken,
     UnixWithToken,
+    WebSocketWithToken,
     /// Beside somebody else's call.
     BatchWithToken,
     /// Over a connection that was bound by its first call.
     Bound,
+    /// The same, bound to another: the call's own token is for the call.
+    BoundToAnother,
     /// Through a socket for one identity.
     Door,
+    /// With a token that leads to less than the socket does.
+    DoorNarrowed,
     /// Through one for whoever brings a token.
     DoorWithToken,
     Agent,
     AgentToken,
+    Child,
 }
 
-const WAYS: [Way; 13] = [
+const WAYS: [Way; 18] = [
     Way::Http,
     Way::Unix,
     Way::Stdio,
     Way::InProcess,
     Way::Typed,
+    Way::WebSocket,
     Way::HttpWithToken,
     Way::UnixWithToken,
+    Way::WebSocketWithToken,
     Way::BatchWithToken,
     Way::Bound,
+    Way::BoundToAnother,
     Way::Door,
+    Way::DoorNarrowed,
     Way::DoorWithToken,
     Way::Agent,
     Way::AgentToken,
+    Way::Child,
 ];
 
 type Who = (Option<String>, Option<String>);
@@ -79,6 +92,19 @@ impl Kept {
             (None, Some(chat)) => who.1.as_ref() == Some(chat),
         }
     }
+
+    fn takes_place_of(&self, older: &Self) -> bool {
+        let shares = |subject| older.subjects.contains(subject);
+        older.scope == self.scope && self.subjects.iter().any(shares)
+    }
+
+    /// Becomes what it is when its text is kept again.
+    fn renew(&mut self, new: Self) {
+        self.is_expired = new.is_expired;
+        let more = new.subjects.into_iter().filter(|subject| !self.subjects.contains(subject));
+        let more: Vec<_> = more.collect();
+        self.subjects.extend(more);
+    }
 }
 
 /// All ways to one home.
@@ -99,7 +125,8 @@ impl Ways {
         let setup = setup.arg("--socket").arg(&shared).arg("--socket-identity").arg("token");
         let server = setup.start().await;
         let wire = server.wire();
-        wire.ok("create_agent", json!({"agent_id": "top"})).await;
+        wire.ok("create_agent", json!({"agent_id": "top", "preset": "trusted"})).await;
+        wire.ok("create_agent", json!({"agent_id": "child", "parent_agent_id": "top"})).await;
         let issued = wire.ok("create_agent_token", json!({"agent_id": "top"})).await;
         let beside = async |transport| Wire::beside(transport, Setup::new(), &server.world).await;
         Self {
@@ -123,6 +150,15 @@ impl Ways {
             connection.send(message(params).as_bytes()).await;
             connection.message().await
         };
+        let as_agent = async |agent: &str, params: Value| {
+            let call = server.post(message(params)).header("X-Nexus-Agent", agent);
+            server.ask(call).await.answer()
+        };
+        let over_ws = async |params: Value| {
+            let mut socket = Socket::of(server).await;
+            socket.send(message(params)).await;
+            socket.next().await.unwrap()
+        };
         match way {
             Way::Http => over_http(message(params)).await,
             Way::HttpWithToken => over_http(message(with(&params, own()))).await,
@@ -136,26 +172,28 @@ impl Ways {
             Way::Stdio => self.stdio.exchange(message(params)).await,
             Way::InProcess => self.in_process.exchange(message(params)).await,
             Way::Typed => self.typed.exchange(message(params)).await,
+            Way::WebSocket => over_ws(params).await,
+            Way::WebSocketWithToken => over_ws(with(&params, own())).await,
             Way::Unix => over(server.unix().await, params).await,
             Way::UnixWithToken => over(server.unix().await, with(&params, own())).await,
-            Way::Bound => {
-                let mut connection = server.unix().await;
-                connection.send(request(0, "memory.list", own()).as_bytes()).await;
-                connection.message().await;
-                over(connection, params).await
+            Way::Bound => over(bound(server, own()).await, params).await,
+            Way::BoundToAnother => {
+                let another = json!({"context_token": token("w", Some("d"), 600)});
+                over(bound(server, another).await, with(&params, own())).await
             }
             Way::Door => {
                 let door =
                     if who.0.as_deref() == Some("u") { &self.doors[0] } else { &self.doors[1] };
                 over(Framed::connect(door).await, params).await
             }
+            Way::DoorNarrowed => {
+                over(Framed::connect(&self.doors[0]).await, with(&params, own())).await
+            }
             Way::DoorWithToken => {
                 over(Framed::connect(&self.shared).await, with(&params, own())).await
             }
-            Way::Agent => {
-                let call = server.post(message(params)).header("X-Nexus-Agent", "top");
-                server.ask(call).await.answer()
-            }
+            Way::Agent => as_agent("top", params).await,
+            Way::Child => as_agent("child", params).await,
             Way::AgentToken => {
                 let call = server.post(message(params)).bearer(Some(&self.agent_token));
                 server.ask(call).await.answer()
@@ -167,11 +205,16 @@ impl Ways {
     async fn ask_as_nobody(&self, dice: &mut Dice, method: &str, params: Value) -> Value {
         let wrong = [token("u", Some("c"), -1), forged("u"), "x".into()][dice.below(3)].clone();
         let message = request(1, method, with(&params, json!({"context_token": wrong})));
-        let mut connection = match dice.below(5) {
+        let mut connection = match dice.below(6) {
             0 => return self.server.ask(self.server.post(message)).await.answer(),
             1 => return self.stdio.exchange(message).await,
             2 => self.server.unix().await,
             3 => Framed::connect(&self.doors[0]).await,
+            4 => {
+                let mut socket = Socket::of(&self.server).await;
+                socket.send(message).await;
+                return socket.next().await.unwrap();
+            }
             _ => Framed::connect(&self.shared).await,
         };
         connection.send(message.as_bytes()).await;
@@ -183,6 +226,14 @@ impl Ways {
             wire.finish().await;
         }
     }
+}
+
+/// A connection whose first call had a token.
+async fn bound(server: &Server, token: Value) -> Framed {
+    let mut connection = server.unix().await;
+    connection.send(request(0, "memory.list", token).as_bytes()).await;
+    connection.message().await;
+    connection
 }
 
 #[tokio::test]
@@ -198,16 +249,19 @@ async fn nobody_reaches_what_is_not_theirs() {
         let case = format!("seed {seed}, step {step}: {way:?} as {who:?} saying {params}");
         match dice.below(5) {
             0..=2 => {
-                let (added, memory) = addition(step, &who, &mut dice);
+                let (added, memory) = addition(step, &who, &kept, &mut dice);
                 let answer = ways.ask(way, &who, "memory.add", with(&params, added)).await;
                 let id = answer["result"]["id"].as_str();
                 let id = id.unwrap_or_else(|| panic!("{case}: {answer}")).to_owned();
-                let takes_place_of = |older: &Kept| {
-                    let shares = |subject| older.subjects.contains(subject);
-                    older.scope == memory.scope && memory.subjects.iter().any(shares)
-                };
-                kept.retain(|older| !takes_place_of(older));
-                kept.push(Kept { id, ..memory });
+                let at = kept.iter().position(|it| it.id == id);
+                let same = |it: &Kept| it.scope == memory.scope && it.content == memory.content;
+                assert_eq!(at, kept.iter().position(same), "{case}: {answer}");
+                if let Some(at) = at {
+                    kept[at].renew(memory);
+                } else {
+                    kept.retain(|older| !memory.takes_place_of(older));
+                    kept.push(Kept { id, ..memory });
+                }
             }
             3 if !kept.is_empty() => {
                 let at = dice.below(kept.len());
@@ -215,7 +269,7 @@ async fn nobody_reaches_what_is_not_theirs() {
                 let named = if dice.below(2) == 0 { &id[..8] } else { id };
                 let params = with(&params, json!({"memory_id": named}));
                 let answer = ways.ask(way, &who, "memory.delete", params).await;
-                let is_agent = matches!(way, Way::Agent | Way::AgentToken);
+                let is_agent = matches!(way, Way::Agent | Way::AgentToken | Way::Child);
                 let global = kept[at].scope == (None, None);
                 let expected = kept[at].is_seen_by(&who) && !(is_agent && global);
                 assert_eq!(answer["result"]["deleted"], expected, "{case}: {answer}");
@@ -238,15 +292,12 @@ async fn nobody_reaches_what_is_not_theirs() {
         let all = dice.below(2) == 0;
         let own = |all: bool| kept.iter().filter(move |it| all || !it.is_expired);
         let visible = |all: bool| -> BTreeSet<&str> {
-            own(all).filter(|it| it.is_seen_by(&who)).map(|it| &*it.content).collect()
+            own(all).filter(|it| it.is_seen_by(&who)).map(|it| &*it.id).collect()
         };
         let list = with(&params, json!({"limit": 1000, "include_expired": all}));
-        let listed = contents(&ways.ask(way, &who, "memory.list", list).await["result"]);
-        assert_eq!(
-            listed.iter().map(String::as_str).collect::<BTreeSet<_>>(),
-            visible(all),
-            "{case}"
-        );
+        let listed = ways.ask(way, &who, "memory.list", list).await;
+        let listed = ids(&listed["result"]);
+        assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), visible(all), "{case}");
         assert_eq!(listed.len(), visible(all).len(), "{case}");
 
         let visible = visible(false);
@@ -256,23 +307,33 @@ async fn nobody_reaches_what_is_not_theirs() {
             // Whatever others remember, the number is the same.
             assert_eq!(entry["similarity"], 1.0, "{case}");
         }
-        let found = contents(&found["result"]);
+        let found = ids(&found["result"]);
         assert_eq!(found.len(), visible.len().min(200), "{case}");
-        assert!(found.iter().all(|content| visible.contains(&**content)), "{case}");
+        assert!(found.iter().all(|id| visible.contains(id)), "{case}");
 
         let search = with(&params, json!({"query": subject, "limit": 200}));
-        let found = contents(&ways.ask(way, &who, "memory.search", search).await["result"]);
-        assert!(found.iter().all(|content| visible.contains(&**content)), "{case} about {subject}");
+        let found = ways.ask(way, &who, "memory.search", search).await;
+        let found = ids(&found["result"]);
+        assert!(found.iter().all(|id| visible.contains(id)), "{case} about {subject}");
         let mut about =
             own(false).filter(|it| it.is_seen_by(&who) && it.subjects.contains(&subject));
-        assert!(about.all(|it| found.contains(&it.content)), "{case} about {subject}");
+        assert!(about.all(|it| found.contains(&&*it.id)), "{case} about {subject}");
     }
     ways.close().await;
 }
 
-/// The parameters of a memory, and what is to be expected of it.
-fn addition(step: usize, who: &Who, dice: &mut Dice) -> (Value, Kept) {
-    let content = format!("fact {step}");
+fn ids(entries: &Value) -> Vec<&str> {
+    entries.as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap()).collect()
+}
+
+/// The parameters of a memory, and what is to be expected of it. Some say what is there already, be it one's own or
+/// somebody else's.
+fn addition(step: usize, who: &Who, kept: &[Kept], dice: &mut Dice) -> (Value, Kept) {
+    let again = (dice.below(3) == 0 && !kept.is_empty()).then(|| &kept[dice.below(kept.len())]);
+    // What expired is another memory when it is said again.
+    let is_gone = |content: &str| kept.iter().any(|it| it.is_expired && it.content == content);
+    let again = again.map(|it| it.content.clone()).filter(|content| !is_gone(content));
+    let content = again.unwrap_or_else(|| format!("fact {step}"));
     let shared = who.1.is_some() && dice.below(2) == 0;
     let subjects: Vec<_> = SUBJECTS.into_iter().filter(|_| dice.below(8) == 0).collect();
     let is_expired = dice.below(6) == 0;
@@ -295,17 +356,21 @@ fn caller(way: Way, dice: &mut Dice) -> (Who, Value) {
         names.get(dice.below(names.len() + 1)).map(|it| (*it).to_owned())
     };
     let who = match way {
-        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed => {
+        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed | Way::WebSocket => {
             (name(&USERS, dice), name(&CHATS, dice))
         }
         Way::HttpWithToken
         | Way::UnixWithToken
+        | Way::WebSocketWithToken
         | Way::BatchWithToken
         | Way::DoorWithToken
-        | Way::Bound => (Some(USERS[dice.below(3)].to_owned()), name(&CHATS, dice)),
+        | Way::Bound
+        | Way::BoundToAnother => (Some(USERS[dice.below(3)].to_owned()), name(&CHATS, dice)),
         Way::Door if dice.below(2) == 0 => (Some("u".into()), Some("c".into())),
         Way::Door => (Some("v".into()), None),
+        Way::DoorNarrowed => (Some("u".into()), None),
         Way::Agent | Way::AgentToken => (Some("agent:top".into()), Some("tree:top".into())),
+        Way::Child => (Some("agent:child".into()), Some("tree:top".into())),
     };
     let params = caller_params(way, &who, dice);
     (who, params)
@@ -313,7 +378,7 @@ fn caller(way: Way, dice: &mut Dice) -> (Who, Value) {
 
 fn caller_params(way: Way, who: &Who, dice: &mut Dice) -> Value {
     match way {
-        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed => {
+        Way::Http | Way::Unix | Way::Stdio | Way::InProcess | Way::Typed | Way::WebSocket => {
             json!({"user_id": who.0, "chat_id": who.1})
         }
         _ => {
