@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::environment::Environment;
-use crate::frame::{FRAME_BYTES_MAX, Line, NoFrame};
+use crate::frame::{FRAME_BYTES_MAX, NoFrame, PatientSocket};
 
 /// Every call has a connection of its own, so one id is enough.
 const ID: u64 = 1;
@@ -179,7 +179,8 @@ impl<'a> Client<'a> {
                 _ => failed(error),
             }
         };
-        let mut line = Line::connect(path, self.timeout).map_err(failed(Failed::Unsent))?;
+        let mut line =
+            PatientSocket::connect(path, self.timeout).map_err(failed(Failed::Unsent))?;
         line.wait(self.timeout);
         let sent = line.send(body).map_err(failed(Failed::Unsent));
         if let Err(timeout @ Failed::For(_)) = sent {

@@ -16,7 +16,7 @@ pub const FRAME_BYTES_MAX: usize = 10 * 1024 * 1024;
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// A socket that is waited for until `deadline`.
-pub struct Line {
+pub struct PatientSocket {
     stream: UnixStream,
     deadline: Instant,
 }
@@ -28,7 +28,7 @@ pub enum NoFrame {
     Io(io::Error),
 }
 
-impl Line {
+impl PatientSocket {
     /// Connects. The standard library would wait without end for a server that accepts nobody.
     pub fn connect(path: &Path, timeout: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + timeout;
@@ -95,14 +95,14 @@ impl From<io::Error> for NoFrame {
     }
 }
 
-impl Read for Line {
+impl Read for PatientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.remaining()?)?;
         self.stream.read(buffer).map_err(timed_out)
     }
 }
 
-impl Write for Line {
+impl Write for PatientSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.remaining()?)?;
         self.stream.write(bytes).map_err(timed_out)

@@ -1,6 +1,6 @@
 //! What the server and its workers say to each other: frames of JSON behind their length.
 
-use nexus_core::code::{Finding, Place, Report, Severity};
+use nexus_core::code::{Finding, Position, Report, Severity};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl From<Report> for Checked {
 
 impl Checked {
     pub fn into_report(self, language: &str) -> Report {
-        let place = |(line, column): (u32, u32)| Place { line, column };
+        let place = |(line, column): (u32, u32)| Position { line, column };
         let finding = |found: Found| Finding {
             rule: found.rule,
             severity: if found.is_error { Severity::Error } else { Severity::Warning },

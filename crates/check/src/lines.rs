@@ -1,24 +1,24 @@
 //! From bytes of a text to its lines and characters.
 
-use nexus_core::code::Place;
+use nexus_core::code::Position;
 
 pub struct Lines<'a> {
     text: &'a str,
     /// Where each line begins.
     starts: Vec<usize>,
     /// The last place that was asked for: findings come in order, and a line may be as long as the text.
-    last: std::cell::Cell<(usize, Place)>,
+    last: std::cell::Cell<(usize, Position)>,
 }
 
 impl<'a> Lines<'a> {
     pub fn new(text: &'a str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let starts = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1)).collect();
-        Self { text, starts, last: std::cell::Cell::new((0, Place { line: 1, column: 1 })) }
+        Self { text, starts, last: std::cell::Cell::new((0, Position { line: 1, column: 1 })) }
     }
 
     /// The place of a byte; that of the text's end when it has no such byte.
-    pub fn place(&self, byte: usize) -> Place {
+    pub fn place(&self, byte: usize) -> Position {
         let byte = byte.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= byte).max(1);
         let (known_byte, known) = self.last.get();
@@ -30,7 +30,7 @@ impl<'a> Lines<'a> {
         let before = self.text.as_bytes()[from..byte].iter().filter(|byte| !is_inside(**byte));
         let inside = self.text.as_bytes().get(byte).is_some_and(|byte| is_inside(*byte));
         let column = column + number(before.count()) - u32::from(inside);
-        let place = Place { line: number(line), column };
+        let place = Position { line: number(line), column };
         if !inside {
             self.last.set((byte, place));
         }
@@ -86,12 +86,12 @@ mod tests {
             (8, 3, 2),
             (99, 3, 3),
         ] {
-            assert_eq!(lines.place(byte), Place { line, column }, "{byte}");
+            assert_eq!(lines.place(byte), Position { line, column }, "{byte}");
         }
         assert_eq!(lines.byte(1, 3, Unit::Characters), 3);
         assert_eq!(lines.byte(1, 4, Unit::Bytes), 3);
         assert_eq!(lines.byte(3, 99, Unit::Characters), 9);
         assert_eq!(lines.byte(9, 1, Unit::Bytes), 9);
-        assert_eq!(Lines::new("").place(0), Place { line: 1, column: 1 });
+        assert_eq!(Lines::new("").place(0), Position { line: 1, column: 1 });
     }
 }

@@ -1,6 +1,6 @@
 //! What is found in code that means no harm. Code that does is for workers, and tested end to end.
 
-use nexus_core::code::Place;
+use nexus_core::code::Position;
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn rules_are_those_of_the_linters() {
         let report = super::check(code, Language::JavaScript, &rules).unwrap();
         let found: Vec<_> = report.findings.iter().collect();
         let [found] = found[..] else { panic!("{rule}: {report:?}") };
-        let Place { line, column } = found.start;
+        let Position { line, column } = found.start;
         assert_eq!((format!("{line}:{column}").as_str(), found.severity), (place, Severity::Error));
         assert_eq!(report.rules_applied, ["syntax", rule]);
     };
@@ -123,7 +123,7 @@ fn a_mark_and_line_ends_move_nothing() {
     for code in ["f();\ndebugger;\n", "\u{feff}f();\ndebugger;\n", "f();\r\ndebugger;\r\n"] {
         let report = super::check(code, Language::JavaScript, &["no-debugger".into()]).unwrap();
         let [found] = &report.findings[..] else { panic!("{report:?}") };
-        let (start, end) = (Place { line: 2, column: 1 }, Place { line: 2, column: 10 });
+        let (start, end) = (Position { line: 2, column: 1 }, Position { line: 2, column: 10 });
         assert_eq!((found.start, found.end), (start, end), "{code:?}");
     }
 }

@@ -9,7 +9,7 @@ use super::ConfigError;
 use super::mcp::{self, Project, Source};
 use super::schema::{File, UNTRUSTED_KEYS};
 use super::terminal;
-use super::trust::{Standing, Trust};
+use super::trust::{Trust, TrustState};
 use super::value::Object;
 use crate::files;
 
@@ -156,11 +156,13 @@ fn read_layer(
         let (file, dir) = (file.to_path_buf(), dir.to_path_buf());
         let risky = risky.or_else(|| overreach(&decoded)).or_else(|| beyond_looks(&keys));
         match (risky, trust.standing(&dir, CONFIG, &bytes)) {
-            (None, _) | (_, Standing::Trusted) => {}
-            (Some(key), Standing::Untrusted) => {
+            (None, _) | (_, TrustState::Trusted) => {}
+            (Some(key), TrustState::Untrusted) => {
                 return Err(ConfigError::Untrusted { file, key, dir });
             }
-            (Some(key), Standing::Changed) => return Err(ConfigError::Changed { file, key, dir }),
+            (Some(key), TrustState::Changed) => {
+                return Err(ConfigError::Changed { file, key, dir });
+            }
         }
     }
     Ok(Some((Layer { file: file.into(), keys }, servers)))
@@ -204,7 +206,7 @@ pub(super) fn servers_of_project(dir: &Path) -> Result<Vec<Source>, ConfigError>
 }
 
 fn of_project(trust: &Trust, dir: &Path, name: &str, bytes: &[u8]) -> Project {
-    let trusted = trust.standing(dir, name, bytes) == Standing::Trusted;
+    let trusted = trust.standing(dir, name, bytes) == TrustState::Trusted;
     Project { dir: dir.to_path_buf(), trusted }
 }
 

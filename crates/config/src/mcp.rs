@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use globset::Glob;
 use nexus_core::mcp::{
-    Asks, Auth, Defer, Pins, Program, Remote, SERVER_NAME_RULE, SERVERS_MAX, Sandbox, ServerEntry,
-    ServerSource, Standing, Way, server_name,
+    Asks, Auth, Defer, Eligibility, Pins, Program, Remote, SERVER_NAME_RULE, SERVERS_MAX, Sandbox,
+    ServerEntry, ServerSource, Way, server_name,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -158,7 +158,7 @@ pub(super) fn resolve(
         for (name, entry) in of(source, user_home)? {
             // What nobody trusted does not take the place of what somebody did.
             let untrusted = source.project.as_ref().is_some_and(|project| !project.trusted);
-            let taken = merged.get(&name).is_some_and(|it| it.standing != Standing::Untrusted);
+            let taken = merged.get(&name).is_some_and(|it| it.standing != Eligibility::Untrusted);
             match entry {
                 _ if untrusted && taken => {}
                 Some(entry) => drop(merged.insert(name, entry)),
@@ -244,7 +244,7 @@ pub fn unusable_server(name: &str, origin: ServerSource, why: String) -> ServerE
         Source { file: PathBuf::new(), key: "config", servers: Value::Null, project: None };
     ServerEntry {
         source: origin,
-        standing: Standing::Wrong(why),
+        standing: Eligibility::Wrong(why),
         share: false,
         ..blank(&source, name)
     }
@@ -309,10 +309,10 @@ fn made(
         }
         Err((key, reason)) => {
             let mut entry = blank(source, name);
-            if entry.standing == Standing::Usable {
+            if entry.standing == Eligibility::Usable {
                 let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
                 entry.standing =
-                    Standing::Wrong(format!("{}: {key}{reason}", source.file.display()));
+                    Eligibility::Wrong(format!("{}: {key}{reason}", source.file.display()));
             }
             Ok(entry)
         }
@@ -347,10 +347,10 @@ fn read(
         None if is_http(kind.as_ref()) => return Err(("url".into(), "is missing".into())),
         None => Way::Program(program(source, &mut written, user_home)?),
     };
-    if entry.standing == Standing::Usable
+    if entry.standing == Eligibility::Usable
         && (written.enabled == Some(false) || written.disabled == Some(true))
     {
-        entry.standing = Standing::Disabled;
+        entry.standing = Eligibility::Disabled;
     }
     entry.fail_if_no_tools = written.fail_if_no_tools.unwrap_or(false);
     let given = |given: Option<Duration>, otherwise| given.unwrap_or(otherwise);
@@ -491,8 +491,8 @@ fn blank(source: &Source, name: &str) -> ServerEntry {
         name: name.into(),
         source: if project.is_some() { ServerSource::Project } else { ServerSource::User },
         standing: match project {
-            Some(project) if !project.trusted => Standing::Untrusted,
-            _ => Standing::Usable,
+            Some(project) if !project.trusted => Eligibility::Untrusted,
+            _ => Eligibility::Usable,
         },
         way: Way::Program(unknown_program(source)),
         startup_timeout: Duration::from_secs(30),

@@ -39,7 +39,7 @@ struct Cached {
 struct Stamp(u64, u64, u64, (i64, i64), (i64, i64));
 
 /// A place where instructions may be.
-enum Place {
+enum Folder {
     Home(PathBuf),
     Directory(PathBuf),
 }
@@ -51,27 +51,27 @@ impl PromptFiles {
         Self { home, context, cache: Mutex::default() }
     }
 
-    fn places(&self, cwd: &Path) -> Vec<Place> {
+    fn places(&self, cwd: &Path) -> Vec<Folder> {
         let above = files::ancestors(cwd, self.context.ancestor_depth);
         let directories =
             above.into_iter().chain([cwd.to_path_buf()]).filter(|dir| *dir != self.home);
-        [Place::Home(self.home.clone())]
+        [Folder::Home(self.home.clone())]
             .into_iter()
-            .chain(directories.map(Place::Directory))
+            .chain(directories.map(Folder::Directory))
             .collect()
     }
 
-    fn stamps(&self, places: &[Place]) -> Vec<Option<Stamp>> {
+    fn stamps(&self, places: &[Folder]) -> Vec<Option<Stamp>> {
         let candidates = places.iter().flat_map(|place| match place {
-            Place::Home(home) => vec![home.join(HOME_FILE)],
-            Place::Directory(dir) => {
+            Folder::Home(home) => vec![home.join(HOME_FILE)],
+            Folder::Directory(dir) => {
                 self.context.instruction_files.iter().map(|name| dir.join(name)).collect()
             }
         });
         candidates.map(|path| Stamp::of(&path)).collect()
     }
 
-    fn build(&self, places: &[Place], cwd: &Path) -> Prompt {
+    fn build(&self, places: &[Folder], cwd: &Path) -> Prompt {
         let mut text = DEFAULT.to_string();
         let mut source = None;
         for (path, contents) in places.iter().filter_map(|place| self.instructions(place)) {
@@ -95,7 +95,7 @@ impl PromptFiles {
     }
 
     /// The instruction file of a place. What cannot be read (a pipe, a link that leads away) does not count as found.
-    fn instructions(&self, place: &Place) -> Option<(PathBuf, Contents)> {
+    fn instructions(&self, place: &Folder) -> Option<(PathBuf, Contents)> {
         let found = |path: PathBuf, read: std::io::Result<Option<Contents>>| match read {
             Ok(contents) => Some((path, contents?)),
             Err(error) => {
@@ -105,12 +105,12 @@ impl PromptFiles {
         };
         match place {
             // A person's own file: a link to wherever they keep it is fine.
-            Place::Home(home) => {
+            Folder::Home(home) => {
                 let path = home.join(HOME_FILE);
                 let read = files::read_regular(&path, FILE_BYTES_MAX);
                 found(path, read)
             }
-            Place::Directory(dir) => self.context.instruction_files.iter().find_map(|name| {
+            Folder::Directory(dir) => self.context.instruction_files.iter().find_map(|name| {
                 found(dir.join(name), files::read_beneath(dir, name, FILE_BYTES_MAX))
             }),
         }

@@ -23,7 +23,7 @@ pub(super) struct Trust(Vec<Entry>);
 
 /// What a file is to its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum TrustState {
     Trusted,
     /// Its directory is trusted, but the file is not what it was then.
     Changed,
@@ -40,11 +40,11 @@ impl Trust {
     }
 
     /// What the file `name` of `dir` is, with these contents.
-    pub fn standing(&self, dir: &Path, name: &str, bytes: &[u8]) -> Standing {
+    pub fn standing(&self, dir: &Path, name: &str, bytes: &[u8]) -> TrustState {
         match self.0.iter().find(|entry| entry.dir == dir) {
-            None => Standing::Untrusted,
-            Some(entry) if entry.files.get(name) == Some(&digest(bytes)) => Standing::Trusted,
-            Some(_) => Standing::Changed,
+            None => TrustState::Untrusted,
+            Some(entry) if entry.files.get(name) == Some(&digest(bytes)) => TrustState::Trusted,
+            Some(_) => TrustState::Changed,
         }
     }
 }

@@ -73,9 +73,9 @@ pub struct Finding {
     pub rule: String,
     pub severity: Severity,
     pub message: String,
-    pub start: Place,
+    pub start: Position,
     /// Behind the last character.
-    pub end: Place,
+    pub end: Position,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub enum Severity {
 
 /// Both from 1; the column in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     pub line: u32,
     pub column: u32,
 }

@@ -1,4 +1,4 @@
-//! What an agent is. The core owns the pool, the turns and the permissions, and names the traits it needs filled
+//! What an agent is. The core owns the agents, the turns and the permissions, and names the traits it needs filled
 //! (`Store`, `Provider`, `Models`, `Prompts`, `AgentLogs`, `TokenCounter`, `Tool`,
 //! `ToolSource`, `Checker`, `Observer`). It knows no JSON-RPC, no HTTP and no SQL.
 

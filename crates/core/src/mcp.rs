@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use entry::{Auth, Defer, Pins, Program, Remote, Sandbox, ServerEntry, Standing, Way};
+pub use entry::{Auth, Defer, Eligibility, Pins, Program, Remote, Sandbox, ServerEntry, Way};
 pub use grants::McpGrants;
 pub use own::{OWN_BYTES_MAX, OwnServer, OwnServers};
 pub(crate) use own::{keep, keeps_none};

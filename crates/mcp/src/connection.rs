@@ -73,7 +73,7 @@ pub struct Connection {
 pub type Running = RunningService<RoleClient, Handler>;
 
 /// A call, by whom and for whom it is made.
-pub struct Call<'a> {
+pub struct ServerCall<'a> {
     pub user: &'a AgentId,
     pub tool: &'a str,
     pub arguments: Map<String, Value>,
@@ -237,7 +237,7 @@ impl Connection {
     /// wants to know for it.
     pub async fn call(
         &self,
-        call: &mut Call<'_>,
+        call: &mut ServerCall<'_>,
         server: &str,
         timeout: Duration,
         mut place: Place<'_>,
@@ -282,7 +282,7 @@ impl Connection {
     /// Says it once, and what comes back.
     async fn once(
         &self,
-        call: &Call<'_>,
+        call: &ServerCall<'_>,
         params: CallToolRequestParams,
         timeout: Duration,
         inquiries: &Inquiries<'_>,

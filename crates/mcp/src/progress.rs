@@ -22,14 +22,14 @@ const MESSAGE_CHARS_MAX: usize = 500;
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Takes what a server says of one call to those who look on. Where nobody does, that is a load each time.
-pub struct Progress<'a> {
+pub struct Relay<'a> {
     onlookers: &'a dyn Onlookers,
     /// What came last and was not shown. What came before it says nothing any more.
     last: Mutex<Option<ProgressNotificationParam>>,
     paced: Paced,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> Relay<'a> {
     pub fn new(onlookers: &'a dyn Onlookers) -> Self {
         Self { onlookers, last: Mutex::default(), paced: Paced::new(PAUSE) }
     }
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_is_shown_at_once_and_of_many_the_last() {
         let screen = Screen::default();
-        let progress = Progress::new(&screen);
+        let progress = Relay::new(&screen);
         let work = async {
             for step in 1..=1_000 {
                 progress.put(said(json!({"progress": step})));
@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_for_nobody() {
         let screen = Screen { away: true.into(), ..Screen::default() };
-        let progress = Progress::new(&screen);
+        let progress = Relay::new(&screen);
         progress.during(async { progress.put(said(json!({"progress": 1}))) }).await;
         assert_eq!(screen.numbers(), [""; 0]);
     }

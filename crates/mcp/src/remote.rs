@@ -69,9 +69,9 @@ pub type Unknown = Arc<AtomicBool>;
 /// Why a server elsewhere was not reached, or not understood.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct Unreached(pub String);
 
-pub type Failure = StreamableHttpError<Refusal>;
+pub type Failure = StreamableHttpError<Unreached>;
 
 /// What rmcp sends its messages with.
 #[derive(Clone)]
@@ -265,14 +265,14 @@ impl Http {
 
     /// The events of an answer, each within the bound.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
-        let pieces = response.bytes_stream().map_err(|error| Refusal(cause(&error)));
+        let pieces = response.bytes_stream().map_err(|error| Unreached(cause(&error)));
         let http = self.clone();
-        events(pieces, move |why| Refusal(http.breached(why))).boxed()
+        events(pieces, move |why| Unreached(http.breached(why))).boxed()
     }
 }
 
 impl StreamableHttpClient for Http {
-    type Error = Refusal;
+    type Error = Unreached;
 
     async fn post_message(
         &self,
@@ -406,7 +406,7 @@ async fn refusal(
 /// What went wrong, in words.
 pub fn words(error: &Failure) -> String {
     match error {
-        StreamableHttpError::Client(Refusal(why)) => why.clone(),
+        StreamableHttpError::Client(Unreached(why)) => why.clone(),
         StreamableHttpError::AuthRequired(_) => "it wants to know who asks (HTTP 401)".into(),
         StreamableHttpError::InsufficientScope(_) => {
             "it wants more than the login gave (HTTP 403)".into()
@@ -432,13 +432,13 @@ async fn page(mut response: Response) -> Vec<u8> {
 }
 
 fn refused(why: impl Into<String>) -> Failure {
-    StreamableHttpError::Client(Refusal(why.into()))
+    StreamableHttpError::Client(Unreached(why.into()))
 }
 
 /// The events of a body. It ends at one that is too long or holds too much; one that breaks off in its middle is none.
 fn events(
-    pieces: impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static,
-    refuse: impl Fn(String) -> Refusal + Send + 'static,
+    pieces: impl Stream<Item = Result<Bytes, Unreached>> + Send + 'static,
+    refuse: impl Fn(String) -> Unreached + Send + 'static,
 ) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
     let reading = (pieces.boxed(), Decoder::new(EVENT_BYTES_MAX), refuse);
     try_unfold(reading, async |(mut pieces, mut decoder, refuse)| {
@@ -463,7 +463,7 @@ fn is_too_full(event: &nexus_sse::Event<'_>) -> bool {
     event.data.is_some_and(|data| nexus_json::values(data) > MESSAGE_VALUES_MAX)
 }
 
-fn broken(refusal: Refusal) -> SseError {
+fn broken(refusal: Unreached) -> SseError {
     SseError::Body(Box::new(refusal))
 }
 
@@ -485,7 +485,7 @@ mod tests {
 
     async fn read(pieces: Vec<Vec<u8>>) -> Vec<Result<Sse, String>> {
         let pieces = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-        let events = events(pieces, Refusal);
+        let events = events(pieces, Unreached);
         events.map_err(|error| error.to_string()).collect().await
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use nexus_core::mcp::{
-    LoginState, Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Standing, Way,
+    Eligibility, LoginState, Lookup, ServerEntry, ServerError, ServerState, ServerStatus, Way,
 };
 use nexus_core::{Agent, AgentId};
 use rmcp::model::ProgressNotificationParam;
@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Call, CallError, Called, Connection};
+use crate::connection::{CallError, Called, Connection, ServerCall};
 use crate::credentials::Credentials;
 use crate::ground::Ground;
 use crate::kept;
@@ -71,7 +71,7 @@ pub struct Common {
 impl Server {
     /// One of the configuration. Touches the disk.
     pub fn new(entry: ServerEntry, common: Common) -> Arc<Self> {
-        let usable = entry.standing == Standing::Usable;
+        let usable = entry.standing == Eligibility::Usable;
         let listing = usable.then(|| kept::read(&common.ground.home, &entry)).flatten();
         let listing = Arc::new(ArcSwapOption::from(listing.map(Arc::new)));
         Arc::new(Self::with(entry, common, listing, None, None))
@@ -130,7 +130,7 @@ impl Server {
             let kept = move || kept::read(&this.ground.home, &this.entry);
             let kept = tokio::task::spawn_blocking(kept).await.ok().flatten();
             if let Some(kept) = kept
-                && self.entry.standing == Standing::Usable
+                && self.entry.standing == Eligibility::Usable
                 && self.listing().is_none()
             {
                 self.listing.store(Some(Arc::new(kept)));
@@ -193,7 +193,7 @@ impl Server {
     /// Makes a call. It is never made twice: what was sent may have been done.
     pub(crate) async fn begin_call(
         self: &Arc<Self>,
-        call: &mut Call<'_>,
+        call: &mut ServerCall<'_>,
         show: impl FnMut(ProgressNotificationParam),
     ) -> Result<Called, CallError> {
         let begun = call.cancel.run_until_cancelled(self.place(call.user)).await;
@@ -320,7 +320,7 @@ impl Server {
                 in_flight: state.in_flight,
                 calls: state.calls,
                 last_error: match &self.entry.standing {
-                    Standing::Wrong(why) => Some(why.clone()),
+                    Eligibility::Wrong(why) => Some(why.clone()),
                     _ => state.last_error.clone(),
                 },
                 stderr_tail: String::new(),
@@ -353,19 +353,19 @@ impl Server {
 
     fn state_of(&self, state: &State) -> ServerState {
         match (&self.entry.standing, &state.phase) {
-            (Standing::Untrusted, _) => ServerState::Untrusted,
-            (Standing::Disabled, _) => ServerState::Disabled,
-            (Standing::Wrong(_), _) => ServerState::Failed,
-            (Standing::Usable, Phase::Off | Phase::Ready(_))
+            (Eligibility::Untrusted, _) => ServerState::Untrusted,
+            (Eligibility::Disabled, _) => ServerState::Disabled,
+            (Eligibility::Wrong(_), _) => ServerState::Failed,
+            (Eligibility::Usable, Phase::Off | Phase::Ready(_))
                 if self.unknown.load(Ordering::Relaxed) =>
             {
                 ServerState::NeedsAuth
             }
-            (Standing::Usable, Phase::Ready(_)) => ServerState::Ready,
-            (Standing::Usable, Phase::Starting(_)) => ServerState::Starting,
-            (Standing::Usable, Phase::Off) if state.is_given_up() => ServerState::Failed,
-            (Standing::Usable, Phase::Off) if state.starts == 0 => ServerState::Configured,
-            (Standing::Usable, Phase::Off) => ServerState::Idle,
+            (Eligibility::Usable, Phase::Ready(_)) => ServerState::Ready,
+            (Eligibility::Usable, Phase::Starting(_)) => ServerState::Starting,
+            (Eligibility::Usable, Phase::Off) if state.is_given_up() => ServerState::Failed,
+            (Eligibility::Usable, Phase::Off) if state.starts == 0 => ServerState::Configured,
+            (Eligibility::Usable, Phase::Off) => ServerState::Idle,
         }
     }
 
@@ -451,7 +451,7 @@ pub mod tests {
         ServerEntry {
             name: name.into(),
             source: ServerSource::User,
-            standing: Standing::Usable,
+            standing: Eligibility::Usable,
             way: Way::Program(Program {
                 argv: vec!["/bin/false".into()],
                 cwd: None,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::connection::Call;
+use crate::connection::ServerCall;
 use crate::ground::Ground;
 use crate::listing::Listed;
 use crate::login::Login;
@@ -137,7 +137,7 @@ impl Servers {
             None => None,
             Some((tool, arguments)) => {
                 let cancel = CancellationToken::new();
-                let call = Call {
+                let call = ServerCall {
                     user: &user,
                     tool: &tool,
                     arguments,

@@ -9,7 +9,7 @@ use rmcp::model::{
     TaskPayload,
 };
 
-use crate::connection::{Call, CallError, Called, Connection, PollError};
+use crate::connection::{CallError, Called, Connection, PollError, ServerCall};
 use crate::elicit::Inquiries;
 use crate::hub::Offer;
 use crate::server::{Counted, Server};
@@ -41,7 +41,7 @@ impl Server {
     /// before it is asked for, so that after a crash it is asked for again and not begun again.
     pub async fn call(
         self: &Arc<Self>,
-        mut call: Call<'_>,
+        mut call: ServerCall<'_>,
         keep: impl AsyncFnOnce(&str),
         mut show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
@@ -62,7 +62,7 @@ impl Server {
     /// while is asked again: the task is its own, and asking changes nothing.
     async fn follow(
         self: &Arc<Self>,
-        call: &Call<'_>,
+        call: &ServerCall<'_>,
         task: &str,
         show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {
@@ -80,7 +80,7 @@ impl Server {
 
     async fn follow_on(
         self: &Arc<Self>,
-        call: &Call<'_>,
+        call: &ServerCall<'_>,
         task: &str,
         mut show: impl FnMut(ProgressNotificationParam),
     ) -> Result<CallToolResult, CallError> {

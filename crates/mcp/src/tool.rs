@@ -9,9 +9,9 @@ use nexus_core::provider::ToolSpec;
 use nexus_core::tool::{Invocation, Need, ServerUser, Tool, ToolOutput};
 use serde_json::{Map, Value};
 
-use crate::connection::{Call, CallError};
+use crate::connection::{CallError, ServerCall};
 use crate::listing::{Listed, asks};
-use crate::progress::Progress;
+use crate::progress::Relay;
 use crate::result::{self, SHOWN_BYTES_MAX};
 use crate::server::Server;
 
@@ -67,9 +67,9 @@ impl Tool for McpTool {
             Value::Object(arguments) => arguments,
             _ => Map::new(),
         };
-        let progress = Progress::new(&*call.onlookers);
+        let progress = Relay::new(&*call.onlookers);
         let user = call.agent.id();
-        let asked = Call {
+        let asked = ServerCall {
             user: &user,
             tool: &self.listed.tool,
             arguments,

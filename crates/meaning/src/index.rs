@@ -33,12 +33,12 @@ const LINE_BYTES: usize = 64;
 pub struct Index {
     dims: usize,
     shelves: HashMap<u32, Shelf, FixedState>,
-    places: HashMap<u64, Place, FixedState>,
+    places: HashMap<u64, Slot, FixedState>,
     arch: Arch,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Slot {
     scope: u32,
     row: u32,
 }
@@ -81,16 +81,16 @@ impl Index {
         let code = Code::of(vector, self.dims)?;
         self.remove(id);
         let row = self.shelves.entry(scope).or_default().push(id, &code);
-        self.places.insert(id, Place { scope, row });
+        self.places.insert(id, Slot { scope, row });
         Ok(())
     }
 
     /// Takes a vector out. `false` if there was none.
     pub fn remove(&mut self, id: u64) -> bool {
-        let Some(Place { scope, row }) = self.places.remove(&id) else { return false };
+        let Some(Slot { scope, row }) = self.places.remove(&id) else { return false };
         let Some(shelf) = self.shelves.get_mut(&scope) else { return false };
         if let Some(moved) = shelf.remove(row as usize, self.dims) {
-            self.places.insert(moved, Place { scope, row });
+            self.places.insert(moved, Slot { scope, row });
         }
         if shelf.blocks.is_empty() {
             self.shelves.remove(&scope);

@@ -14,7 +14,7 @@ use nexus_protocol::{Api, Target, WatchApi};
 use tokio_util::sync::CancellationToken;
 
 use crate::standard;
-use crate::stdio_door::{self, Place, Talk};
+use crate::stdio_door::{self, PlaceArgs, Talk};
 use crate::unused::Marks;
 use crate::wiring;
 
@@ -27,7 +27,7 @@ pub struct AcpArgs {
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: PlaceArgs,
 }
 
 pub async fn run(args: AcpArgs) -> anyhow::Result<ExitCode> {

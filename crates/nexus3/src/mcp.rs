@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use nexus_client::Target;
 use nexus_core::mcp::{
-    Program, ServerEntry, ServerError, ServerSource, ServerState, ServerStatus, Standing,
+    Eligibility, Program, ServerEntry, ServerError, ServerSource, ServerState, ServerStatus,
     ToolState, Way,
 };
 use nexus_core::name::DEFAULT_AGENT;
@@ -217,10 +217,10 @@ fn list(as_json: bool) -> anyhow::Result<ExitCode> {
 /// How an entry stands before anything is started, and why.
 fn state(entry: &ServerEntry) -> (&'static str, String) {
     match &entry.standing {
-        Standing::Usable => (ServerState::Configured.name(), String::new()),
-        Standing::Untrusted => (ServerState::Untrusted.name(), " (nexus3 trust)".into()),
-        Standing::Disabled => (ServerState::Disabled.name(), String::new()),
-        Standing::Wrong(why) => (ServerState::Failed.name(), why.clone()),
+        Eligibility::Usable => (ServerState::Configured.name(), String::new()),
+        Eligibility::Untrusted => (ServerState::Untrusted.name(), " (nexus3 trust)".into()),
+        Eligibility::Disabled => (ServerState::Disabled.name(), String::new()),
+        Eligibility::Wrong(why) => (ServerState::Failed.name(), why.clone()),
     }
 }
 
@@ -429,7 +429,7 @@ pub fn shown_for_trust(servers: &[ServerEntry]) -> String {
     let mut text = String::new();
     for entry in servers {
         let _ = writeln!(text, "MCP server {}: {}", entry.name, entry.way.written());
-        if let Standing::Wrong(why) = &entry.standing {
+        if let Eligibility::Wrong(why) = &entry.standing {
             let _ = writeln!(text, "  cannot be used: {why}");
         }
         let given = entry.way.given().join(", ");

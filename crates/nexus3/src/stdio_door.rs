@@ -24,7 +24,7 @@ use crate::signals::Signals;
 use crate::wiring::{self, Logs};
 
 #[derive(Args)]
-pub struct Place {
+pub struct PlaceArgs {
     /// Open the home here, whether or not a server of it runs
     #[arg(long, conflicts_with = "connect")]
     embedded: bool,
@@ -47,7 +47,7 @@ pub trait Talk {
 
 /// Opens the door, with the administrator's rights. `config` is for a home that is opened here.
 pub async fn open(
-    place: &Place,
+    place: &PlaceArgs,
     home: &Path,
     config: &Config,
     through: Through,

@@ -131,7 +131,7 @@ struct Counted {
 }
 
 /// The end of a block: the digest of all up to it, and their tokens.
-struct Place {
+struct BlockEnd {
     digest: u64,
     tokens: u64,
 }
@@ -159,7 +159,7 @@ fn marked(entries: &mut HashSet<u64>, body: &Value) -> Counted {
     Counted { all, read, write, long_write }
 }
 
-fn places(body: &Value, blocks: &[Block<'_>]) -> Vec<Place> {
+fn places(body: &Value, blocks: &[Block<'_>]) -> Vec<BlockEnd> {
     let (mut prefix, mut tokens) = (Prefix::default(), 0);
     prefix.push("messages");
     let mut in_messages = false;
@@ -173,7 +173,7 @@ fn places(body: &Value, blocks: &[Block<'_>]) -> Vec<Place> {
         }
         prefix.push((block.section, &block.text));
         tokens += block.tokens();
-        Place { digest: prefix.digest(), tokens }
+        BlockEnd { digest: prefix.digest(), tokens }
     };
     blocks.iter().map(place).collect()
 }

@@ -59,7 +59,7 @@ struct Written {
 }
 
 /// Where a path leads.
-struct Place {
+struct Resolved {
     /// Absolute and without links.
     real: PathBuf,
     /// How many of its last names do not exist yet.
@@ -171,13 +171,13 @@ impl Files {
     }
 
     /// Follows `path` as far as it exists and checks where it leads.
-    fn locate(&self, path: &str, act: Act) -> Result<Place, String> {
+    fn locate(&self, path: &str, act: Act) -> Result<Resolved, String> {
         let place = self.resolve(path, act)?;
         self.check(path, &place.real, act)?;
         Ok(place)
     }
 
-    fn resolve(&self, path: &str, act: Act) -> Result<Place, String> {
+    fn resolve(&self, path: &str, act: Act) -> Result<Resolved, String> {
         if path.contains('\0') {
             return Err("a path may not contain NUL".into());
         }
@@ -207,7 +207,7 @@ impl Files {
         };
         refuse_kernel(path, &nearest, &found)?;
         let real = missing.iter().rev().fold(found, |real, part| real.join(part));
-        Ok(Place { real, nearest, missing: missing.len() })
+        Ok(Resolved { real, nearest, missing: missing.len() })
     }
 
     /// The rule on paths. `real` is absolute and without links.
@@ -222,7 +222,7 @@ impl Files {
     }
 }
 
-impl Place {
+impl Resolved {
     fn existing(self, path: &str) -> Result<Self, String> {
         if self.missing == 0 { Ok(self) } else { Err(explain(path, Errno::NOENT)) }
     }

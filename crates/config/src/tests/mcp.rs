@@ -1,7 +1,7 @@
 //! Where MCP servers stand, which of two holds, and what is refused.
 
 use nexus_core::mcp::{
-    Asks, Auth, Pins, Program, Remote, ServerEntry, ServerSource, Standing, Way,
+    Asks, Auth, Eligibility, Pins, Program, Remote, ServerEntry, ServerSource, Way,
 };
 
 use super::*;
@@ -81,7 +81,7 @@ fn refused(entry: Value, expected: &str) {
 #[test]
 fn an_entry_has_its_defaults_and_its_keys() {
     let plain = server(json!({"command": "x"}));
-    assert_eq!((plain.source, &plain.standing), (ServerSource::User, &Standing::Usable));
+    assert_eq!((plain.source, &plain.standing), (ServerSource::User, &Eligibility::Usable));
     let run = program(&plain);
     assert_eq!((run.argv.as_slice(), run.cwd.as_ref()), (&["x".to_string()][..], None));
     let seconds = [plain.startup_timeout, plain.timeout, plain.idle_timeout].map(|it| it.as_secs());
@@ -118,8 +118,8 @@ fn an_entry_has_its_defaults_and_its_keys() {
     assert_eq!(run.sandbox.read, ["/r".into()].into());
     assert_eq!(run.sandbox.write, ["/users/me/o".into()].into());
     assert!(!run.sandbox.network && !run.sandbox.required);
-    assert_eq!(server(json!({"command": "x", "enabled": false})).standing, Standing::Disabled);
-    assert_eq!(server(json!({"command": "x", "disabled": true})).standing, Standing::Disabled);
+    assert_eq!(server(json!({"command": "x", "enabled": false})).standing, Eligibility::Disabled);
+    assert_eq!(server(json!({"command": "x", "disabled": true})).standing, Eligibility::Disabled);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
         let dir = tree.root.path().canonicalize().unwrap().join("a/b/c");
         assert_eq!(
             (found[0].source, &found[0].standing),
-            (ServerSource::Project, &Standing::Untrusted)
+            (ServerSource::Project, &Eligibility::Untrusted)
         );
         assert_eq!(program(&found[0]).cwd, Some(dir.join("sub")), "{file}");
         assert!(!program(&found[0]).sandbox.network && found[0].asks == Asks::Once, "{file}");
@@ -256,14 +256,14 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
         let shown = servers_of_project(&dir, None).unwrap();
         assert_eq!(program(&shown[0]).argv, ["run", "x"], "{file}");
         let tree = tree.trust("a/b/c");
-        assert_eq!(tree.servers()[0].standing, Standing::Usable, "{file}");
+        assert_eq!(tree.servers()[0].standing, Eligibility::Usable, "{file}");
         let changed = tree.file_at(file, &json!({"mcpServers": {"t": {"command": "other"}}}));
         let changed = if file.ends_with("config.json") {
             changed.file_at(file, &json!({"mcp_servers": {"t": {"command": "other"}}}))
         } else {
             changed
         };
-        assert_eq!(changed.servers()[0].standing, Standing::Untrusted, "{file}");
+        assert_eq!(changed.servers()[0].standing, Eligibility::Untrusted, "{file}");
     }
     // One in a directory above is for other programs.
     let above = Tree::new().file_at("a/b/.mcp.json", &json!({"mcpServers": entry}));
@@ -274,14 +274,14 @@ fn a_projects_servers_are_there_and_wait_for_trust() {
 fn what_a_project_wrote_wrongly_is_that_servers_affair() {
     let wrong = json!({"mcpServers": {"good": {"command": "x"}, "web": {"url": "https://x", "args": []}, "odd": 5}});
     let tree = Tree::new().file_at("a/b/c/.mcp.json", &wrong);
-    assert!(tree.servers().iter().all(|it| it.standing == Standing::Untrusted));
+    assert!(tree.servers().iter().all(|it| it.standing == Eligibility::Untrusted));
     let found = tree.trust("a/b/c").servers();
-    assert_eq!(found[0].standing, Standing::Usable);
+    assert_eq!(found[0].standing, Eligibility::Usable);
     assert!(
-        matches!(&found[1].standing, Standing::Wrong(why) if why.contains("an entry is an object"))
+        matches!(&found[1].standing, Eligibility::Wrong(why) if why.contains("an entry is an object"))
     );
     assert!(
-        matches!(&found[2].standing, Standing::Wrong(why) if why.contains("args: is for programs"))
+        matches!(&found[2].standing, Eligibility::Wrong(why) if why.contains("args: is for programs"))
     );
 }
 
@@ -351,5 +351,5 @@ fn an_entry_of_one_agent_is_read_as_one_of_the_configuration() {
         assert!(!why.contains("hush") && !why.contains("77123"), "{config}: {why}");
     }
     let wrong = crate::unusable_server("s", ServerSource::Agent, "why".into());
-    assert_eq!((wrong.standing, wrong.share), (Standing::Wrong("why".into()), false));
+    assert_eq!((wrong.standing, wrong.share), (Eligibility::Wrong("why".into()), false));
 }

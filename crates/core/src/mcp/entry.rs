@@ -13,7 +13,7 @@ use super::{Asks, ServerSource};
 pub struct ServerEntry {
     pub name: String,
     pub source: ServerSource,
-    pub standing: Standing,
+    pub standing: Eligibility,
     pub way: Way,
     pub startup_timeout: Duration,
     /// How long a call may be silent.
@@ -149,7 +149,7 @@ pub enum Defer {
 
 /// Whether a server may be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Eligibility {
     Usable,
     /// A project brought it along, and nobody trusted that.
     Untrusted,
@@ -158,7 +158,7 @@ pub enum Standing {
     Wrong(String),
 }
 
-impl Standing {
+impl Eligibility {
     /// Why it may not be used, where that is so.
     pub fn check(&self) -> Result<(), String> {
         match self {

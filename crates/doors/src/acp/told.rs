@@ -29,7 +29,7 @@ pub struct Told {
     said: Said,
     thought: Said,
     /// By the ids that the model gave them.
-    calls: HashMap<String, Call>,
+    calls: HashMap<String, HeldCall>,
 }
 
 /// How much of a step's text is told.
@@ -41,7 +41,7 @@ struct Said {
     is_whole: bool,
 }
 
-struct Call {
+struct HeldCall {
     shown: ToolCallId,
     name: String,
     arguments: Value,
@@ -153,7 +153,7 @@ impl Told {
     /// Calls that nothing was heard of any more, since the turn ended before they did.
     pub fn left(&mut self) -> Vec<SessionUpdate> {
         let open = self.calls.values_mut().filter(|call| !call.is_over && call.plan.is_none());
-        let left = |call: &mut Call| {
+        let left = |call: &mut HeldCall| {
             call.is_over = true;
             let fields = ToolCallUpdateFields::new().status(ToolCallStatus::Failed);
             SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.shown.clone(), fields))
@@ -172,7 +172,7 @@ impl Told {
         let plan = tools::plan(entry);
         let mut call = tools::call(entry, &self.cwd);
         call.tool_call_id = shown.clone();
-        let held = Call {
+        let held = HeldCall {
             shown,
             name: entry.name.clone(),
             arguments: entry.arguments.clone(),
@@ -222,7 +222,7 @@ impl Told {
     /// Nothing is said of a call that is over.
     fn changed(&self, id: &str, fields: ToolCallUpdateFields) -> Vec<SessionUpdate> {
         let open = self.calls.get(id).filter(|call| !call.is_over && call.plan.is_none());
-        let update = |call: &Call| ToolCallUpdate::new(call.shown.clone(), fields);
+        let update = |call: &HeldCall| ToolCallUpdate::new(call.shown.clone(), fields);
         open.map(update).map(SessionUpdate::ToolCallUpdate).into_iter().collect()
     }
 

@@ -159,12 +159,12 @@ pub fn written(tool: &str, arguments: &Value, cwd: &Path) -> Option<ToolCallCont
 pub fn diffs(change: &FileChange) -> Vec<ToolCallContent> {
     let path = PathBuf::from(&change.path);
     let mut shown = Vec::new();
-    let mut place: Option<Place> = None;
+    let mut place: Option<Hunk> = None;
     for line in change.diff.lines() {
         if line.starts_with("@@") {
             shown.extend(place.take().map(|it| it.diff(&path)));
             let is_new = line.starts_with("@@ -0,0 ");
-            place = Some(Place { is_new, ..Place::default() });
+            place = Some(Hunk { is_new, ..Hunk::default() });
             continue;
         }
         let Some(place) = &mut place else { continue };
@@ -189,14 +189,14 @@ pub fn diffs(change: &FileChange) -> Vec<ToolCallContent> {
 }
 
 #[derive(Default)]
-struct Place {
+struct Hunk {
     old: String,
     new: String,
     /// There was nothing before.
     is_new: bool,
 }
 
-impl Place {
+impl Hunk {
     fn diff(self, path: &Path) -> ToolCallContent {
         let old = (!self.is_new).then_some(self.old);
         ToolCallContent::Diff(Diff::new(path, self.new).old_text(old))

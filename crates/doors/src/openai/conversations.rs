@@ -98,7 +98,7 @@ pub struct Ask {
 }
 
 /// Where an answer stands in its conversation.
-pub struct Place {
+pub struct ChainEnd {
     held: Held,
     /// Up to what is answered.
     chain: Chain,
@@ -158,14 +158,14 @@ impl Conversations {
         self: &Arc<Self>,
         api: &A,
         ask: &Ask,
-    ) -> Result<(String, Place), Failure> {
+    ) -> Result<(String, ChainEnd), Failure> {
         let known = linked(ask.seed(), &ask.past);
         let held = match &ask.session {
             Some(name) => self.named(api, ask, name).await?,
             None => self.found(api, ask, known).await?,
         };
         let agent = held.agent.clone();
-        Ok((agent, Place { held, chain: linked(known, &ask.fresh) }))
+        Ok((agent, ChainEnd { held, chain: linked(known, &ask.fresh) }))
     }
 
     async fn found<A: Api>(
@@ -362,7 +362,7 @@ impl Made {
     }
 }
 
-impl Place {
+impl ChainEnd {
     /// Notes what was answered. An agent that is gone is not found again.
     pub async fn note<A: Api>(self, api: &A, answer: &str) {
         let Held { conversations, agent } = &self.held;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::conversations::Place;
+use super::conversations::ChainEnd;
 use super::failure::Failure;
 use super::responses::{Frame, Keeping, of_turn};
 
@@ -66,7 +66,7 @@ pub struct Errand {
     pub agent: String,
     pub params: SendParams,
     /// Where the answer stands in its conversation.
-    pub place: Option<Place>,
+    pub place: Option<ChainEnd>,
     /// Where the answer is put, and in which shape.
     pub keeping: Option<(Frame, Keeping)>,
 }

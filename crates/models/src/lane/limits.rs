@@ -113,7 +113,7 @@ struct Figures {
     gauges: [Option<Gauge>; LIMIT_COUNT],
     /// Calls sent so far: figures in an answer do not know of those sent after its own.
     sent: u64,
-    refusal: Option<Refusal>,
+    refusal: Option<RateRefusal>,
     heard_of: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ enum Left {
     Count(u64),
 }
 
-struct Refusal {
+struct RateRefusal {
     error: ProviderError,
     /// When the provider would have the model asked again.
     ends: Instant,
@@ -232,7 +232,7 @@ impl Limits {
     /// The provider does not want this model to be asked for longer than anybody waits.
     pub fn refuse(&mut self, model: &Arc<str>, error: ProviderError, wait: Duration, now: Instant) {
         let until = now + wait.min(REFUSAL_MAX);
-        self.figures(model, now).refusal = Some(Refusal { error, ends: now + wait, until });
+        self.figures(model, now).refusal = Some(RateRefusal { error, ends: now + wait, until });
     }
 
     /// What a call to `model` is answered at once, without being sent.

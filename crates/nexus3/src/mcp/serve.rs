@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::doors::exposed;
 use crate::standard;
-use crate::stdio_door::{self, Place, Talk};
+use crate::stdio_door::{self, PlaceArgs, Talk};
 use crate::wiring;
 
 #[derive(Args)]
@@ -30,7 +30,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    place: PlaceArgs,
 }
 
 pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {

@@ -88,7 +88,7 @@ pub fn accepted(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Rej
 
 /// What the two directions of a connection know of each other.
 #[derive(Default)]
-struct Line {
+struct BothWays {
     /// The peer has said something since it was last asked.
     heard: AtomicBool,
     /// Why it is ended, where the peer is to be told.
@@ -130,7 +130,7 @@ pub async fn serve(
     let connection = Connection::new(dispatcher.clone(), framing, tokio::io::split(calls), terms)
         .through(Door::WebSocket);
     let (reader, writer) = tokio::io::split(frames);
-    let line = Line::default();
+    let line = BothWays::default();
     line.heard.store(true, Ordering::Relaxed);
     let outward = async {
         let revoked = dispatcher.services().key_ended(Door::WebSocket, visitor.key.as_deref());
@@ -153,7 +153,7 @@ pub async fn serve(
 async fn inward(
     mut socket: SplitStream<Socket>,
     writer: WriteHalf<DuplexStream>,
-    line: &Line,
+    line: &BothWays,
     weight: &Weight,
 ) {
     let mut calls = FramedWrite::new(writer, codec());
@@ -191,7 +191,7 @@ async fn inward(
 async fn outward(
     mut socket: SplitSink<Socket, Message>,
     reader: ReadHalf<DuplexStream>,
-    line: &Line,
+    line: &BothWays,
     revoked: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let mut revoked = pin!(revoked);

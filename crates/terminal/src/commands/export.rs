@@ -8,7 +8,7 @@ use nexus_protocol::conversation::{GetMessages, GetMessagesParams, MessageEntry}
 use nexus_protocol::params::Bounded;
 
 use super::agents::place;
-use super::files::{Place, There};
+use super::files::{Target, There};
 use super::flags::{optional, refuse_flags, split};
 use super::messages::Backwards;
 use crate::cx::{Cx, Done, Front, Refused, refuse};
@@ -115,7 +115,7 @@ pub async fn export(cx: &Cx, rest: &str) -> Done {
     };
     let shown = path.display();
     let failed = |error: std::io::Error| Refused::Said(format!("{shown}: {error}"));
-    let place = Place::new(&cx.making.cwd, &path).map_err(failed)?;
+    let place = Target::new(&cx.making.cwd, &path).map_err(failed)?;
     let may_replace = match place.there().map_err(failed)? {
         There::Nothing => false,
         There::File => match cx.confirm(format!("{shown} exists. Replace it?")).await {

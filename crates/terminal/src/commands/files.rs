@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Where a file is, or is to be: its directory, opened, and its name there.
-pub struct Place {
+pub struct Target {
     directory: OwnedFd,
     name: String,
 }
@@ -24,7 +24,7 @@ pub enum There {
     Other,
 }
 
-impl Place {
+impl Target {
     /// Beneath `base` no link is followed on the way; the directories of an absolute path are the person's own words.
     pub fn new(base: &Path, path: &Path) -> io::Result<Self> {
         let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file");
@@ -81,7 +81,7 @@ impl Place {
 /// A file that is being written, and goes unless it is kept.
 pub struct Draft {
     file: File,
-    place: Place,
+    place: Target,
     beside: String,
 }
 
@@ -136,7 +136,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         let draft = |text: &str| {
-            let place = Place::new(dir.path(), Path::new("file")).unwrap();
+            let place = Target::new(dir.path(), Path::new("file")).unwrap();
             assert!(place.there().is_ok());
             let mut draft = place.draft(0o600).unwrap();
             draft.write_all(text.as_bytes()).unwrap();

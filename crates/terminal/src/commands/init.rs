@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nexus_client::Environment;
 
-use super::files::{Place, There};
+use super::files::{Target, There};
 use super::flags::{refuse_flags, split, take};
 use crate::cx::{Cx, Done, Refused, refuse};
 
@@ -71,9 +71,9 @@ fn project(cwd: &Path, file: &str, is_forced: bool) -> Result<Vec<String>, Strin
         return Err(format!("{file} is not the name of a file in this directory."));
     }
     let named = |shown: &str, error: io::Error| format!("{shown}: {error}");
-    let instructions = Place::new(cwd, Path::new(file)).map_err(|error| named(file, error))?;
+    let instructions = Target::new(cwd, Path::new(file)).map_err(|error| named(file, error))?;
     let configuration =
-        Place::within(cwd, ".nexus3", "config.json").map_err(|error| named(".nexus3", error))?;
+        Target::within(cwd, ".nexus3", "config.json").map_err(|error| named(".nexus3", error))?;
     write(
         vec![
             (file.to_owned(), instructions, PROJECT),
@@ -95,14 +95,14 @@ pub fn global(home: &Path, is_forced: bool, force: &str) -> Result<Vec<String>, 
     };
     let mut files = Vec::new();
     for (name, text) in [("NEXUS.md", PERSON), ("config.json", CONFIGURATION)] {
-        let place = Place::within(base, directory, name).map_err(failed)?;
+        let place = Target::within(base, directory, name).map_err(failed)?;
         files.push((home.join(name).display().to_string(), place, text));
     }
     write(files, is_forced, force)
 }
 
 fn write(
-    files: Vec<(String, Place, &str)>,
+    files: Vec<(String, Target, &str)>,
     is_forced: bool,
     force: &str,
 ) -> Result<Vec<String>, String> {

@@ -90,7 +90,7 @@ struct Prose {
     cut_at: usize,
 }
 
-struct Place<'a> {
+struct Opening<'a> {
     quotes: usize,
     /// What is quoted.
     inner: &'a str,
@@ -272,7 +272,7 @@ impl State {
             }
             self.open = Open::Nothing;
         }
-        let Place { quotes, inner, indent, text, stays, code, start } = self.place(line);
+        let Opening { quotes, inner, indent, text, stays, code, start } = self.place(line);
         if text.is_empty() {
             self.close(look, out);
             self.blank = self.begun;
@@ -293,7 +293,7 @@ impl State {
 
     /// Where a line stands that is not in a fence. It changes nothing: a line is taken in before it has ended only where
     /// this says that it is prose.
-    fn place<'a>(&self, line: &'a str) -> Place<'a> {
+    fn place<'a>(&self, line: &'a str) -> Opening<'a> {
         let (quotes, inner) = block::unquote(line, QUOTES_MAX);
         let (indent, text) = block::indent(inner);
         let start = block::start(text, indent);
@@ -302,7 +302,7 @@ impl State {
         let stays = quotes == self.quotes || lazy;
         let free = !stays || (self.list == 0 && matches!(self.open, Open::Nothing));
         let code = free && indent >= block::CODE_INDENT;
-        Place { quotes, inner, indent, text, stays, code, start }
+        Opening { quotes, inner, indent, text, stays, code, start }
     }
 
     /// What only the line before explains: an underline, or a row of a table.
