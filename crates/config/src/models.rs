@@ -353,7 +353,7 @@ impl ModelCatalog {
         };
         if let (false, Some(variable)) = (self.has_key(entry), &entry.key_env) {
             return Err(unusable(format!(
-                "the environment variable {variable} (key of {}) is not set",
+                "the environment variable {variable} (key of {}) is not set; set it and start again",
                 entry.name
             )));
         }

@@ -86,7 +86,9 @@ fn the_key_is_asked_for_when_it_is_needed() {
     let reason =
         |config: Value, env: &[(&str, &str)]| catalog(&config, env).resolve(Some("p/m")).map(drop);
     let missing = |variable: &str| {
-        let reason = format!("the environment variable {variable} (key of p) is not set");
+        let reason = format!(
+            "the environment variable {variable} (key of p) is not set; set it and start again"
+        );
         Err(ModelError::Unusable { name: "p/m".into(), reason })
     };
     let provider = |provider: Value| json!({"providers": {"p": provider}});
