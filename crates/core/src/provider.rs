@@ -169,6 +169,9 @@ pub enum ProviderError {
     /// The conversation is longer than the model's window, which the provider may have named.
     #[error("the conversation is too long for the model ({message})")]
     TooLong { message: String, window: Option<u32> },
+    /// A filter of the provider's has found something in what was said, by whomever.
+    #[error("the provider's filter stopped the call ({0})")]
+    Filtered(String),
     /// Thoughts of an earlier answer were refused, or `missed`.
     #[error("the provider refused what the model had thought before ({message})")]
     Thoughts { message: String, missed: bool },
@@ -213,6 +216,7 @@ impl ProviderError {
             Self::RateLimited { .. } => "rate_limited",
             Self::Rejected(_) => "rejected",
             Self::TooLong { .. } => "too_long",
+            Self::Filtered(_) => "filtered",
             Self::Thoughts { .. } => "thoughts",
             Self::Unavailable(_) => "unavailable",
             Self::Resting { .. } => "resting",
@@ -233,6 +237,7 @@ impl ProviderError {
             Self::Credentials(_)
             | Self::Rejected(_)
             | Self::TooLong { .. }
+            | Self::Filtered(_)
             | Self::Thoughts { .. }
             | Self::Broken(_) => false,
         }

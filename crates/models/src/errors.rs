@@ -94,6 +94,18 @@ const LASTING_WORDS: [&str; 8] = [
 /// Said of every limit of some services, and then a wait stands beside it; else of money.
 const LASTING_WITHOUT_WAIT: &str = "exceeded your current quota";
 
+/// Codes of a filter that has found something in what was said, in small letters.
+const FILTER_CODES: [&str; 3] = ["content_filter", "responsibleaipolicy", "_policy"];
+
+/// Words of one, in small letters.
+const FILTER_WORDS: [&str; 5] = [
+    "content filtering policy",
+    "content management policy",
+    "input was flagged",
+    "prompt was flagged",
+    "flagged as potentially violating",
+];
+
 /// What says that the thoughts sent back were not taken, or missed; small letters, without backticks.
 const THOUGHTS_REFUSED: [&[&str]; 4] = [
     &["invalid signature in thinking block"],
@@ -149,6 +161,7 @@ pub(super) fn in_stream(error: &Value, secrets: &Secrets) -> Failure {
         Some(status) => understood(status, said, &report, false, secrets),
         // What is known by its words alone.
         None if too_long::says(&report.codes, &report.message)
+            || is_filtered(&report)
             || of_thoughts(&report).is_some() =>
         {
             understood(400, said, &report, false, secrets)
@@ -241,6 +254,7 @@ fn understood(
 
     let mut failure = match status {
         _ if codes.contains("api_key_invalid") => credentials(said, secrets),
+        400 | 403 | 422 if is_filtered(report) => Failure::of(ProviderError::Filtered(said)),
         401 | 403 => credentials(said, secrets),
         _ if let Some(missed) = of_thoughts(report) => {
             Failure::of(ProviderError::Thoughts { message: said, missed })
@@ -297,6 +311,12 @@ fn is_lasting(report: &Report) -> bool {
     LASTING_CODES.iter().any(|code| report.codes.contains(code))
         || LASTING_WORDS.iter().any(|words| message.contains(words))
         || message.contains(LASTING_WITHOUT_WAIT) && wait.is_none()
+}
+
+fn is_filtered(report: &Report) -> bool {
+    let message = report.message.to_lowercase();
+    FILTER_CODES.iter().any(|code| report.codes.contains(code))
+        || FILTER_WORDS.iter().any(|words| message.contains(words))
 }
 
 /// Whether it is thoughts that are refused, and then whether they were missed.

@@ -422,7 +422,9 @@ fn failure(error: ProviderError) -> Failure {
             Failure::rate_limited(message, retry_after.and_then(milliseconds))
         }
         ProviderError::Crowded(_) => Failure::rate_limited(message, None),
-        ProviderError::Rejected(_) | ProviderError::Thoughts { .. } => Failure::malformed(message),
+        ProviderError::Rejected(_)
+        | ProviderError::Filtered(_)
+        | ProviderError::Thoughts { .. } => Failure::malformed(message),
         ProviderError::TooLong { .. } => Failure::too_long(message),
         ProviderError::Resting { retry_after, .. } => {
             Failure::unavailable(message, milliseconds(retry_after))

@@ -229,6 +229,7 @@ impl WireError for ProviderError {
             .with("retry_after_ms", json!(milliseconds(*retry_after))),
             Self::Credentials(_)
             | Self::Rejected(_)
+            | Self::Filtered(_)
             | Self::TooLong { .. }
             | Self::Thoughts { .. }
             | Self::Unavailable(_)
@@ -539,6 +540,7 @@ mod tests {
         for error in [
             ProviderError::Credentials(text()),
             ProviderError::Rejected(text()),
+            ProviderError::Filtered(text()),
             ProviderError::TooLong { message: text(), window: None },
             ProviderError::Thoughts { message: text(), missed: false },
             ProviderError::Unavailable(text()),

@@ -445,7 +445,9 @@ impl Turn {
         let interrupted = !whole || (step.broke.is_some() && !goes_on);
         let meta = Meta { interrupted, made: Some(Arc::new(made)), ..self.meta() };
         let answer = Message::of_parts(Role::Assistant, parts, meta);
-        if answer.parts.is_empty() {
+        // One that was refused is, also without a word: it says that its turn is not to be shown again.
+        let refused = whole && step.answer.stop.reason.is_refused();
+        if answer.parts.is_empty() && !refused {
             let entry = Entry { progress, spent: step.bill, ..Entry::default() };
             return self.note(entry).await.map(drop);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::TurnError;
@@ -124,6 +125,7 @@ impl Turn {
                 Some(Ok(events)) => self.listen(events, &mut call, said).await,
             };
             self.count(talk, &mut attempt, said);
+            attempt.heed_filter(&said.step_text());
             let bill = bill(talk, &attempt);
             call.bill = bill;
             call.end = match &attempt.end {
@@ -426,6 +428,16 @@ fn bill(talk: &Talk, attempt: &Attempt) -> Bill {
 impl Attempt {
     fn ended(end: AttemptEnd) -> Self {
         Self { answer: Answer::default(), end, opened: false }
+    }
+
+    /// What a filter stopped has been answered, as by a refusal: it would be stopped again. `text` is what was streamed.
+    fn heed_filter(&mut self, text: &str) {
+        if let AttemptEnd::Failed(ProviderError::Filtered(why)) = &self.end {
+            let details = Some(json!({ "explanation": why }));
+            self.answer.stop = Stop { reason: StopReason::ContentFilter, details };
+            self.answer.parts = vec![Part::text(text)];
+            self.end = AttemptEnd::Done;
+        }
     }
 
     /// `text` is what was streamed.

@@ -154,6 +154,30 @@ async fn a_refused_exchange_is_not_shown_again() {
 }
 
 #[tokio::test]
+async fn what_was_refused_without_a_word_is_not_shown_again() {
+    let world = World::new();
+    let agent = world.agent("a").await;
+    world.say(&agent, "hello").await.unwrap();
+    let filtered = ProviderError::Filtered("it is about cats".into());
+    for (refusal, reason) in [
+        (Script::Answer(answer([], StopReason::Refusal)), StopReason::Refusal),
+        (Script::Refuse(filtered), StopReason::ContentFilter),
+    ] {
+        world.model.script([Script::Call(vec![("echo", json!({"text": "bad"}))]), refusal]);
+        let outcome = world.say(&agent, "something bad").await.unwrap();
+        assert_eq!((&*outcome.content, outcome.stop.reason), ("", reason));
+        if reason == StopReason::ContentFilter {
+            let details = json!({"explanation": "it is about cats"});
+            assert_eq!(outcome.stop.details, Some(details));
+        }
+        world.say(&agent, "something good").await.unwrap();
+        let shown = world.model.last_context();
+        assert!(!shown.iter().any(|line| line.contains("bad")), "{shown:?}");
+        assert_eq!(shown.last().unwrap(), "User: something good");
+    }
+}
+
+#[tokio::test]
 async fn silence_is_asked_once_more_and_then_said() {
     let world = World::new();
     let agent = world.agent("a").await;

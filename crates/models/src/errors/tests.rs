@@ -50,6 +50,15 @@ fn statuses_have_meanings() {
         FINAL,
         "the provider refused the request (404: no model)",
     );
+    let azure = r#"{"error":{"message":"no","param":"prompt","code":"content_filter","status":400,"innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#;
+    check(400, azure, FINAL, "the provider's filter stopped the call (400: no)");
+    let flagged = said("m requires moderation. Your input was flagged for \"x\".");
+    check(
+        403,
+        &flagged,
+        FINAL,
+        "the provider's filter stopped the call (403: m requires moderation. Your input was flagged for \"x\".)",
+    );
     check(408, page, (true, false, false), "the provider is not available (408: no)");
     check(409, page, (true, false, false), "the provider is not available (409: no)");
     check(
@@ -307,7 +316,18 @@ fn errors_in_a_stream_have_meanings() {
         FINAL,
     );
     check(failed("invalid_prompt", "m"), "the provider refused the request (m)", FINAL);
-    check(failed("cyber_policy", "m"), "the provider refused the request (m)", FINAL);
+    check(failed("cyber_policy", "m"), "the provider's filter stopped the call (m)", FINAL);
+    let blocked = "Output blocked by content filtering policy";
+    check(
+        json!({"type": "error", "error": {"type": "invalid_request_error", "message": blocked}}),
+        "the provider's filter stopped the call (Output blocked by content filtering policy)",
+        FINAL,
+    );
+    check(
+        json!({"error": {"code": "content_filter", "message": "m"}}),
+        "the provider's filter stopped the call (m)",
+        FINAL,
+    );
     let limited = in_stream(&failed("rate_limit_exceeded", "Please try again in 1.2s"), &secrets());
     assert_eq!(limited.retry_after, Some(Duration::from_millis(1200)));
     assert!(matches!(limited.error, ProviderError::RateLimited { retry_after: Some(_), .. }));
