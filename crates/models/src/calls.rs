@@ -212,6 +212,21 @@ impl IdForm {
     }
 }
 
+/// Letters of a call's name that every service takes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// A call's name as every service takes it: as it came, or with `_` for each letter that may not be in one. Models call
+/// tools that there are not, by any name, and such a call goes back like all others.
+pub(super) fn plain_name(name: &str) -> Cow<'_, str> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if name.len() <= NAME_BYTES_MAX && !name.is_empty() && name.chars().all(plain) {
+        return Cow::Borrowed(name);
+    }
+    let name = if name.is_empty() { NAMELESS } else { name };
+    let letters = name.chars().take(NAME_BYTES_MAX);
+    letters.map(|letter| if plain(letter) { letter } else { '_' }).collect()
+}
+
 /// Arguments as they are sent back. Services insist on an object, so what a model wrote instead of one is shown to it
 /// inside one.
 #[derive(Clone, Copy)]
@@ -281,6 +296,21 @@ mod tests {
             &[("a", "f", json!({})), ("b", "f", json!({}))],
         );
         check(&[(Some(0), "a", "f", "{"), (Some(0), "a", "f", "}")], &[("a", "f", json!({}))]);
+    }
+
+    #[test]
+    fn a_name_that_no_service_takes_goes_back_as_one_that_all_take() {
+        let long = "n".repeat(NAME_BYTES_MAX);
+        for (name, expected) in [
+            ("read_file", "read_file"),
+            ("functions.exec<|channel|>", "functions_exec__channel__"),
+            ("größe 7", "gr__e_7"),
+            ("", NAMELESS),
+            (&*format!("{long}n"), &*long),
+            (&*long, &*long),
+        ] {
+            assert_eq!(plain_name(name), expected);
+        }
     }
 
     #[test]

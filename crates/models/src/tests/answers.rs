@@ -320,6 +320,18 @@ async fn what_the_vendors_own_clients_take_is_taken() {
     let answer = heard.end.unwrap();
     assert_eq!((answer.usage, answer.cost), (used(3, 4), Cost::from_usd(0.5)));
 
+    // Some servers write an empty reason into every chunk.
+    let raw = [
+        "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"},\"finish_reason\":\"\"}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\".\"},\"finish_reason\":\"\"}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"\"}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}]}\n\n",
+        "data: [DONE]\n\n",
+    ];
+    model.push(Reply::raw(raw));
+    let answer = ask(Kind::OpenAi, &model).await.end.unwrap();
+    assert_eq!((answer.stop.reason, answer.parts.len()), (StopReason::MaxTokens, 2));
+
     // A block may begin with all it holds.
     let raw = [
         "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\n",

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::shown::{Shown, UNNAMED, result_text, shown};
 use super::{bytes_estimate, effort, is_of_model, payload, turn_start, unwritable, visible};
 use crate::bounds::{few, lenient};
-use crate::calls::{Arguments, IdForm};
+use crate::calls::{Arguments, IdForm, plain_name};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -373,7 +373,7 @@ impl Writing<'_> {
         json.raw("{\"id\":");
         json.text(&self.ids.of(&call.id));
         json.raw(",\"type\":\"function\",\"function\":{\"name\":");
-        json.text(&call.name);
+        json.text(&plain_name(&call.name));
         json.raw(",\"arguments\":");
         json.text(&serde_json::to_string(&Arguments(&call.arguments))?);
         json.raw("}}");
@@ -486,7 +486,8 @@ impl Answer {
             }
             let delta = choice.delta.or(choice.message).unwrap_or_default();
             self.delta(delta, heard);
-            if let Some(word) = choice.finish_reason {
+            // Some servers write an empty one into every chunk.
+            if let Some(word) = choice.finish_reason.filter(|word| !word.is_empty()) {
                 stop(&word, heard);
                 progress = Phase::Answered;
             }

@@ -25,7 +25,7 @@ use super::{
     unwritable, visible,
 };
 use crate::bounds::{few, lenient};
-use crate::calls::{Arguments, random};
+use crate::calls::{Arguments, plain_name, random};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -431,7 +431,7 @@ impl Block<'_> {
                 json.raw("{\"functionCall\":{");
                 write_id(json, has_id.then_some(&call.id));
                 json.raw("\"name\":");
-                json.text(&call.name);
+                json.text(&plain_name(&call.name));
                 json.raw(",\"args\":");
                 json.value(&Arguments(&call.arguments))?;
                 json.raw("}");
@@ -441,7 +441,7 @@ impl Block<'_> {
                 json.raw("{\"functionResponse\":{");
                 write_id(json, result.tool_call_id.as_ref().filter(|_| *has_id));
                 json.raw("\"name\":");
-                json.text(name);
+                json.text(&plain_name(name));
                 json.raw(match result.meta.failed {
                     true => ",\"response\":{\"error\":",
                     false => ",\"response\":{\"output\":",

@@ -18,7 +18,7 @@ use super::{
     budget, bytes_estimate, earlier, effort, is_own, payload, turn_start, unwritable, visible,
 };
 use crate::bounds::{few, lenient};
-use crate::calls::{Arguments, IdForm, holds_too_much};
+use crate::calls::{Arguments, IdForm, holds_too_much, plain_name};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -88,9 +88,11 @@ pub(crate) fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_j
     let mut json = Json::open_object(&head, bytes_estimate(call, &messages))?;
     let ttl = marks.filter(|_| call.recurs != Recurs::Nothing);
     let marker = Marker { ttl, minimum_bytes: call.model.cache_minimum as usize * 4 };
+    // One of mere spaces is refused.
+    let has_system = !call.system.trim().is_empty();
     if let Some((last, others)) = call.tools.split_last() {
         // Where there is a system text, its end covers the tools too.
-        let marked = call.system.is_empty();
+        let marked = !has_system;
         json.raw(",\"tools\":[");
         for tool in others {
             write_tool(&mut json, tool, None);
@@ -99,7 +101,7 @@ pub(crate) fn request_body(call: &ModelCall, marks: Option<CacheTtl>) -> serde_j
         write_tool(&mut json, last, marked.then_some(&marker));
         json.raw("]");
     }
-    if !call.system.is_empty() {
+    if has_system {
         json.raw(",\"system\":[{\"type\":\"text\",\"text\":");
         json.text(&call.system);
         marker.lasting(&mut json);
@@ -444,7 +446,7 @@ impl Block<'_> {
                 json.raw("{\"type\":\"tool_use\",\"id\":");
                 json.text(&IdForm::Plain.of(&call.id));
                 json.raw(",\"name\":");
-                json.text(&call.name);
+                json.text(&plain_name(&call.name));
                 json.raw(",\"input\":");
                 json.value(&Arguments(&call.arguments))?;
             }

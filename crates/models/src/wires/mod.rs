@@ -15,14 +15,18 @@ use nexus_core::model::{Effort, Reasoning};
 use nexus_core::provider::{ModelCall, ProviderError};
 use serde_json::Value;
 
-/// The messages a model is shown. A message that says nothing (an answer cut short before its first word) is refused
-/// by some services and useless to all.
+/// The messages a model is shown. A message that says nothing (an answer cut short before its first word, or one of mere
+/// spaces) is refused by some services and useless to all.
 pub(super) fn visible(messages: &List<SharedMessage>) -> Vec<&Message> {
     messages.iter().map(|message| &**message).filter(|message| is_visible(message)).collect()
 }
 
 fn is_visible(message: &Message) -> bool {
-    let says = |part: &Part| !matches!(part, Part::Thought(_));
+    let says = |part: &Part| match part {
+        Part::Text(text) | Part::Context(text) => !text.trim().is_empty(),
+        Part::Call(_) | Part::Attachment(_) => true,
+        Part::Thought(_) => false,
+    };
     message.role == Role::Tool || message.parts.iter().any(says)
 }
 

@@ -16,7 +16,7 @@ use super::{
     bytes_estimate, earlier, effort, is_of_model, schema_in_words, turn_start, unwritable, visible,
 };
 use crate::bounds::{few, lenient};
-use crate::calls::Arguments;
+use crate::calls::{Arguments, plain_name};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -211,7 +211,7 @@ impl Writing<'_> {
                 json.text(&result_text(message, |it| self.image(it).is_some()));
                 self.images(json, message)?;
                 json.raw(",\"tool_name\":");
-                json.text(self.name_of(at, id));
+                json.text(&plain_name(self.name_of(at, id)));
                 json.raw(",\"tool_call_id\":");
                 json.text(id);
             }
@@ -280,7 +280,7 @@ fn write_call(json: &mut Json, call: &ToolCall) -> serde_json::Result<()> {
     json.raw("{\"id\":");
     json.text(&call.id);
     json.raw(",\"function\":{\"name\":");
-    json.text(&call.name);
+    json.text(&plain_name(&call.name));
     json.raw(",\"arguments\":");
     json.value(&Arguments(&call.arguments))?;
     json.raw("}}");

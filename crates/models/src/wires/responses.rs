@@ -20,7 +20,7 @@ use super::{
     bytes_estimate, earlier, effort, is_of_model, is_own, payload, turn_start, unwritable, visible,
 };
 use crate::bounds::{few, lenient};
-use crate::calls::{Arguments, IdForm};
+use crate::calls::{Arguments, IdForm, plain_name};
 use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
@@ -269,7 +269,7 @@ impl Item<'_> {
                 json.raw("{\"type\":\"function_call\",\"call_id\":");
                 json.text(&IdForm::Plain.of(&call.id));
                 json.raw(",\"name\":");
-                json.text(&call.name);
+                json.text(&plain_name(&call.name));
                 json.raw(",\"arguments\":");
                 json.text(&serde_json::to_string(&Arguments(&call.arguments))?);
             }

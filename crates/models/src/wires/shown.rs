@@ -25,6 +25,9 @@ pub enum Shown<'a> {
 /// What a document is called that has no name, where it has to have one.
 pub const UNNAMED: &str = "document.pdf";
 
+/// What stands for a result without a word.
+const NOTHING: &str = "(nothing)";
+
 pub fn shown<'a>(call: &ModelCall, attachment: &'a Attachment) -> Shown<'a> {
     let media_type = &attachment.media_type;
     if !call.model.inputs.take(attachment.kind) {
@@ -47,12 +50,15 @@ pub fn in_words(attachment: &Attachment) -> String {
     format!("[{}: you cannot look at it.]", attachment.words())
 }
 
-/// What a tool's result says, with a word for each attachment that `is_shown` says is not shown beside it.
+/// What a tool's result says, with a word for each attachment that `is_shown` says is not shown beside it. Some services
+/// refuse one that says nothing.
 pub fn result_text<'a>(
     message: &'a Message,
     is_shown: impl Fn(&Attachment) -> bool,
 ) -> Cow<'a, str> {
-    in_text(message, "\n", is_shown)
+    let text = in_text(message, "\n", is_shown);
+    let says_nothing = text.trim().is_empty() && message.attachments().next().is_none();
+    if says_nothing { Cow::Borrowed(NOTHING) } else { text }
 }
 
 /// All that a message says, and what stands around it, as one text.

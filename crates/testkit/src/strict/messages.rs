@@ -71,6 +71,14 @@ fn check_message(index: usize, message: &Value) -> Result<(), Rejection> {
     if is_empty {
         return Err(format!("messages.{index}: all messages must have non-empty content").into());
     }
+    let is_blank =
+        |block: &Value| block["text"].as_str().is_some_and(|text| text.trim().is_empty());
+    if prompt::pieces(&message["content"]).all(is_blank) {
+        return Err("messages: text content blocks must contain non-whitespace text".into());
+    }
+    let is_plain = |id: &str| {
+        !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '_' || it == '-')
+    };
     for (at, block) in prompt::pieces(&message["content"]).enumerate() {
         let place = format!("messages.{index}.content.{at}");
         let kind = block["type"].as_str().unwrap_or("text");
@@ -81,11 +89,13 @@ fn check_message(index: usize, message: &Value) -> Result<(), Rejection> {
             let message = format!("{place}.{kind}.cache_control: Extra inputs are not permitted");
             return Err(message.into());
         }
+        if let Some(name) = block["name"].as_str().filter(|name| !is_plain(name)) {
+            let message = format!(
+                "{place}.{kind}.name: {name:?}: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
+            );
+            return Err(message.into());
+        }
         let id = block["id"].as_str().or(block["tool_use_id"].as_str());
-        let is_plain = |id: &str| {
-            !id.is_empty()
-                && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '_' || it == '-')
-        };
         if !id.is_none_or(is_plain) {
             let message =
                 format!("{place}.{kind}.id: String should match pattern '^[a-zA-Z0-9_-]+$'");

@@ -33,6 +33,24 @@ fn check(wire: Wire, golden: &str) {
 
 /// A member that a configuration may write as well would stand there twice.
 #[test]
+fn what_says_nothing_is_not_said_again() {
+    for wire in WIRES {
+        let blank = || own(wire, vec![thought("Hm.", Value::Null), Part::text(" \n")]);
+        let called = own(wire, vec![Part::text("\n\n"), calls("c", "exec<|channel|>json")]);
+        let messages = [user("Hi"), blank(), user("Well?"), called, result("c", "\n")];
+        let call = ModelCall { system: " ".into(), ..call(wire, messages) };
+        let sent = body(wire, &call).to_string();
+        assert!(!sent.contains(r#"" \n""#), "{wire:?}: {sent}");
+        assert!(sent.contains("(nothing)"), "{wire:?}: {sent}");
+        // A name that services refuse would be refused with each later request.
+        assert!(sent.contains("exec__channel__json") && !sent.contains("<|"), "{wire:?}: {sent}");
+        if wire == Wire::Messages {
+            assert_eq!(body(wire, &call).get("system"), None);
+        }
+    }
+}
+
+#[test]
 fn no_member_is_written_that_a_configuration_may_write() {
     for wire in WIRES {
         let schema = Some(Arc::new(json!({"type": "object"})));
