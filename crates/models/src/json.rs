@@ -53,6 +53,11 @@ impl Json {
         self.blocks.turn = self.blocks.ends.len();
     }
 
+    /// The blocks of the last turn so far are what began it.
+    pub fn asked_so_far(&mut self) {
+        self.blocks.asked = self.blocks.ends.len();
+    }
+
     /// A block of the conversation ends here, but for what closes it.
     pub fn end_block(&mut self) {
         self.take_in();

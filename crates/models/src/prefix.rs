@@ -20,6 +20,8 @@ pub(super) struct Blocks {
     pub ends: Vec<u64>,
     /// How many stand before the last turn.
     pub turn: usize,
+    /// How many stand up to the end of what began it, where that is more than one block.
+    pub asked: usize,
 }
 
 /// The last requests to one provider.
@@ -38,7 +40,7 @@ struct Known {
 struct Last {
     epoch: u64,
     before_turn: Place,
-    /// Behind the first block of the turn.
+    /// Behind what began the turn.
     asked: Place,
     end: Place,
 }
@@ -92,7 +94,7 @@ impl Last {
         Self {
             epoch: epoch(call),
             before_turn: Place::of(blocks, blocks.turn),
-            asked: Place::of(blocks, (blocks.turn + 1).min(end)),
+            asked: Place::of(blocks, blocks.asked.max(blocks.turn + 1).min(end)),
             end: Place::of(blocks, end),
         }
     }

@@ -24,7 +24,7 @@ fn blocks(letters: &str) -> Blocks {
         hash.write(&[letter]);
         hash.finish()
     });
-    Blocks { ends: ends.collect(), turn }
+    Blocks { ends: ends.collect(), turn, asked: 0 }
 }
 
 #[track_caller]

@@ -159,30 +159,29 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         let [first, ..] = group else { continue };
         if first.role == Role::Assistant && !returned.is_empty() {
             next(&mut json);
-            writing.user(&mut json, &std::mem::take(&mut returned), &[])?;
-            json.end_block();
+            writing.user(&mut json, &std::mem::take(&mut returned), &[], false)?;
         }
-        if turn_start.is_some_and(|start| (at..at + group.len()).contains(&start)) {
-            json.begin_turn();
-        }
+        let begins_turn = turn_start.is_some_and(|start| (at..at + group.len()).contains(&start));
         at += group.len();
         next(&mut json);
         match first.role {
             Role::User | Role::Summary => {
-                writing.user(&mut json, &std::mem::take(&mut returned), group)?;
+                writing.user(&mut json, &std::mem::take(&mut returned), group, begins_turn)?;
             }
             Role::Tool => {
                 writing.tool(&mut json, first);
+                json.end_block();
                 returned.extend(first.attachments().filter(|it| call.model.inputs.take(it.kind)));
             }
-            Role::Assistant => writing.assistant(&mut json, first)?,
+            Role::Assistant => {
+                writing.assistant(&mut json, first)?;
+                json.end_block();
+            }
         }
-        json.end_block();
     }
     if !returned.is_empty() {
         next(&mut json);
-        writing.user(&mut json, &returned, &[])?;
-        json.end_block();
+        writing.user(&mut json, &returned, &[], false)?;
     }
     json.raw("]}");
     Ok(json.into_body())
@@ -283,13 +282,14 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Several messages of a user as one, behind what tools returned. Where there is nothing but words it is a text, since
-    /// some servers take no list.
+    /// Several messages of a user as one, behind what tools returned, which is a block of its own. Where there is nothing
+    /// but words it is a text, since some servers take no list.
     fn user(
         &self,
         json: &mut Json,
         returned: &[&Attachment],
         group: &[&Message],
+        begins_turn: bool,
     ) -> serde_json::Result<()> {
         json.raw("{\"role\":\"user\",\"content\":");
         let said = group.iter().flat_map(|message| message.parts.iter());
@@ -299,14 +299,33 @@ impl Writing<'_> {
             Part::Thought(_) | Part::Call(_) => None,
         });
         let attached = |message: &&Message| message.attachments().next().is_some();
-        if returned.is_empty() && !group.iter().any(attached) {
+        let is_text = returned.is_empty() && !group.iter().any(attached);
+        let mut before = "[";
+        if !returned.is_empty() {
+            let returned = returned.iter().map(|attachment| shown(self.call, attachment));
+            for part in [Shown::Words(RETURNED.into())].into_iter().chain(returned) {
+                json.raw(std::mem::replace(&mut before, ","));
+                write_shown(json, part)?;
+            }
+            // What a user says next comes behind it, in the same message.
+            json.end_block();
+        }
+        if begins_turn {
+            json.begin_turn();
+        }
+        if is_text {
             json.text(&words(group));
         } else {
-            let label = (!returned.is_empty()).then(|| Shown::Words(RETURNED.into()));
-            let returned = returned.iter().map(|attachment| shown(self.call, attachment));
-            json.list(label.into_iter().chain(returned).chain(said), write_shown)?;
+            for part in said {
+                json.raw(std::mem::replace(&mut before, ","));
+                write_shown(json, part)?;
+            }
+            json.raw("]");
         }
         json.raw("}");
+        if !group.is_empty() {
+            json.end_block();
+        }
         Ok(())
     }
 

@@ -290,7 +290,8 @@ impl<'a> Conversation<'a> {
         let joins = |a: &&Message, b: &&Message| {
             a.role == b.role && matches!(a.role, Role::Tool | Role::Assistant)
         };
-        let (mut end, mut turn_start) = (0, turn_start(&self.messages));
+        let (mut end, mut turn_begun) = (0, false);
+        let turn_start = turn_start(&self.messages);
         json.list(self.messages.chunk_by(joins), |json, group| {
             let start = end;
             end += group.len();
@@ -301,11 +302,16 @@ impl<'a> Conversation<'a> {
             let blocks = (start..end)
                 .flat_map(|at| self.blocks(at).into_iter().map(move |block| (at, block)));
             json.list(blocks, |json, (at, block)| {
-                if turn_start.take_if(|start| *start == at).is_some() {
+                let asks = Some(at) == turn_start;
+                if asks && !turn_begun {
+                    turn_begun = true;
                     json.begin_turn();
                 }
                 block.write(json)?;
                 json.end_block();
+                if asks {
+                    json.asked_so_far();
+                }
                 Ok(())
             })?;
             json.raw("}");

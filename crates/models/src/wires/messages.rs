@@ -309,6 +309,9 @@ impl<'a> Conversation<'a> {
                 }
                 block.write(json)?;
                 json.end_block();
+                if Some(at) == self.turn_start {
+                    json.asked_so_far();
+                }
                 if last {
                     self.mark(json, at);
                 }

@@ -1,6 +1,7 @@
 //! Bodies of any conversation: each begins with all of the one before it, and is what the service takes.
 
 use nexus_core::list::List;
+use nexus_core::message::{Attachment, AttachmentKind, Blob, Source};
 use nexus_core::provider::{Asker, ToolSpec};
 use nexus_testkit::vendors;
 use proptest::prelude::*;
@@ -227,6 +228,35 @@ fn check_generate_content(contents: &[Value]) {
         for (call, result) in calls.iter().zip(&results) {
             let (call, result) = (&call["functionCall"], &result["functionResponse"]);
             assert_eq!((&call["name"], &call["id"]), (&result["name"], &result["id"]));
+        }
+    }
+}
+
+/// A question that was not answered is not shown again, and what tools returned beside words stays what it was.
+#[test]
+fn a_turn_that_failed_leaves_the_rest_as_it_was() {
+    let asks = |text: &str| {
+        let parts = vec![Part::Context("Current time".into()), Part::text(text)];
+        Arc::new(Message::of_parts(Role::User, parts, Meta::default()))
+    };
+    let image = Attachment {
+        kind: AttachmentKind::Image,
+        media_type: "image/png".into(),
+        name: None,
+        source: Source::Blob(Blob::new(*b"png")),
+    };
+    for wire in WIRES {
+        let begun = [user("Hi"), own(wire, vec![calls("c", "f")])];
+        let result = Message::tool_result("c", "It is one.", Meta::default());
+        let result: SharedMessage = Arc::new(result.with_attachments(vec![image.clone()]));
+        let seen = begun.into_iter().chain([result]);
+        let prefixes = Prefixes::default();
+        for question in [None, Some("one"), Some("two")] {
+            let mut call = call(wire, seen.clone().chain(question.map(asks)));
+            Arc::make_mut(&mut call.model).inputs.image = true;
+            call.asker.conversation = "c".into();
+            let kept = prefixes.is_kept(&call, &written(wire, &call).blocks);
+            assert!(kept, "{wire:?}: {question:?}");
         }
     }
 }
