@@ -75,17 +75,22 @@ fn key(kind: Kind, written: &schema::Provider) -> Result<Key, Wrong> {
     Ok(Key { method, variable, required })
 }
 
+/// Where caches keep what is marked.
+const MARKED: &[Kind] = &[Kind::Anthropic, Kind::OpenRouter];
+
 /// Refuses what would have no effect on a service of this kind.
 fn check_kind(kind: Kind, written: &schema::Provider) -> Result<(), Wrong> {
-    let of_one_kind = [
-        ("prompt_caching", written.prompt_caching.is_some(), Kind::Anthropic),
-        ("cache_ttl", written.cache_ttl.is_some(), Kind::Anthropic),
-        ("keep_alive", written.keep_alive.is_some(), Kind::Ollama),
-        ("routing", written.routing.is_some(), Kind::OpenRouter),
+    let of_some_kinds: [(_, _, &[Kind]); 4] = [
+        ("prompt_caching", written.prompt_caching.is_some(), MARKED),
+        ("cache_ttl", written.cache_ttl.is_some(), MARKED),
+        ("keep_alive", written.keep_alive.is_some(), &[Kind::Ollama]),
+        ("routing", written.routing.is_some(), &[Kind::OpenRouter]),
     ];
-    match of_one_kind.into_iter().find(|(_, set, of)| *set && *of != kind) {
+    match of_some_kinds.into_iter().find(|(_, set, of)| *set && !of.contains(&kind)) {
         Some((key, _, of)) => {
-            Err((key, format!("has an effect only on providers of the type {}", of.name())))
+            let kinds: Vec<_> = of.iter().map(|kind| kind.name()).collect();
+            let kinds = kinds.join(" or ");
+            Err((key, format!("has an effect only on providers of the type {kinds}")))
         }
         None if written.cache_ttl.is_some() && written.prompt_caching == Some(false) => {
             Err(("cache_ttl", "has no effect without prompt_caching".into()))

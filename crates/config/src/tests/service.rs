@@ -69,8 +69,8 @@ fn what_only_one_kind_has_reaches_it_and_no_other() {
 
     let only = |kind: &str| format!("has an effect only on providers of the type {kind}");
     for (key, value, kind) in [
-        ("prompt_caching", json!(true), "anthropic"),
-        ("cache_ttl", json!("5m"), "anthropic"),
+        ("prompt_caching", json!(true), "anthropic or openrouter"),
+        ("cache_ttl", json!("5m"), "anthropic or openrouter"),
         ("keep_alive", json!("1h"), "ollama"),
         ("routing", json!({}), "openrouter"),
     ] {

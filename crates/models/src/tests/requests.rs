@@ -147,6 +147,51 @@ async fn the_cache_marks_end_what_is_read_again() {
     assert!(marked(&body).is_empty(), "OpenAI caches without marks");
 }
 
+#[tokio::test]
+async fn claude_behind_openrouter_is_sent_marks_too() {
+    let marked = |body: &Value| {
+        let mut paths = Vec::new();
+        marks(body, String::new(), &mut paths);
+        paths
+    };
+    let mut claude = conversation();
+    Arc::make_mut(&mut claude.model).id = "anthropic/claude-sonnet-5.5".into();
+    let first = sent(Kind::OpenRouter, claude.clone(), |_| {}).await;
+    let ends = marked(&first);
+    assert_eq!(ends[0], "/messages/0/content/0", "the system text");
+    let call = ToolCall::new("call_4", "list", json!({}));
+    let asks = Message::new(Role::Assistant, "", Meta::default()).with_tool_calls(vec![call]);
+    claude.messages.push(asks.into());
+    claude.messages.push(Message::tool_result("call_4", "none", Meta::default()).into());
+    let second = sent(Kind::OpenRouter, claude.clone(), |_| {}).await;
+    let all = second["messages"].as_array().unwrap().len();
+    let end = format!("/messages/{}/content/0", all - 1);
+    assert_eq!(
+        marked(&second),
+        [ends, vec![end]].concat(),
+        "where the previous one ended, and here"
+    );
+    // The marks move, and nothing else does.
+    let (before, after) = (without_marks(&first["messages"]), without_marks(&second["messages"]));
+    let (before, after) = (before.as_array().unwrap(), after.as_array().unwrap());
+    assert_eq!(after[..before.len()], before[..]);
+    let body = sent(Kind::OpenRouter, claude, |settings| settings.prompt_caching = false).await;
+    assert!(marked(&body).is_empty());
+    let body = sent(Kind::OpenRouter, conversation(), |_| {}).await;
+    assert!(marked(&body).is_empty(), "others keep what they see again");
+}
+
+fn without_marks(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "cache_control");
+            kept.map(|(name, value)| (name.clone(), without_marks(value))).collect()
+        }
+        Value::Array(values) => values.iter().map(without_marks).collect(),
+        plain => plain.clone(),
+    }
+}
+
 /// A call of a model that keeps prefixes of so many tokens and more.
 fn call_of_least(tokens: u32, messages: impl IntoIterator<Item = SharedMessage>) -> ModelCall {
     let mut asked = call(messages);

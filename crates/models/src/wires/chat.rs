@@ -1,17 +1,19 @@
 //! Chat completions: OpenAI, OpenRouter, Azure, Ollama and every server that speaks alike.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use async_trait::async_trait;
 use nexus_core::message::{Attachment, Message, Part, Role, StopReason, Thought, ToolCall};
 use nexus_core::model::{Effort, ThinkingKind};
-use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, ToolSpec};
+use nexus_core::provider::{EventStream, ModelCall, Provider, ProviderError, Recurs, ToolSpec};
 use nexus_core::usage::{Cost, Usage};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::messages::Marker;
 use super::shown::{Shown, UNNAMED, result_text, shown};
 use super::{bytes_estimate, effort, is_of_model, payload, turn_start, unwritable, visible};
 use crate::bounds::{few, lenient};
@@ -20,7 +22,7 @@ use crate::heard::Heard;
 use crate::http::Http;
 use crate::json::{Body, Json};
 use crate::stream::{Complaint, Decode, Phase};
-use crate::{BuildError, Kind, ProviderSettings, endpoint};
+use crate::{BuildError, CacheTtl, Kind, ProviderSettings, endpoint};
 
 /// The version of Azure's interface that is asked for when the settings name none: the latest that is not a preview.
 const AZURE_API_VERSION: &str = "2024-10-21";
@@ -40,6 +42,8 @@ pub(super) struct Dialect {
     own_host: bool,
     /// OpenRouter's `provider`.
     routing: Option<Map<String, Value>>,
+    /// OpenRouter passes marks for caches on to services that keep nothing without.
+    marks: Option<CacheTtl>,
 }
 
 enum Endpoint {
@@ -81,7 +85,21 @@ impl Dialect {
             kind: settings.kind,
             own_host: base.host_str() == Some(OWN_HOST),
             routing: settings.routing.clone(),
+            marks: Some(settings.cache_ttl)
+                .filter(|_| settings.kind == Kind::OpenRouter && settings.prompt_caching),
         }
+    }
+
+    /// Claude keeps what is marked; others keep what they see again.
+    fn marks(&self, call: &ModelCall, messages: &[&Message]) -> Option<Marks> {
+        let is_kept = call.recurs != Recurs::Nothing && call.model.id.contains("claude");
+        let ttl = Some(self.marks.filter(|_| is_kept)?);
+        let last_answer = messages.iter().rposition(|message| message.role == Role::Assistant);
+        Some(Marks {
+            marker: Marker { ttl, minimum_bytes: call.model.cache_minimum as usize * 4 },
+            turn_start: turn_start(messages),
+            ends: [last_answer, Some(messages.len())].map(|end| end?.checked_sub(1)),
+        })
     }
 }
 
@@ -136,22 +154,30 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         json.raw(",\"tools\":");
         json.list(&*call.tools, write_tool)?;
     }
+    let marks = dialect.marks(call, &messages);
     json.raw(",\"messages\":[");
     let mut before = "";
     let mut next = |json: &mut Json| json.raw(std::mem::replace(&mut before, ","));
     if !call.system.is_empty() {
         next(&mut json);
         json.raw("{\"role\":\"system\",\"content\":");
-        json.text(&call.system);
+        match &marks {
+            Some(Marks { marker, .. }) => {
+                marked(&mut json, &call.system, |json| marker.lasting(json))
+            }
+            None => json.text(&call.system),
+        }
         json.raw("}");
     }
     let writing = Writing {
         call,
+        marks,
+        turn_start: turn_start(&messages),
         ids: if is_mistral(call) { IdForm::Nine } else { IdForm::Any },
         turn: messages.last().and_then(|last| last.meta.turn.as_ref()),
     };
     json.begin_blocks();
-    let (mut at, turn_start) = (0, turn_start(&messages));
+    let mut at = 0;
     // What tools returned beside words, which their own messages cannot hold.
     let mut returned: Vec<&Attachment> = Vec::new();
     // Many templates refuse two messages of a user one after the other.
@@ -159,17 +185,18 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         let [first, ..] = group else { continue };
         if first.role == Role::Assistant && !returned.is_empty() {
             next(&mut json);
-            writing.user(&mut json, &std::mem::take(&mut returned), &[], false)?;
+            writing.user(&mut json, &std::mem::take(&mut returned), None);
         }
-        let begins_turn = turn_start.is_some_and(|start| (at..at + group.len()).contains(&start));
-        at += group.len();
+        let places = at..at + group.len();
+        at = places.end;
         next(&mut json);
         match first.role {
             Role::User | Role::Summary => {
-                writing.user(&mut json, &std::mem::take(&mut returned), group, begins_turn)?;
+                let group = Some((group, places));
+                writing.user(&mut json, &std::mem::take(&mut returned), group);
             }
             Role::Tool => {
-                writing.tool(&mut json, first);
+                writing.tool(&mut json, first, &places);
                 json.end_block();
                 returned.extend(first.attachments().filter(|it| call.model.inputs.take(it.kind)));
             }
@@ -181,7 +208,7 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
     }
     if !returned.is_empty() {
         next(&mut json);
-        writing.user(&mut json, &returned, &[], false)?;
+        writing.user(&mut json, &returned, None);
     }
     json.raw("]}");
     Ok(json.into_body())
@@ -279,6 +306,35 @@ struct Writing<'a> {
     ids: IdForm,
     /// The turn that the call belongs to.
     turn: Option<&'a nexus_core::TurnId>,
+    turn_start: Option<usize>,
+    marks: Option<Marks>,
+}
+
+/// What is to be kept in a cache beside the system text, by the places of messages.
+struct Marks {
+    marker: Marker,
+    turn_start: Option<usize>,
+    /// Of the previous request, and of this one.
+    ends: [Option<usize>; 2],
+}
+
+impl Marks {
+    fn write(&self, json: &mut Json, places: &Range<usize>) {
+        let is_here = |at: &Option<usize>| at.is_some_and(|at| places.contains(&at));
+        if is_here(&self.turn_start) {
+            self.marker.lasting(json);
+        } else if self.ends.iter().any(is_here) {
+            self.marker.passing(json);
+        }
+    }
+}
+
+/// A text in the form that bears a mark.
+fn marked(json: &mut Json, text: &str, mark: impl FnOnce(&mut Json)) {
+    json.raw("[{\"type\":\"text\",\"text\":");
+    json.text(text);
+    mark(json);
+    json.raw("}]");
 }
 
 impl Writing<'_> {
@@ -288,10 +344,10 @@ impl Writing<'_> {
         &self,
         json: &mut Json,
         returned: &[&Attachment],
-        group: &[&Message],
-        begins_turn: bool,
-    ) -> serde_json::Result<()> {
+        said: Option<(&[&Message], Range<usize>)>,
+    ) {
         json.raw("{\"role\":\"user\",\"content\":");
+        let (group, places) = said.unwrap_or_default();
         let said = group.iter().flat_map(|message| message.parts.iter());
         let said = said.filter_map(|part| match part {
             Part::Text(text) | Part::Context(text) => Some(Shown::Words(text.as_str().into())),
@@ -299,26 +355,32 @@ impl Writing<'_> {
             Part::Thought(_) | Part::Call(_) => None,
         });
         let attached = |message: &&Message| message.attachments().next().is_some();
-        let is_text = returned.is_empty() && !group.iter().any(attached);
+        let is_text = returned.is_empty() && self.marks.is_none() && !group.iter().any(attached);
         let mut before = "[";
         if !returned.is_empty() {
             let returned = returned.iter().map(|attachment| shown(self.call, attachment));
             for part in [Shown::Words(RETURNED.into())].into_iter().chain(returned) {
                 json.raw(std::mem::replace(&mut before, ","));
-                write_shown(json, part)?;
+                write_shown(json, part);
+                json.raw("}");
             }
             // What a user says next comes behind it, in the same message.
             json.end_block();
         }
-        if begins_turn {
+        if self.turn_start.is_some_and(|start| places.contains(&start)) {
             json.begin_turn();
         }
         if is_text {
             json.text(&words(group));
         } else {
-            for part in said {
+            let mut said = said.peekable();
+            while let Some(part) = said.next() {
                 json.raw(std::mem::replace(&mut before, ","));
-                write_shown(json, part)?;
+                write_shown(json, part);
+                if let (Some(marks), None) = (&self.marks, said.peek()) {
+                    marks.write(json, &places);
+                }
+                json.raw("}");
             }
             json.raw("]");
         }
@@ -326,12 +388,15 @@ impl Writing<'_> {
         if !group.is_empty() {
             json.end_block();
         }
-        Ok(())
     }
 
-    fn tool(&self, json: &mut Json, message: &Message) {
+    fn tool(&self, json: &mut Json, message: &Message, places: &Range<usize>) {
         json.raw("{\"role\":\"tool\",\"content\":");
-        json.text(&result_text(message, |it| self.call.model.inputs.take(it.kind)));
+        let text = result_text(message, |it| self.call.model.inputs.take(it.kind));
+        match &self.marks {
+            Some(marks) => marked(json, &text, |json| marks.write(json, places)),
+            None => json.text(&text),
+        }
         json.raw(",\"tool_call_id\":");
         json.text(&self.ids.of(message.tool_call_id.as_deref().unwrap_or_default()));
         json.raw("}");
@@ -403,33 +468,31 @@ impl Writing<'_> {
 /// What stands before the images of tools.
 const RETURNED: &str = "What the tools returned beside their words:";
 
-/// A part of a user's message.
-fn write_shown(json: &mut Json, shown: Shown<'_>) -> serde_json::Result<()> {
+/// A part of a user's message. Leaves the object open.
+fn write_shown(json: &mut Json, shown: Shown<'_>) {
     match shown {
         Shown::Words(words) => {
             json.raw("{\"type\":\"text\",\"text\":");
             json.text(&words);
-            json.raw("}");
         }
         Shown::Image { media_type, bytes } => {
             json.raw("{\"type\":\"image_url\",\"image_url\":{\"url\":");
             json.base64(&["data:", media_type, ";base64,"], bytes);
-            json.raw("}}");
+            json.raw("}");
         }
         Shown::Address(url) => {
             json.raw("{\"type\":\"image_url\",\"image_url\":{\"url\":");
             json.text(url);
-            json.raw("}}");
+            json.raw("}");
         }
         Shown::Document { media_type, name, bytes } => {
             json.raw("{\"type\":\"file\",\"file\":{\"filename\":");
             json.text(name.unwrap_or(UNNAMED));
             json.raw(",\"file_data\":");
             json.base64(&["data:", media_type, ";base64,"], bytes);
-            json.raw("}}");
+            json.raw("}");
         }
     }
-    Ok(())
 }
 
 /// What only this wire can read of a thought.

@@ -202,15 +202,15 @@ fn write_tool(json: &mut Json, tool: &ToolSpec, mark: Option<&Marker>) {
 }
 
 /// Marks where a prefix ends that is worth keeping.
-struct Marker {
-    ttl: Option<CacheTtl>,
+pub(super) struct Marker {
+    pub ttl: Option<CacheTtl>,
     /// A prefix of fewer is not kept, and the mark wasted.
-    minimum_bytes: usize,
+    pub minimum_bytes: usize,
 }
 
 impl Marker {
     /// Ends what stays for the whole conversation or turn.
-    fn lasting(&self, json: &mut Json) {
+    pub fn lasting(&self, json: &mut Json) {
         match self.ttl {
             Some(CacheTtl::OneHour) => {
                 self.write(json, ",\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"1h\"}");
@@ -221,7 +221,7 @@ impl Marker {
     }
 
     /// Ends what the next step reads.
-    fn passing(&self, json: &mut Json) {
+    pub fn passing(&self, json: &mut Json) {
         if self.ttl.is_some() {
             self.write(json, ",\"cache_control\":{\"type\":\"ephemeral\"}");
         }
