@@ -147,6 +147,24 @@ async fn the_cache_marks_end_what_is_read_again() {
     assert!(marked(&body).is_empty(), "OpenAI caches without marks");
 }
 
+/// It refuses that, and would with every later request.
+#[tokio::test]
+async fn mistral_hears_no_user_right_behind_a_result() {
+    let roles = |body: &Value| -> Vec<String> {
+        let messages = body["messages"].as_array().unwrap();
+        messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect()
+    };
+    let asks = Message::new(Role::Assistant, "", Meta::default());
+    let asks = asks.with_tool_calls(vec![ToolCall::new("call_1", "list", json!({}))]);
+    let result = Message::tool_result("call_1", "none", Meta::default());
+    let mut cut_off = call([user("Hi"), asks.into(), result.into(), user("And?")]);
+    let body = sent(Kind::OpenAi, cut_off.clone(), |_| {}).await;
+    assert_eq!(roles(&body), ["system", "user", "assistant", "tool", "user"]);
+    Arc::make_mut(&mut cut_off.model).id = "devstral-medium-latest".into();
+    let body = sent(Kind::OpenAi, cut_off, |_| {}).await;
+    assert_eq!(roles(&body), ["system", "user", "assistant", "tool", "assistant", "user"]);
+}
+
 #[tokio::test]
 async fn claude_behind_openrouter_is_sent_marks_too() {
     let marked = |body: &Value| {

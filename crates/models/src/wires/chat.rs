@@ -29,6 +29,14 @@ const AZURE_API_VERSION: &str = "2024-10-21";
 
 const OWN_HOST: &str = "api.openai.com";
 
+/// Mistral's host, and by what its models are known elsewhere.
+const MISTRAL_HOST: &str = "mistral.ai";
+const MISTRAL_NAMES: [&str; 6] =
+    ["mistral", "ministral", "magistral", "devstral", "codestral", "pixtral"];
+
+/// What Mistral's models are taken to have said to a result before a user speaks.
+const NOTED: &str = "Noted.";
+
 pub(crate) struct Chat {
     http: Http,
     endpoint: Endpoint,
@@ -44,6 +52,8 @@ pub(super) struct Dialect {
     routing: Option<Map<String, Value>>,
     /// OpenRouter passes marks for caches on to services that keep nothing without.
     marks: Option<CacheTtl>,
+    /// Mistral itself.
+    mistral: bool,
 }
 
 enum Endpoint {
@@ -87,7 +97,17 @@ impl Dialect {
             routing: settings.routing.clone(),
             marks: Some(settings.cache_ttl)
                 .filter(|_| settings.kind == Kind::OpenRouter && settings.prompt_caching),
+            mistral: base.host_str().is_some_and(|host| host.ends_with(MISTRAL_HOST)),
         }
+    }
+
+    /// Mistral's models want ids of a form of their own, and no word of a user right behind a result.
+    fn is_mistral(&self, call: &ModelCall) -> bool {
+        let named = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            MISTRAL_NAMES.iter().any(|known| name.contains(known))
+        };
+        self.mistral || named(&call.model.provider_name) || named(&call.model.id)
     }
 
     /// Claude keeps what is marked; others keep what they see again.
@@ -173,11 +193,11 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         call,
         marks,
         turn_start: turn_start(&messages),
-        ids: if is_mistral(call) { IdForm::Nine } else { IdForm::Any },
+        mistral: dialect.is_mistral(call),
         turn: messages.last().and_then(|last| last.meta.turn.as_ref()),
     };
     json.begin_blocks();
-    let mut at = 0;
+    let (mut at, mut behind_result) = (0, false);
     // What tools returned beside words, which their own messages cannot hold.
     let mut returned: Vec<&Attachment> = Vec::new();
     // Many templates refuse two messages of a user one after the other.
@@ -185,7 +205,7 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         let [first, ..] = group else { continue };
         if first.role == Role::Assistant && !returned.is_empty() {
             next(&mut json);
-            writing.user(&mut json, &std::mem::take(&mut returned), None);
+            writing.user(&mut json, &std::mem::take(&mut returned), None, behind_result);
         }
         let places = at..at + group.len();
         at = places.end;
@@ -193,7 +213,7 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
         match first.role {
             Role::User | Role::Summary => {
                 let group = Some((group, places));
-                writing.user(&mut json, &std::mem::take(&mut returned), group);
+                writing.user(&mut json, &std::mem::take(&mut returned), group, behind_result);
             }
             Role::Tool => {
                 writing.tool(&mut json, first, &places);
@@ -205,10 +225,11 @@ pub(super) fn request_body(call: &ModelCall, dialect: &Dialect) -> serde_json::R
                 json.end_block();
             }
         }
+        behind_result = first.role == Role::Tool;
     }
     if !returned.is_empty() {
         next(&mut json);
-        writing.user(&mut json, &returned, None);
+        writing.user(&mut json, &returned, None, behind_result);
     }
     json.raw("]}");
     Ok(json.into_body())
@@ -294,16 +315,10 @@ fn is_user(message: &Message) -> bool {
     matches!(message.role, Role::User | Role::Summary)
 }
 
-/// Whether ids of calls have to be as Mistral's are.
-fn is_mistral(call: &ModelCall) -> bool {
-    let named = |name: &str| name.to_ascii_lowercase().contains("mistral");
-    named(&call.model.provider_name) || named(&call.model.id)
-}
-
 /// What the messages of a body are written with.
 struct Writing<'a> {
     call: &'a ModelCall,
-    ids: IdForm,
+    mistral: bool,
     /// The turn that the call belongs to.
     turn: Option<&'a nexus_core::TurnId>,
     turn_start: Option<usize>,
@@ -345,7 +360,15 @@ impl Writing<'_> {
         json: &mut Json,
         returned: &[&Attachment],
         said: Option<(&[&Message], Range<usize>)>,
+        behind_result: bool,
     ) {
+        if self.mistral && behind_result {
+            json.raw("{\"role\":\"assistant\",\"content\":");
+            json.text(NOTED);
+            json.raw("}");
+            json.end_block();
+            json.raw(",");
+        }
         json.raw("{\"role\":\"user\",\"content\":");
         let (group, places) = said.unwrap_or_default();
         let said = group.iter().flat_map(|message| message.parts.iter());
@@ -390,6 +413,10 @@ impl Writing<'_> {
         }
     }
 
+    fn ids(&self) -> IdForm {
+        if self.mistral { IdForm::Nine } else { IdForm::Any }
+    }
+
     fn tool(&self, json: &mut Json, message: &Message, places: &Range<usize>) {
         json.raw("{\"role\":\"tool\",\"content\":");
         let text = result_text(message, |it| self.call.model.inputs.take(it.kind));
@@ -398,7 +425,7 @@ impl Writing<'_> {
             None => json.text(&text),
         }
         json.raw(",\"tool_call_id\":");
-        json.text(&self.ids.of(message.tool_call_id.as_deref().unwrap_or_default()));
+        json.text(&self.ids().of(message.tool_call_id.as_deref().unwrap_or_default()));
         json.raw("}");
     }
 
@@ -455,7 +482,7 @@ impl Writing<'_> {
     /// The arguments are JSON inside a text.
     fn tool_call(&self, json: &mut Json, call: &ToolCall) -> serde_json::Result<()> {
         json.raw("{\"id\":");
-        json.text(&self.ids.of(&call.id));
+        json.text(&self.ids().of(&call.id));
         json.raw(",\"type\":\"function\",\"function\":{\"name\":");
         json.text(&plain_name(&call.name));
         json.raw(",\"arguments\":");
