@@ -117,7 +117,9 @@ impl<'a> Tally<'a> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         let usage = self.usage();
-        let priced = || self.call.model.prices.as_ref().map(|prices| prices.cost(&usage));
+        // What nobody has counted has no price.
+        let prices = self.call.model.prices.as_ref().filter(|_| !usage.is_empty());
+        let priced = || prices.map(|prices| prices.cost(&usage));
         let bill = Bill::of(usage, self.answer.cost.or_else(priced));
         self.running.bill = bill;
         let mut sums = lock(&self.ledger.0);

@@ -422,7 +422,8 @@ fn bill(talk: &Talk, attempt: &Attempt) -> Bill {
     let priced = |usage: &Usage| -> Option<Cost> {
         talk.model.prices.as_ref().map(|prices| prices.cost(usage))
     };
-    Bill::of(*usage, cost.or_else(|| priced(usage)))
+    // What nobody has counted has no price.
+    Bill::of(*usage, cost.or_else(|| priced(usage).filter(|_| !usage.is_empty())))
 }
 
 impl Attempt {
