@@ -131,6 +131,9 @@ impl HttpServer {
     }
 }
 
+/// What somebody asked who has said who they are is answered in so long when another has their place.
+const LAST_ANSWER_MAX: Duration = Duration::from_secs(1);
+
 async fn serve(
     context: Arc<Context>,
     stream: TcpStream,
@@ -166,11 +169,15 @@ async fn serve(
             ended = &mut connection => ended,
             // Another has the place: nobody is told why.
             () = end.cancelled() => {
-                if !stop.is_cancelled() {
+                if !stop.is_cancelled() && !place.is_heard() {
                     return Ok(());
                 }
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                if stop.is_cancelled() {
+                    return connection.await;
+                }
+                let last = tokio::time::timeout(LAST_ANSWER_MAX, connection);
+                last.await.unwrap_or(Ok(()))
             }
         }
     };

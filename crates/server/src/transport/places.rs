@@ -137,7 +137,8 @@ impl Places {
         let seat = Arc::new(seat);
         taken.strangers.insert(number, seat.clone());
         drop(taken);
-        Ok(Place { places: self.clone(), number, known: AtomicU8::new(0), seat })
+        let (known, is_late) = (AtomicU8::new(0), AtomicBool::new(false));
+        Ok(Place { places: self.clone(), number, known, is_late, seat })
     }
 
     /// Takes the place of the stranger who came first, for want of anything else that could be given up.
@@ -206,6 +207,8 @@ pub struct Place {
     number: u64,
     /// A `Known`, where it can be asked without the lock: every call asks.
     known: AtomicU8,
+    /// Its peer said who it is when another had the place already.
+    is_late: AtomicBool,
     seat: Arc<Seat>,
 }
 
@@ -213,6 +216,11 @@ impl Place {
     /// Cancelled when another has taken it, or the server stops.
     pub fn end(&self) -> CancellationToken {
         self.seat.end.clone()
+    }
+
+    /// Whether the peer has said who it is. What it asked is answered then, though another have its place.
+    pub fn is_heard(&self) -> bool {
+        self.knows(Known::Agent) || self.is_late.load(Ordering::Relaxed)
     }
 
     /// The peer has shown that it is the administrator, who always has a place.
@@ -226,6 +234,8 @@ impl Place {
         if stranger.or_else(|| taken.remove_agent(self.number)).is_some() {
             taken.administrators += 1;
             self.known.store(Known::Administrator as u8, Ordering::Relaxed);
+        } else {
+            self.is_late.store(true, Ordering::Relaxed);
         }
     }
 
@@ -239,6 +249,7 @@ impl Place {
         let Places { of_agents_max, of_tree_max, .. } = *self.places;
         let mut taken = self.places.lock();
         if !taken.strangers.contains_key(&self.number) {
+            self.is_late.store(true, Ordering::Relaxed);
             return Ok(());
         }
         let share = taken.shares.get(&guest).copied().unwrap_or_default();
@@ -317,8 +328,10 @@ mod tests {
             [&known, &first, &second, &third].map(|it| is_lost(it)),
             [false, true, false, false]
         );
+        assert_eq!([&known, &first, &second].map(|it| it.is_heard()), [true, false, false]);
         // One that was lost does not come back by what it says now, nor does its end free a place twice.
         first.introduce_administrator();
+        assert!(first.is_heard(), "it is answered");
         drop(first);
         second.introduce_administrator();
         third.introduce_administrator();
@@ -353,14 +366,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_agent_that_is_idle_for_longest_goes() {
-        let (places, stop) = (Places::new(2), CancellationToken::new());
+        let (places, stop) = (Places::new(3), CancellationToken::new());
         let take = async || Arc::new(places.take(&stop).await.unwrap());
-        let (first, second) = (take().await, take().await);
+        let (first, second, person) = (take().await, take().await, take().await);
         introduce(&first, 1);
         introduce(&second, 2);
+        person.introduce_administrator();
         tokio::time::advance(Duration::from_millis(1)).await;
         drop(first.busy());
-        let _third = take().await;
+        let _newcomer = take().await;
         assert!(is_lost(&second) && !is_lost(&first));
     }
 
