@@ -8,6 +8,7 @@ mod leave;
 mod lobby;
 mod outside;
 mod panel;
+mod rest;
 mod servers;
 
 use std::collections::{HashSet, VecDeque};
@@ -42,6 +43,7 @@ pub(crate) use lobby::{
     Lobby, begin as begin_session, describe_lobby, offer as offer_lobby, open_in as open_session,
 };
 use panel::Panel;
+use rest::Rest;
 
 /// An Esc is an Esc when nothing came after it for so long.
 const ESCAPE: Duration = Duration::from_millis(25);
@@ -107,6 +109,7 @@ pub(crate) struct App {
     /// When what the server tells is drawn next, after that.
     pace: Duration,
     resized: Option<Instant>,
+    rest: Rest,
     /// With which exit code, and how.
     leaving: Option<(u8, Leaving)>,
     /// The person leaves when no turn runs any more.
@@ -180,6 +183,7 @@ pub async fn run(options: Options) -> std::io::Result<u8> {
         drawn: Instant::now(),
         pace: FRAME,
         resized: None,
+        rest: Rest::default(),
         options,
         leaving: None,
         is_waiting_to_leave: false,
@@ -254,9 +258,8 @@ impl App {
                 Some(news) = self.channels.news.recv() => self.news(news),
                 () = sleep_until(wake), if wake.is_some() => self.woken().await,
             }
-            let is_due = || {
-                self.drawn.elapsed() >= self.pace || self.finished.len() >= WAITING_LINES_MAX
-            };
+            let is_due =
+                || self.drawn.elapsed() >= self.pace || self.finished.len() >= WAITING_LINES_MAX;
             if self.is_dirty && self.resized.is_none() && is_due() {
                 self.draw()?;
             }
@@ -286,6 +289,7 @@ impl App {
         if self.is_walking() {
             times.push(now + WALK);
         }
+        times.extend(self.rest.due());
         let before = self.focus.has();
         times.extend(self.look_at_focus(now));
         self.is_dirty |= before != self.focus.has();
@@ -299,6 +303,7 @@ impl App {
 
     async fn woken(&mut self) {
         let now = Instant::now();
+        self.rest.look(now);
         let settled = self.decoder.settle();
         if !settled.is_empty() {
             self.typed(settled).await;
