@@ -14,6 +14,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ use room::Room;
 /// The longest wait that is slept through: somebody waits for the turn. One that is longer is an answer.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// Of a lane, this part is never one tree's: who hangs on all its calls would hold up everybody else's.
+const RESERVE: u32 = 8;
+
 /// The longest wait of our own choosing between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
@@ -52,6 +56,8 @@ pub(super) struct Lane {
 
 struct State {
     in_flight: u32,
+    /// How many of them are of each tree.
+    of_roots: HashMap<Arc<str>, u32>,
     room: Room,
     pause: Pause,
     breaker: Breaker,
@@ -68,6 +74,8 @@ struct State {
 /// What a call that may go was given.
 #[derive(Debug)]
 struct Granted {
+    /// Whose call it is.
+    root: Arc<str>,
     /// Which pause was the latest.
     wave: u64,
     /// Its number among the calls of its model.
@@ -99,6 +107,7 @@ impl Lane {
         let now = Instant::now();
         let state = State {
             in_flight: 0,
+            of_roots: HashMap::new(),
             room: Room::new(settings.max_concurrent_calls),
             pause: Pause::new(),
             breaker: Breaker::new(),
@@ -176,9 +185,12 @@ impl Lane {
                 // Who is next decides for the configured limits: smaller calls do not slip by a large one for ever.
                 let mut short = None;
                 let mut earliest = None;
+                let (of_tree_max, of_roots) = (state.of_tree_max(), &state.of_roots);
                 let limits = &mut state.limits;
                 let next = state.queue.next(&mut |entry| {
-                    if short.is_some() {
+                    if short.is_some()
+                        || of_roots.get(&entry.root).is_some_and(|it| *it >= of_tree_max)
+                    {
                         return false;
                     }
                     if let Some(at) = limits.figures_wait(&entry.model, entry.tokens, now) {
@@ -190,7 +202,7 @@ impl Lane {
                 });
                 match next {
                     Some(entry) => {
-                        let granted = state.grant(&entry.model, entry.tokens, now);
+                        let granted = state.grant(&entry.root, &entry.model, entry.tokens, now);
                         if let Err(Ok(granted)) = entry.answer.send(Ok(granted)) {
                             state.release(&granted);
                         }
@@ -238,9 +250,18 @@ impl State {
         (self.in_flight >= self.room.now()).then_some(Blocked { until: None, reason: FULL })
     }
 
+    /// Calls that one tree may have under way.
+    fn of_tree_max(&self) -> u32 {
+        let room = self.room.now();
+        room - room / RESERVE
+    }
+
     /// Why this one may not.
-    fn blocked(&mut self, model: &str, tokens: u64, now: Instant) -> Option<Blocked> {
-        self.lane_blocked(now).or_else(|| {
+    fn blocked(&mut self, root: &str, model: &str, tokens: u64, now: Instant) -> Option<Blocked> {
+        let theirs = self.of_roots.get(root).copied().unwrap_or_default();
+        let is_full = theirs >= self.of_tree_max();
+        let full = is_full.then_some(Blocked { until: None, reason: FULL });
+        self.lane_blocked(now).or(full).or_else(|| {
             let figures = self.limits.figures_wait(model, tokens, now);
             let until = figures.max(self.limits.configured_wait(tokens, now))?;
             Some(Blocked { until: Some(until), reason: RATE_LIMIT })
@@ -257,13 +278,15 @@ impl State {
         }
     }
 
-    fn grant(&mut self, model: &Arc<str>, tokens: u64, now: Instant) -> Granted {
+    fn grant(&mut self, root: &Arc<str>, model: &Arc<str>, tokens: u64, now: Instant) -> Granted {
         self.in_flight += 1;
+        *self.of_roots.entry(root.clone()).or_default() += 1;
         let probes_rest = self.breaker.verdict(now) == Verdict::Probe;
         if probes_rest {
             self.breaker.probe_sent(now);
         }
         Granted {
+            root: root.clone(),
             wave: self.pause.wave(),
             number: self.limits.sent(model, tokens, now),
             probes_pause: self.pause.sent(now),
@@ -273,6 +296,12 @@ impl State {
 
     fn release(&mut self, granted: &Granted) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        if let Some(theirs) = self.of_roots.get_mut(&granted.root) {
+            *theirs -= 1;
+            if *theirs == 0 {
+                self.of_roots.remove(&granted.root);
+            }
+        }
         if granted.probes_pause {
             self.pause.probe_lost();
         }
@@ -378,9 +407,9 @@ impl Place<'_> {
         if let Some(error) = state.limits.refusal(&self.model, now).or_else(|| state.resting(now)) {
             return Entered::TurnedAway(error);
         }
-        let blocked = state.blocked(&self.model, self.tokens, now);
+        let blocked = state.blocked(&self.asker.root, &self.model, self.tokens, now);
         if state.queue.is_empty() && blocked.is_none() {
-            return Entered::Passed(state.grant(&self.model, self.tokens, now));
+            return Entered::Passed(state.grant(&self.asker.root, &self.model, self.tokens, now));
         }
         if let Some(at) = blocked.and_then(|blocked| blocked.until)
             && self.asker.wait_max.is_some_and(|most| at - now > most)

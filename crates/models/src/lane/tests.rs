@@ -353,6 +353,31 @@ async fn a_tree_that_fills_the_lane_makes_room_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tree_never_has_all_of_a_lane() {
+    for (room, of_tree) in [(16, 14), (8, 7), (7, 7), (1, 1)] {
+        let lane = lane_of(room);
+        let mut held = Vec::new();
+        for _ in 0..of_tree {
+            held.push(pass(&lane, "greedy").await.unwrap());
+        }
+        let more = tokio::spawn({
+            let lane = lane.clone();
+            async move { pass(&lane, "greedy").await.unwrap() }
+        });
+        settle().await;
+        assert!(!more.is_finished(), "{room}");
+        // The others do not wait behind it.
+        let mut others = Vec::new();
+        for _ in of_tree..room {
+            others.push(pass(&lane, "other").await.unwrap());
+        }
+        held.pop();
+        drop((more.await.unwrap(), held, others));
+        assert!(lane.locked().0.of_roots.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn trees_share_a_lane_whatever_their_size() {
     let lane = lane_of(1);
     let order = Arc::new(Mutex::new(String::new()));
@@ -486,7 +511,7 @@ async fn only_a_service_that_is_down_opens_the_breaker() {
     let lane = lane_of(16);
     let overloaded = Failure { is_overload: true, retry_after: Some(SECOND), ..down() };
     let mut together: Vec<_> =
-        futures_util::future::join_all((0..16).map(|_| pass(&lane, "a"))).await;
+        futures_util::future::join_all((0..16).map(|n| pass(&lane, ["a", "b"][n % 2]))).await;
     for permit in &mut together {
         permit.as_mut().unwrap().failed(&overloaded);
     }

@@ -10,7 +10,13 @@ use nexus_testkit::{Gate, Reply, ScriptedModel};
 use super::*;
 
 async fn ask_each(provider: &Arc<dyn Provider>, count: usize) -> Vec<Heard> {
-    join_all((0..count).map(|_| hear(&**provider, call([user("Hi")])))).await
+    let ask = |number: usize| {
+        // A tree never has all of a lane.
+        let mut call = call([user("Hi")]);
+        call.asker.root = number.to_string().into();
+        hear(&**provider, call)
+    };
+    join_all((0..count).map(ask)).await
 }
 
 /// Lets everything happen that is about to.

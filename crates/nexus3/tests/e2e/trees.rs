@@ -1,7 +1,7 @@
 //! What an agent's token is worth against everybody else: the bounds of its tree, the places that are kept for the
 //! administrator, and what it learns of agents that are not its own.
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use nexus_testkit::Reply;
 use serde_json::{Value, json};
 
@@ -82,6 +82,31 @@ async fn a_full_queue_of_agents_is_not_the_administrators() {
     while let Some(send) = waiting.pop() {
         assert_eq!(send.await.answer()["result"]["cancelled"], true);
     }
+}
+
+/// As many as there are places at the provider.
+#[tokio::test]
+async fn whose_calls_never_end_leaves_the_provider_to_others() {
+    let (server, token) = with_token(json!({})).await;
+    let wire = server.wire();
+    create(&wire, "other").await;
+    server.model().set_default(Reply::hang());
+    let mut sends = Vec::new();
+    for number in 0..16 {
+        let child = format!("c{number}");
+        call(&server, &token, "create_agent", json!({"agent_id": child})).await;
+        let params = json!({"agent_id": child, "content": "x"});
+        let ask = server.post(request(1, "send", params)).bearer(Some(&token));
+        sends.push(Box::pin(server.ask(ask)));
+    }
+    let mut sends = join_all(sends);
+    let waited = server.model().wait_for_requests(14);
+    tokio::select! {
+        _ = &mut sends => panic!("an answer that never ends"),
+        () = waited => {}
+    }
+    server.model().set_default(Reply::text("Here."));
+    assert_eq!(say(&wire, "other", "Are you there?").await, "Here.");
 }
 
 /// Every method that takes the name of an agent or of a session, with that name.
@@ -208,24 +233,27 @@ async fn what_agents_remember_is_bounded() {
     let add = async |content: String| {
         refusal(&call(&server, &token, "memory.add", json!({"content": content})).await)
     };
-    // 256 of the longest there are.
-    for number in 0..256 {
+    let longest = |number: usize| {
         let number = number.to_string();
-        assert_eq!(add(format!("{number}{}", "x".repeat(65_536 - number.len()))).await.0, 0);
+        format!("{number}{}", "x".repeat(65_536 - number.len()))
+    };
+    // 256 of the longest there are would have so many bytes; their sources and subjects come to that.
+    for number in 0..255 {
+        assert_eq!(add(longest(number)).await.0, 0);
     }
-    let (code, details) = add("x".into()).await;
+    let (code, details) = add(longest(255)).await;
     assert!(code == -32001 && details.contains("16777216 bytes"), "{code} {details}");
     // Others have room of their own, and the administrator all there is.
     let wire = server.wire();
     wire.ok("memory.add", json!({"content": "x", "user_id": "other"})).await;
     let own = json!({"content": "x", "user_id": "agent:own"});
     let own = wire.ok("memory.add", own).await;
-    assert_eq!(add("y".into()).await.0, -32001);
+    assert_eq!(add(longest(255)).await.0, -32001);
     let listed = wire.ok("memory.list", json!({"limit": 2, "user_id": "agent:own"})).await;
     assert_eq!(listed[0]["id"], own["id"]);
     let id = &listed[1]["id"];
     let deleted = call(&server, &token, "memory.delete", json!({"memory_id": id})).await;
     assert_eq!(deleted.answer()["result"]["deleted"], true);
     // The one that is gone made room for the longest there is, and the administrator's is one more.
-    assert_eq!(add("y".into()).await.0, 0);
+    assert_eq!(add(longest(255)).await.0, 0);
 }
