@@ -59,10 +59,13 @@ async fn what_a_command_may_take_is_configured(wire: &Wire) {
     let (_dir, inside, _) = places();
     make(wire, "a", "trusted", &inside).await;
     let shown = wire.ok("get_permissions", json!({"agent_id": "a"})).await;
-    assert_eq!(
-        shown["limits"],
-        "64 MiB of memory, 100 processes and threads, 1.5 s of processor time for each command, held by its launcher"
-    );
+    // Which of them holds it is a matter of the machine.
+    let [launcher, kernel] = ["its launcher", "the kernel (cgroup v2) and its launcher"].map(|by| {
+        format!(
+            "64 MiB of memory, 100 processes and threads, 1.5 s of processor time for each command, held by {by}"
+        )
+    });
+    assert!(shown["limits"] == launcher || shown["limits"] == kernel, "{shown}");
 }
 
 async fn a_file_that_cannot_be_parsed_costs_one_call(wire: &Wire) {

@@ -20,7 +20,7 @@ use rustix::process::{
 use super::limits::Bound;
 use super::order::{self, GRACE, Order, Report, Stdin};
 use super::syscalls::Calls;
-use super::{apart, files, limits, passing, syscalls, tree};
+use super::{apart, files, groups, limits, passing, syscalls, tree};
 
 /// The argument that makes the program a launcher. Not for people.
 pub const LAUNCHER_ARGUMENT: &str = "__confine";
@@ -85,8 +85,13 @@ fn run(
         Ok(tmp) => tmp,
         Err(error) => return Report::NotStarted(format!("making a private directory: {error}")),
     };
-    let started =
-        std::thread::scope(|scope| scope.spawn(|| start(&order, tmp.as_ref(), stdin)).join());
+    let begin =
+        || std::thread::scope(|scope| scope.spawn(|| start(&order, tmp.as_ref(), stdin)).join());
+    let (group, started) = match groups::place() {
+        Some(place) => place.within(order.limits, begin),
+        None => (None, begin()),
+    };
+    let meter = group.as_ref().map(|group| group.meter().clone());
     let command = match started {
         Ok(Ok(command)) => command,
         Ok(Err(report)) => return report,
@@ -98,13 +103,15 @@ fn run(
         tree::end(GRACE)
     });
     let exceeded = Arc::new(OnceLock::new());
-    let (limits, told) = (order.limits, exceeded.clone());
-    std::thread::spawn(move || limits::watch(limits, command, &told));
+    let (limits, told, read) = (order.limits, exceeded.clone(), meter.clone());
+    std::thread::spawn(move || limits::watch(limits, command, read.as_ref(), &told));
     let Some(status) = reap(command) else {
         return Report::NotStarted("the end of the command was missed".into());
     };
-    if let Some(bound) = exceeded.get() {
-        return Report::Exceeded(*bound);
+    // What the kernel ended was over before it could be looked at.
+    let met = || meter.as_ref().and_then(|meter| meter.exceeded(limits));
+    if let Some(bound) = exceeded.get().copied().or_else(met) {
+        return Report::Exceeded(bound);
     }
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Report::Exited(code),

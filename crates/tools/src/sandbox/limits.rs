@@ -1,6 +1,6 @@
 //! What a command and all it starts may take together. The kernel has limits for single processes, and for groups only
-//! where it lets the server make them; so the launcher looks at the whole family several times a second and ends it when
-//! it is beyond a bound.
+//! where it lets the launcher make [one](super::groups); elsewhere the launcher looks at the whole family several times a
+//! second and ends it when it is beyond a bound.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, RawPid, Resource, Rlimit, getpid, getrlimit, prlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
+use super::groups::{self, Meter};
 use super::tree::{self, Family};
 
 /// The most that a command and all it starts may take together.
@@ -86,9 +87,13 @@ impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { memory_bytes, processes, processor_time } = self;
         let (mib, seconds) = (memory_bytes >> 20, processor_time.as_secs_f64());
+        let holder = match groups::place() {
+            Some(_) => "the kernel (cgroup v2) and its launcher",
+            None => "its launcher",
+        };
         write!(
             f,
-            "{mib} MiB of memory, {processes} processes and threads, {seconds} s of processor time for each command, held by its launcher"
+            "{mib} MiB of memory, {processes} processes and threads, {seconds} s of processor time for each command, held by {holder}"
         )
     }
 }
@@ -111,8 +116,14 @@ pub(super) fn take(limits: Limits) -> io::Result<()> {
     Ok(setrlimit(Resource::Nproc, limit)?)
 }
 
-/// Ends the family of this process when it takes too much, and says so in `exceeded`.
-pub(super) fn watch(limits: Limits, command: Pid, exceeded: &OnceLock<Bound>) {
+/// Ends the family of this process when it takes too much, by what the kernel counts where it does, and says so in
+/// `exceeded`.
+pub(super) fn watch(
+    limits: Limits,
+    command: Pid,
+    group: Option<&Meter>,
+    exceeded: &OnceLock<Bound>,
+) {
     tree::go_first();
     // For one process the kernel keeps count between two looks, and when we are kept from looking.
     let seconds = limits.processor_time.as_secs().saturating_add(1);
@@ -121,12 +132,11 @@ pub(super) fn watch(limits: Limits, command: Pid, exceeded: &OnceLock<Bound>) {
     let _ = prlimit(Some(command), Resource::Cpu, limit);
     loop {
         std::thread::sleep(LOOK);
-        let mut usage = Usage::of(&Family::find().members);
-        // What processes share was counted for each of them. To know better takes the kernel longer.
-        if usage.memory_bytes > limits.memory_bytes {
-            usage.memory_bytes = Family::find().members.iter().map(|pid| share(*pid)).sum();
-        }
-        if let Some(bound) = limits.first_exceeded(&usage) {
+        let bound = match group {
+            Some(group) => group.exceeded(limits),
+            None => limits.first_exceeded(&Usage::of_family(limits)),
+        };
+        if let Some(bound) = bound {
             let _ = exceeded.set(bound);
             tree::end(Duration::ZERO);
         }
@@ -141,6 +151,16 @@ struct Usage {
 }
 
 impl Usage {
+    /// What the family of this process takes.
+    fn of_family(limits: Limits) -> Self {
+        let mut usage = Self::of(&Family::find().members);
+        // What processes share was counted for each of them. To know better takes the kernel longer.
+        if usage.memory_bytes > limits.memory_bytes {
+            usage.memory_bytes = Family::find().members.iter().map(|pid| share(*pid)).sum();
+        }
+        usage
+    }
+
     /// What these descendants of this process take, and what those that ended took.
     fn of(members: &BTreeSet<RawPid>) -> Self {
         let mut usage = Self::default();

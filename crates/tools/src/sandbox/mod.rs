@@ -20,6 +20,7 @@
 
 mod apart;
 mod files;
+mod groups;
 mod launcher;
 mod limits;
 mod live;
