@@ -10,3 +10,4 @@ mod begun;
 mod models;
 mod respond;
 mod sentence;
+mod shares;

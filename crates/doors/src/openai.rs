@@ -25,10 +25,20 @@ pub use failure::Failure;
 pub struct Visitor {
     /// Tells callers apart: what one began another does not find.
     pub name: String,
+    /// Whose share of what is kept for callers it takes.
+    pub tree: String,
     /// Goes into the history as the source of what is said.
     pub source: String,
     /// In whose name it acts; `None` for the administrator.
     pub agent: Option<String>,
     /// The name of the key that was shown.
     pub key: Option<String>,
+}
+
+#[cfg(test)]
+impl Visitor {
+    /// One of a tree.
+    fn sample(name: &str, tree: &str) -> Self {
+        Self { name: name.into(), tree: tree.into(), source: "x".into(), agent: None, key: None }
+    }
 }

@@ -61,6 +61,16 @@ pub fn direct(
     McpDoor::new(api, person, visitor, exposed)
 }
 
+/// Whose share a caller takes of what doors keep for callers: agents share that of their tree.
+fn tree(dispatcher: &Dispatcher, requester: &Requester) -> String {
+    let Requester::Agent(id) = requester else { return "administrator".into() };
+    match dispatcher.services().engine.agents.account_of(id) {
+        Some(account) => format!("tree {}", account.number()),
+        // It is not in memory, so that nobody knows its tree: it stands for itself.
+        None => format!("agent {id}"),
+    }
+}
+
 struct Mcp {
     dispatcher: Arc<Dispatcher>,
     preset: String,
@@ -83,9 +93,9 @@ impl Door for Mcp {
 
     fn answer(&self, who: Who, request: Request<Bytes>) -> BoxFuture<'_, Response<DoorBody>> {
         let visitor = self.visitor(&who);
-        let name = visitor.name.clone();
+        let (name, tree) = (visitor.name.clone(), tree(&self.dispatcher, &who.requester));
         let open = || direct(&self.dispatcher, who.requester, visitor, self.exposed.clone());
-        async move { self.hosts.answer(&name, open, request).await }.boxed()
+        async move { self.hosts.answer(&name, &tree, open, request).await }.boxed()
     }
 }
 
@@ -142,7 +152,8 @@ impl Door for OpenAi {
             Requester::Administrator => ("administrator".into(), None),
             Requester::Agent(id) => (format!("agent {id} {source}"), Some(id.to_string())),
         };
-        let visitor = openai::Visitor { name, source, agent, key: who.key };
+        let tree = tree(&self.dispatcher, &who.requester);
+        let visitor = openai::Visitor { name, tree, source, agent, key: who.key };
         let api = DirectAgentApi::new(self.dispatcher.clone(), who.requester);
         let api = api.through(Kind::OpenAi);
         async move { self.door.answer(api, &visitor, request).await }.boxed()

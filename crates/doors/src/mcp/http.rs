@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,9 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-/// Sessions of one visitor, of the era that has them.
+use crate::shares::greediest;
+
+/// Sessions of one tree of agents, or of the administrator, of the era that has them.
 pub const SESSIONS_MAX: usize = 256;
 
 /// A session that is not used for so long is over.
@@ -25,7 +27,8 @@ const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 /// Largest message.
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Visitors that are remembered; who was away longest is forgotten first.
+/// Visitors that are remembered. Of the tree that has the most, the one that was away longest is forgotten first, with its
+/// sessions: agents make agents, and must not drive others out by that.
 const VISITORS_MAX: usize = 256;
 
 /// Serves many visitors, each with sessions and turns of its own.
@@ -42,6 +45,7 @@ pub trait Answers: ServerHandler {
 
 struct Served<H> {
     name: String,
+    tree: String,
     sessions: Arc<LocalSessionManager>,
     service: StreamableHttpService<H, LocalSessionManager>,
 }
@@ -59,15 +63,16 @@ impl<H: Answers> HttpDoor<H> {
         Self { visitors: Mutex::default(), stop }
     }
 
-    /// Answers one request of a visitor. `open` makes what answers one who was not here yet.
+    /// Answers one request of a visitor, who is one of `tree`. `open` makes what answers one who was not here yet.
     pub async fn answer(
         &self,
         visitor: &str,
+        tree: &str,
         open: impl FnOnce() -> H,
         request: Request<Bytes>,
     ) -> Response<BoxBody<Bytes, Infallible>> {
-        let served = self.served(visitor, open);
-        if is_first(&request) && served.sessions.sessions.read().await.len() >= SESSIONS_MAX {
+        let served = self.served(visitor, tree, open);
+        if is_first(&request) && self.sessions(tree).await >= SESSIONS_MAX {
             let why = format!("there are {SESSIONS_MAX} sessions, and there can be no more");
             return refusal(StatusCode::SERVICE_UNAVAILABLE, &why);
         }
@@ -80,21 +85,38 @@ impl<H: Answers> HttpDoor<H> {
         response
     }
 
-    fn served(&self, visitor: &str, open: impl FnOnce() -> H) -> Arc<Served<H>> {
-        let mut visitors = self.visitors.lock().unwrap_or_else(PoisonError::into_inner);
+    /// How many sessions there are of a tree.
+    async fn sessions(&self, tree: &str) -> usize {
+        let theirs: Vec<_> =
+            self.lock().iter().filter(|it| it.tree == tree).map(|it| it.sessions.clone()).collect();
+        let mut sessions = 0;
+        for of_visitor in theirs {
+            sessions += of_visitor.sessions.read().await.len();
+        }
+        sessions
+    }
+
+    fn served(&self, visitor: &str, tree: &str, open: impl FnOnce() -> H) -> Arc<Served<H>> {
+        let mut visitors = self.lock();
         let found = visitors.iter().position(|served| served.name == visitor);
         let served = match found.and_then(|place| visitors.remove(place)) {
             Some(served) => served,
-            None => Arc::new(self.serve(visitor, open())),
+            None => Arc::new(self.serve(visitor, tree, open())),
         };
         visitors.push_back(served.clone());
         if visitors.len() > VISITORS_MAX {
-            visitors.pop_front();
+            let greediest = greediest(visitors.iter().map(|it| (it.tree.as_str(), 1)));
+            let place = greediest.and_then(|tree| visitors.iter().position(|it| it.tree == tree));
+            place.and_then(|place| visitors.remove(place));
         }
         served
     }
 
-    fn serve(&self, visitor: &str, answers: H) -> Served<H> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Served<H>>>> {
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, visitor: &str, tree: &str, answers: H) -> Served<H> {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config = SessionConfig::default();
         sessions.session_config.keep_alive = Some(SESSION_IDLE);
@@ -106,7 +128,7 @@ impl<H: Answers> HttpDoor<H> {
             .with_max_request_body_bytes(BODY_BYTES_MAX);
         let service =
             StreamableHttpService::new(move || Ok(answers.for_session()), sessions.clone(), config);
-        Served { name: visitor.into(), sessions, service }
+        Served { name: visitor.into(), tree: tree.into(), sessions, service }
     }
 }
 

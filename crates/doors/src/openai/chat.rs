@@ -106,7 +106,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         check_for_agent(&chat)?;
         let headers = request.headers();
         let path = request.uri().path();
-        let repeat = repeats::Request::of(&visitor.name, path, headers, request.body())?;
+        let repeat = repeats::Request::of(visitor, path, headers, request.body())?;
         let wishes = Wishes {
             goes_on: !chat.stream || repeat.is_keyed,
             events: text(headers, "x-nexus-events") == Some("1"),

@@ -1,14 +1,16 @@
 //! Requests that are made again: OpenAI's clients repeat a call by themselves, and it must not be carried out twice.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use sha2::{Digest as _, Sha256};
 
+use super::Visitor;
 use super::failure::Failure;
 use super::turns::Turn;
+use crate::shares::greediest;
 
 /// How long an answer is given again.
 const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
@@ -18,7 +20,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 const SILENT: &str = "ai-sdk";
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
-/// Turns that are remembered, and bytes of what they said. Of those that ended, and of the visitor who has the most, the
+/// Turns that are remembered, and bytes of what they said. Of those that ended, and of the tree that has the most, the
 /// oldest is forgotten first.
 const KEPT_MAX: usize = 1_024;
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -30,7 +32,7 @@ const KEY_BYTES_MAX: usize = 255;
 pub struct Repeats(Mutex<VecDeque<Kept>>);
 
 struct Kept {
-    visitor: String,
+    tree: String,
     name: Digest,
     body: Digest,
     turn: Arc<Turn>,
@@ -40,7 +42,7 @@ type Digest = [u8; 32];
 
 /// What a request says of being one that was made before.
 pub struct Request {
-    visitor: String,
+    tree: String,
     /// What it is found by: the caller's own key, or all that it says.
     name: Digest,
     body: Digest,
@@ -54,7 +56,7 @@ pub struct Request {
 
 impl Request {
     pub fn of(
-        visitor: &str,
+        visitor: &Visitor,
         path: &str,
         headers: &HeaderMap,
         body: &[u8],
@@ -68,13 +70,13 @@ impl Request {
         let count = text("x-stainless-retry-count").and_then(|it| it.parse::<u32>().ok());
         let body = digest(&[path.as_bytes(), body]);
         let name = match key {
-            Some(key) => digest(&[b"key", visitor.as_bytes(), key.as_bytes()]),
-            None => digest(&[b"body", visitor.as_bytes(), &body]),
+            Some(key) => digest(&[b"key", visitor.name.as_bytes(), key.as_bytes()]),
+            None => digest(&[b"body", visitor.name.as_bytes(), &body]),
         };
         let is_repeat = key.is_some() || count.is_some_and(|count| count > 0);
         let is_silent = text("user-agent").is_some_and(|it| it.contains(SILENT));
         Ok(Self {
-            visitor: visitor.into(),
+            tree: visitor.tree.clone(),
             name,
             body,
             is_repeat,
@@ -109,9 +111,9 @@ impl Repeats {
         }
         make_room(&mut kept);
         let turn = begin();
-        let Request { visitor, name, body, .. } = request;
-        let (visitor, name, body) = (visitor.clone(), *name, *body);
-        kept.push_back(Kept { visitor, name, body, turn: turn.clone() });
+        let Request { tree, name, body, .. } = request;
+        let (tree, name, body) = (tree.clone(), *name, *body);
+        kept.push_back(Kept { tree, name, body, turn: turn.clone() });
         Ok(turn)
     }
 }
@@ -124,24 +126,14 @@ fn make_room(kept: &mut VecDeque<Kept>) {
         let ended = |it: &&Kept| it.turn.over_for().is_some();
         let shares = kept.iter().filter(ended).map(|it| {
             let share = if by_bytes { it.turn.bytes() } else { 1 };
-            (it.visitor.as_str(), share)
+            (it.tree.as_str(), share)
         });
         let greediest = greediest(shares).map(str::to_owned);
-        let place =
-            kept.iter().position(|it| ended(&it) && Some(&it.visitor) == greediest.as_ref());
+        let place = kept.iter().position(|it| ended(&it) && Some(&it.tree) == greediest.as_ref());
         let Some(forgotten) = place.and_then(|place| kept.remove(place)) else { return };
         // It may have said more since they were summed up.
         bytes = bytes.saturating_sub(forgotten.turn.bytes());
     }
-}
-
-/// Who has most of all, by the shares of each.
-pub fn greediest<'a>(shares: impl Iterator<Item = (&'a str, usize)>) -> Option<&'a str> {
-    let mut sums: HashMap<&str, usize> = HashMap::new();
-    for (name, share) in shares {
-        *sums.entry(name).or_default() += share;
-    }
-    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(name, _)| name)
 }
 
 /// Of texts that are told apart.
@@ -165,10 +157,10 @@ mod tests {
         if let Some(key) = key {
             headers.insert("idempotency-key", key.parse().unwrap());
         }
-        Request::of("v", "/p", &headers, body.as_bytes()).unwrap()
+        Request::of(&Visitor::sample("v", "v"), "/p", &headers, body.as_bytes()).unwrap()
     }
 
-    fn keyed(visitor: &str, key: &str) -> Request {
+    fn keyed(visitor: &Visitor, key: &str) -> Request {
         let mut headers = HeaderMap::new();
         headers.insert("idempotency-key", key.parse().unwrap());
         Request::of(visitor, "/p", &headers, b"").unwrap()
@@ -180,16 +172,21 @@ mod tests {
         turn
     }
 
+    /// However many agents of a tree ask.
     #[test]
     fn who_asks_much_loses_its_own() {
         let repeats = Repeats::default();
-        repeats.find_or(&keyed("modest", "k"), || ended("m")).unwrap();
+        let modest = Visitor::sample("modest", "modest");
+        for key in ["k", "l"] {
+            repeats.find_or(&keyed(&modest, key), || ended("m")).unwrap();
+        }
         for number in 0..=KEPT_MAX {
-            repeats.find_or(&keyed("greedy", &number.to_string()), || ended("g")).unwrap();
+            let greedy = Visitor::sample(&number.to_string(), "greedy");
+            repeats.find_or(&keyed(&greedy, "k"), || ended("g")).unwrap();
         }
         let kept = repeats.0.lock().unwrap();
         assert_eq!(kept.len(), KEPT_MAX);
-        assert_eq!(kept.iter().filter(|it| it.visitor == "modest").count(), 1);
+        assert_eq!(kept.iter().filter(|it| it.tree == "modest").count(), 2);
     }
 
     fn turn(id: &str) -> Arc<Turn> {
@@ -230,7 +227,7 @@ mod tests {
         let of_length = |bytes: usize| {
             let mut headers = HeaderMap::new();
             headers.insert("idempotency-key", "k".repeat(bytes).parse().unwrap());
-            Request::of("v", "/p", &headers, b"").is_ok()
+            Request::of(&Visitor::sample("v", "v"), "/p", &headers, b"").is_ok()
         };
         assert!(of_length(KEY_BYTES_MAX) && !of_length(KEY_BYTES_MAX + 1));
     }

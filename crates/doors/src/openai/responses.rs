@@ -79,6 +79,7 @@ impl<A: StreamApi + Clone + Send + Sync + 'static> Door<A> {
         let keeping = store.then(|| Keeping {
             kept: self.kept.clone(),
             visitor: visitor.name.clone(),
+            tree: visitor.tree.clone(),
             instructions,
             said,
         });

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::super::ask::{Message, Part};
-use super::super::repeats::greediest;
+use crate::shares::greediest;
 
-/// Answers that are kept, and bytes of them with all that was said before. Of the visitor who has the most, the oldest is
-/// forgotten first: one who asks for many loses its own, and not those of others.
+/// Answers that are kept, and bytes of them with all that was said before. Of the tree that has the most, the oldest is
+/// forgotten first: whoever asks for many loses its own, and not those of others.
 const ANSWERS_MAX: usize = 1_024;
 const BYTES_MAX: usize = 64 << 20;
 
@@ -27,6 +27,8 @@ struct Known {
 pub struct Answer {
     /// Whose it is: nobody else finds it.
     visitor: String,
+    /// Whose share it takes.
+    tree: String,
     /// In the shape in which it was given.
     pub response: Value,
     pub instructions: Option<String>,
@@ -39,6 +41,7 @@ pub struct Answer {
 pub struct Keeping {
     pub kept: Arc<Kept>,
     pub visitor: String,
+    pub tree: String,
     pub instructions: Option<String>,
     /// Up to what is answered.
     pub said: Vec<Message>,
@@ -46,12 +49,12 @@ pub struct Keeping {
 
 impl Keeping {
     pub fn note(self, response: &Value, answer: Message) {
-        let Self { kept, visitor, instructions, mut said } = self;
+        let Self { kept, visitor, tree, instructions, mut said } = self;
         said.push(answer);
         let texts = instructions.as_ref().map_or(0, String::len) + response.to_string().len();
         let bytes = texts + said.iter().map(weight).sum::<usize>();
         let response = response.clone();
-        kept.add(Answer { visitor, response, instructions, said, bytes });
+        kept.add(Answer { visitor, tree, response, instructions, said, bytes });
     }
 }
 
@@ -85,10 +88,10 @@ impl Kept {
             let by_bytes = known.bytes > BYTES_MAX;
             let shares = known.answers.iter().map(|it| {
                 let share = if by_bytes { it.bytes } else { 1 };
-                (it.visitor.as_str(), share)
+                (it.tree.as_str(), share)
             });
             let greediest = greediest(shares).map(str::to_owned);
-            let place = known.answers.iter().position(|it| Some(&it.visitor) == greediest.as_ref());
+            let place = known.answers.iter().position(|it| Some(&it.tree) == greediest.as_ref());
             let Some(oldest) = place.and_then(|place| known.answers.remove(place)) else { return };
             known.bytes -= oldest.bytes;
         }
@@ -122,9 +125,14 @@ mod tests {
     use super::*;
 
     fn keep(kept: &Arc<Kept>, visitor: &str, id: &str, text: &str) {
+        keep_of(kept, visitor, visitor, id, text);
+    }
+
+    fn keep_of(kept: &Arc<Kept>, tree: &str, visitor: &str, id: &str, text: &str) {
         let keeping = Keeping {
             kept: kept.clone(),
             visitor: visitor.into(),
+            tree: tree.into(),
             instructions: None,
             said: vec![Message::of(Role::User, text)],
         };
@@ -152,11 +160,17 @@ mod tests {
             keep(&kept, "greedy", &number.to_string(), "x");
         }
         assert!(kept.find("modest", "m").is_some() && kept.find("greedy", "1").is_none());
+        // Nor does it help to be many.
+        keep(&kept, "modest", "n", "x");
+        for number in 0..=ANSWERS_MAX {
+            keep_of(&kept, "greedy", &format!("greedy {number}"), "1", "x");
+        }
+        assert!(kept.find("modest", "m").is_some() && kept.find("modest", "n").is_some());
         for number in 0..3 {
             keep(&kept, "large", &number.to_string(), &"x".repeat(BYTES_MAX / 2));
         }
         assert!(kept.find("modest", "m").is_some() && kept.find("large", "1").is_none());
-        assert!(kept.find("greedy", &ANSWERS_MAX.to_string()).is_some());
+        assert!(kept.find(&format!("greedy {ANSWERS_MAX}"), "1").is_some());
     }
 
     #[test]

@@ -102,6 +102,36 @@ async fn there_are_so_many_sessions_and_they_are_their_callers() {
     assert_eq!(server.ask(ping(&server)).await.status, 200);
 }
 
+/// An agent makes as many agents as it likes, each with a token of its own.
+#[tokio::test]
+async fn many_agents_of_a_tree_drive_no_host_out() {
+    let server = Server::start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "root", "preset": "trusted"})).await;
+    let token = async |agent: &str| {
+        let made = wire.ok("create_agent_token", json!({"agent_id": agent})).await;
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let host = server.ask(ping(&server)).await;
+    let session = host.header("mcp-session-id").unwrap().to_owned();
+    for number in 0..256 {
+        let child = format!("c{number}");
+        wire.ok("create_agent", json!({"agent_id": child, "parent_agent_id": "root"})).await;
+        let own = token(&child).await;
+        assert_eq!(server.ask(ping(&server).bearer(Some(&own))).await.status, 200, "{child}");
+    }
+    let tools = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    let asked = ping(&server).body(tools).header("Mcp-Session-Id", session);
+    assert_eq!(server.ask(asked).await.status, 200, "the administrator's host is known");
+    // One of them went for the host, and with it its session; then there are as many as there may be.
+    let root = token("root").await;
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(server.ask(ping(&server).bearer(Some(&root))).await.status);
+    }
+    assert_eq!(statuses.last(), Some(&503), "{statuses:?}");
+}
+
 #[tokio::test]
 async fn batches_and_broken_messages_are_refused() {
     let server = Server::start().await;

@@ -202,6 +202,6 @@ impl Door for Mounted {
     }
 
     fn answer(&self, _: Visitor, request: Request<Bytes>) -> BoxFuture<'_, Response<DoorBody>> {
-        self.hosts.answer("the suite", || self.fixtures.clone(), request).boxed()
+        self.hosts.answer("the suite", "the suite", || self.fixtures.clone(), request).boxed()
     }
 }
