@@ -209,7 +209,9 @@ CREATE TABLE plans (
     task_count INTEGER NOT NULL,
     status TEXT NOT NULL,
     owner TEXT,
-    fence INTEGER NOT NULL
+    fence INTEGER NOT NULL,
+    tree TEXT,
+    bytes INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX plans_by_touch ON plans (touched_at, id);
@@ -271,6 +273,10 @@ CREATE TABLE keys (
     expires_at INTEGER NOT NULL,
     doors TEXT
 ) STRICT;
+
+CREATE INDEX plans_of_trees ON plans (tree, touched_at, id, bytes, owner) WHERE tree IS NOT NULL;
+
+CREATE INDEX plans_by_maker ON plans (maker, maker_born, touched_at, id) WHERE maker IS NOT NULL;
 
 INSERT INTO leases VALUES (0);
 INSERT INTO context_version VALUES (1, 0);

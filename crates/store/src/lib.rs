@@ -51,10 +51,10 @@ use nexus_core::store::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
     KeyAdded, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey, MemoryQuery,
-    MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun, PlanStore,
-    ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement, SharedContext,
-    SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan, StoredVector,
-    Unembedded,
+    MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRoom, PlanRun,
+    PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement,
+    SharedContext, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan,
+    StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -509,8 +509,13 @@ impl MemoriesStore for SqliteStore {
 
 #[async_trait]
 impl PlanStore for SqliteStore {
-    async fn add_plan(&self, plan: PlanRecord, stale: Timestamp) -> Result<(), StoreError> {
-        self.writer.submit(move |db, _| plan::add(db, &plan, stale)).await
+    async fn add_plan(
+        &self,
+        plan: PlanRecord,
+        stale: Timestamp,
+        room: PlanRoom,
+    ) -> Result<(), StoreError> {
+        self.writer.submit(move |db, me| plan::add(db, me, &plan, stale, room)).await
     }
 
     async fn plan(&self, id: &PlanId) -> Result<Option<StoredPlan>, StoreError> {

@@ -1,10 +1,11 @@
 //! Plans in SQL. Each function runs inside a transaction that its caller opened.
 
 use jiff::Timestamp;
+use nexus_core::AgentId;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord, TaskStatus};
 use nexus_core::store::{
     Begun, Fence, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord,
-    PlanRun, StoreError, StoredPlan,
+    PlanRoom, PlanRun, StoreError, StoredPlan,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -16,13 +17,62 @@ use super::record::{agent_id, decode_bill, encode_bill, micros, timestamp};
 /// Plans that one write removes: others wait for it.
 const REMOVED_AT_ONCE: u32 = 100;
 
-pub(super) fn add(db: &Connection, plan: &PlanRecord, stale: Timestamp) -> Result<(), Fault> {
+pub(super) fn add(
+    db: &Connection,
+    me: &Owner,
+    plan: &PlanRecord,
+    stale: Timestamp,
+    room: PlanRoom,
+) -> Result<(), Fault> {
     db.prepare_cached(
         "DELETE FROM plans WHERE id IN
          (SELECT id FROM plans WHERE touched_at < ? AND owner IS NULL LIMIT ?)",
     )?
     .execute(params![micros(stale), REMOVED_AT_ONCE])?;
+    if let Some(tree) = &plan.tree {
+        make_room(db, me, tree, weight(plan, &serde_json::to_string(&plan.plan)?), room)?;
+    }
     insert(db, plan, PlanStatus::Created, plan.created_at)
+}
+
+/// Removes plans of a tree until there is room for one more of so many bytes.
+fn make_room(
+    db: &Connection,
+    me: &Owner,
+    tree: &AgentId,
+    mut bytes: u64,
+    room: PlanRoom,
+) -> Result<(), Fault> {
+    // All that is read stands in the index.
+    let mut query = db.prepare_cached(
+        "SELECT id, bytes, owner FROM plans WHERE tree = ? ORDER BY touched_at DESC, id DESC",
+    )?;
+    let mut rows = query.query([tree.as_str()])?;
+    let (mut theirs, mut plans, mut beyond) = (Vec::new(), 1, Vec::new());
+    while let Some(row) = rows.next()? {
+        let owner: Option<String> = row.get(2)?;
+        let runs = owner.is_some_and(|owner| !matches!(me.whose(&owner), Whose::Nobodys));
+        theirs.push((row.get::<_, String>(0)?, unsigned(row.get(1)?)?, runs));
+    }
+    // What runs has its room before all that could go for it.
+    theirs.sort_by_key(|(_, _, runs)| !runs);
+    for (id, weight, runs) in theirs {
+        plans += 1;
+        bytes = bytes.saturating_add(weight);
+        if (plans > room.count_max || bytes > room.bytes_max) && !runs {
+            beyond.push(id);
+        }
+    }
+    let mut remove = db.prepare_cached("DELETE FROM plans WHERE id = ?")?;
+    for id in beyond.iter().take(REMOVED_AT_ONCE as usize) {
+        remove.execute([id])?;
+    }
+    Ok(())
+}
+
+/// What a plan takes of the room of its tree.
+fn weight(plan: &PlanRecord, json: &str) -> u64 {
+    (plan.request.len() + json.len()) as u64
 }
 
 /// Writes a plan that nobody runs.
@@ -36,21 +86,24 @@ fn insert(
         Maker::Administrator => (None, None),
         Maker::Agent(id, born) => (Some(id.as_str()), Some(born.to_be_bytes())),
     };
+    let json = serde_json::to_string(&plan.plan)?;
     db.prepare_cached(
         "INSERT INTO plans
-         (id, request, plan, maker, maker_born, created_at, touched_at, task_count, status, fence)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+         (id, request, plan, maker, maker_born, created_at, touched_at, task_count, status, fence, tree, bytes)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
     )?
     .execute(params![
         plan.id.as_str(),
         plan.request,
-        serde_json::to_string(&plan.plan)?,
+        json,
         maker,
         born,
         micros(plan.created_at),
         micros(touched_at),
         u32::try_from(plan.plan.tasks.len()).unwrap_or(u32::MAX),
         status.name(),
+        plan.tree.as_ref().map(AgentId::as_str),
+        signed(weight(plan, &json))?,
     ])?;
     Ok(())
 }
@@ -79,11 +132,13 @@ pub(super) fn by_number(db: &Connection, rowid: i64) -> Result<Option<StoredPlan
 fn decode(db: &Connection, row: &Row<'_>) -> Result<StoredPlan, Fault> {
     let id = plan_id(row)?;
     let text: String = row.get("plan")?;
+    let tree: Option<String> = row.get("tree")?;
     let record = PlanRecord {
         id: id.clone(),
         request: row.get("request")?,
         plan: serde_json::from_str(&text)?,
         maker: maker(row)?,
+        tree: tree.as_deref().map(agent_id).transpose()?,
         created_at: timestamp(row.get("created_at")?)?,
     };
     let touched_at = timestamp(row.get("touched_at")?)?;
@@ -161,13 +216,18 @@ pub(super) fn page(db: &Connection, me: &Owner, query: &PlanQuery) -> Result<Pla
         Some(Maker::Agent(id, born)) => (Some(id.as_str()), Some(born.to_be_bytes())),
         Some(Maker::Administrator) | None => (None, None),
     };
-    let mut found = db.prepare_cached(
+    // Each by its index: an agent that made none must not wait for all that others made to be read.
+    let whose = match maker {
+        Some(_) => "maker = ?4 AND maker_born = ?5",
+        None => "?4 IS NULL AND ?5 IS NULL",
+    };
+    let mut found = db.prepare_cached(&format!(
         "SELECT id, substr(request, 1, ?7) request, status, owner, created_at, touched_at, task_count,
                 (SELECT count(*) FROM plan_tasks t WHERE t.plan = plans.id AND t.status = ?1) done
          FROM plans
-         WHERE (touched_at, id) < (?2, ?3) AND (?4 IS NULL OR (maker = ?4 AND maker_born = ?5))
+         WHERE (touched_at, id) < (?2, ?3) AND {whose}
          ORDER BY touched_at DESC, id DESC LIMIT ?6",
-    )?;
+    ))?;
     let success = TaskStatus::Success.name();
     let limit = i64::from(query.limit) + 1;
     let shown = LISTED_REQUEST_CHARS;
@@ -187,6 +247,13 @@ pub(super) fn page(db: &Connection, me: &Owner, query: &PlanQuery) -> Result<Pla
     let more = plans.len() > query.limit as usize;
     plans.truncate(query.limit as usize);
     Ok(PlanPage { plans, more })
+}
+
+/// What agents of a tree made stays that tree's when its root has another name.
+pub(super) fn rename(db: &Connection, from: &AgentId, to: &AgentId) -> Result<(), Fault> {
+    db.prepare_cached("UPDATE plans SET tree = ? WHERE tree = ?")?
+        .execute([to.as_str(), from.as_str()])?;
+    Ok(())
 }
 
 pub(super) fn begin(

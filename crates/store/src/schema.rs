@@ -25,6 +25,7 @@ pub(super) const STEPS: &[&str] = &[
     QUESTIONS_OF_SERVERS,
     MEMORIES_COUNTED,
     APPROVALS_OF_NAMESAKES,
+    PLANS_OF_TREES,
 ];
 
 /// What they lead to. Most of the time that a first start takes would go into repeating them.
@@ -451,6 +452,17 @@ const MEMORIES_COUNTED: &str = "
 const APPROVALS_OF_NAMESAKES: &str = "
     ALTER TABLE approvals ADD COLUMN born BLOB;
     CREATE INDEX approvals_that_wait ON approvals (owner) WHERE status = 'pending';
+";
+
+/// `tree` is the root of the tree of a plan's maker, null where the administrator made it, and `bytes` what the plan takes of
+/// the room of its tree, so that all can be weighed by the index alone. Of old plans nobody knows the tree: the maker
+/// stands for it.
+const PLANS_OF_TREES: &str = "
+    ALTER TABLE plans ADD COLUMN tree TEXT;
+    ALTER TABLE plans ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+    UPDATE plans SET tree = maker, bytes = octet_length(request) + octet_length(plan);
+    CREATE INDEX plans_of_trees ON plans (tree, touched_at, id, bytes, owner) WHERE tree IS NOT NULL;
+    CREATE INDEX plans_by_maker ON plans (maker, maker_born, touched_at, id) WHERE maker IS NOT NULL;
 ";
 
 pub(super) fn version(db: &Connection) -> rusqlite::Result<usize> {

@@ -16,6 +16,7 @@ use super::fault::Fault;
 use super::log::{self, History, Tail};
 use super::memory;
 use super::owner::Owner;
+use super::plan;
 use super::record::{AgentRow, MessageRow, agent_id, encode_settings, micros, timestamp};
 
 /// A page of sessions, the most recently changed first.
@@ -315,6 +316,7 @@ pub(super) fn rename(
     }
     approval::rename(db, me, from, to)?;
     memory::rename(db, from, to)?;
+    plan::rename(db, from, to)?;
     Ok(Some(born))
 }
 

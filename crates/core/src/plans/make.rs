@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::{KEPT_DAYS, Plans, PlansError};
+use super::{KEPT_DAYS, Plans, PlansError, TREE_PLANS_BYTES_MAX, TREE_PLANS_MAX};
 use crate::agent::Agent;
 use crate::authority::Requester;
 use crate::detached;
@@ -20,9 +20,12 @@ use crate::lifecycle::{AgentSpec, CreateError};
 use crate::mcp::McpReach;
 use crate::message::StopReason;
 use crate::plan::{Constraints, Plan, PlanFault, PlanId, PlanStatus, TaskType};
-use crate::store::{PlanRecord, StoreError, StoredPlan};
+use crate::store::{PlanRecord, PlanRoom, StoreError, StoredPlan};
 use crate::turn::{TurnError, TurnInput};
 use crate::usage::Bill;
+
+const ROOM_OF_A_TREE: PlanRoom =
+    PlanRoom { count_max: TREE_PLANS_MAX, bytes_max: TREE_PLANS_BYTES_MAX };
 
 /// How often a planner is asked to mend its plan.
 const REPAIRS_MAX: u32 = 2;
@@ -71,7 +74,7 @@ impl Plans {
         deadline: Instant,
         sinks: Option<Sinks>,
     ) -> Result<(StoredPlan, Bill), MakeError> {
-        let maker = self.maker(requester).await?;
+        let (maker, tree) = (self.maker(requester).await?, self.tree(requester).await?);
         let spec = AgentSpec {
             name: Some(".".into()),
             preset: Some("worker".into()),
@@ -95,6 +98,7 @@ impl Plans {
                 request: request.user_request,
                 plan: made?,
                 maker,
+                tree,
                 created_at: crate::now(),
             };
             Ok((plans.keep(record).await?, bill))
@@ -105,7 +109,7 @@ impl Plans {
     pub(super) async fn keep(&self, record: PlanRecord) -> Result<StoredPlan, StoreError> {
         let kept = SignedDuration::from_hours(24 * KEPT_DAYS);
         let stale = record.created_at.saturating_sub(kept).unwrap_or(record.created_at);
-        self.store.add_plan(record.clone(), stale).await?;
+        self.store.add_plan(record.clone(), stale, ROOM_OF_A_TREE).await?;
         let touched_at = record.created_at;
         Ok(StoredPlan { record, status: PlanStatus::Created, touched_at, tasks: Vec::new() })
     }

@@ -13,6 +13,7 @@ use crate::authority::Requester;
 use crate::executor::Executor;
 use crate::lifecycle::{AccessError, Lifecycle};
 use crate::lock;
+use crate::name::AgentId;
 use crate::plan::PlanId;
 use crate::store::{Maker, PlanPage, PlanQuery, Store, StoreError, StoredPlan};
 use crate::toolbox::Toolbox;
@@ -26,6 +27,14 @@ pub use run::{
 /// How long a plan is kept that nobody touches.
 pub const KEPT_DAYS: i64 = 30;
 
+/// Plans of one tree of agents that are kept, and the bytes of what is to be done in them. Agents pay nothing for a plan
+/// that they bring along.
+pub const TREE_PLANS_MAX: u64 = 1_000;
+pub const TREE_PLANS_BYTES_MAX: u64 = 64 << 20;
+
+/// Plans that the agents of one tree run at once: each is in memory, with what its tasks came to.
+pub const TREE_RUNS_MAX: usize = 64;
+
 pub struct Plans {
     pub(crate) executor: Arc<Executor>,
     pub(crate) lifecycle: Arc<Lifecycle>,
@@ -33,8 +42,16 @@ pub struct Plans {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) planner_model: Option<String>,
-    /// Those that run here, and what ends them.
-    pub(crate) running: Mutex<HashMap<PlanId, CancellationToken>>,
+    /// Those that run here.
+    pub(crate) running: Mutex<HashMap<PlanId, Running>>,
+}
+
+/// A plan that runs here.
+pub(crate) struct Running {
+    /// Ends it.
+    cancel: CancellationToken,
+    /// The root of the tree whose agent runs it; `None` of the administrator.
+    tree: Option<AgentId>,
 }
 
 #[derive(Clone, Debug, Error)]
@@ -82,7 +99,7 @@ impl Plans {
     /// Ends the run of a plan. False when it does not run here.
     pub async fn cancel(&self, requester: &Requester, id: &str) -> Result<bool, PlansError> {
         let plan = self.get(requester, id).await?;
-        let running = lock(&self.running).get(&plan.record.id).cloned();
+        let running = lock(&self.running).get(&plan.record.id).map(|it| it.cancel.clone());
         running.iter().for_each(CancellationToken::cancel);
         Ok(running.is_some())
     }
@@ -99,5 +116,12 @@ impl Plans {
             Some(born) => Ok(Maker::Agent(id.clone(), born)),
             None => Err(AccessError::Unknown(id.clone()).into()),
         }
+    }
+
+    /// The root of the tree in which the requester makes and runs plans; `None` for the administrator, who is not bound.
+    async fn tree(&self, requester: &Requester) -> Result<Option<AgentId>, StoreError> {
+        let Requester::Agent(own) = requester else { return Ok(None) };
+        let mut above = self.lifecycle.kin.ancestors(own).await?;
+        Ok(Some(above.pop().map_or_else(|| own.clone(), |root| root.id)))
     }
 }

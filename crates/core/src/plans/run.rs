@@ -1,7 +1,7 @@
 //! Running a plan: what waits for nothing runs at once, and how far each task got is on disk before anything rests on it.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Plans, PlansError};
+use super::{Plans, PlansError, Running, TREE_RUNS_MAX};
 use crate::authority::Requester;
 use crate::executor::{TaskError, TaskFailure, TaskOrder, TaskReport, Terms, Work};
 use crate::footprint::{Footprint, Ground};
+use crate::name::AgentId;
 use crate::plan::{
     Constraints, Plan, PlanFault, PlanId, PlanStatus, PlannedTask, TaskOutput, TaskRecord,
     TaskStatus,
@@ -93,6 +94,10 @@ pub enum RunError {
     Differs(PlanId),
     #[error("plan {id} is being run already (process {pid})")]
     Runs { id: PlanId, pid: u32 },
+    #[error(
+        "agents of this tree run {TREE_RUNS_MAX} plans, as many as they may at once: wait for one, or end it with cancel_plan"
+    )]
+    Crowded,
     #[error("the time of the run was over")]
     Timeout(Box<RunReport>),
     #[error(transparent)]
@@ -112,20 +117,27 @@ impl Plans {
         deadline: Instant,
         tell: Option<Tell>,
     ) -> Result<RunReport, RunError> {
-        let id = match which {
-            Which::Known(id) => self.get(requester, &id).await?.record.id,
-            Which::Brought(plan, None) => self.take(requester, plan).await?,
+        let tree = self.tree(requester).await?;
+        let (id, brought) = match which {
+            Which::Known(id) => (self.get(requester, &id).await?.record.id, None),
+            Which::Brought(plan, None) => {
+                plan.check(&Constraints::default())?;
+                (PlanId::random(), Some(plan))
+            }
             Which::Brought(plan, Some(id)) => {
                 let kept = self.get(requester, &id).await?.record;
                 if kept.plan.tasks != plan.tasks {
                     return Err(RunError::Differs(kept.id));
                 }
-                kept.id
+                (kept.id, None)
             }
         };
         let (plans, requester) = (self.clone(), requester.clone());
         detached(async move {
-            let _place = plans.place(&id, &cancel)?;
+            let _place = plans.place(&id, tree.clone(), &cancel)?;
+            if let Some(plan) = brought {
+                plans.take(&requester, tree, &id, plan).await?;
+            }
             let unknown = || PlansError::Unknown(id.to_string());
             let begun = plans.store.begin_plan(&id, crate::now()).await?.ok_or_else(unknown)?;
             let (hold, stored) = match begun {
@@ -152,28 +164,42 @@ impl Plans {
     }
 
     /// Takes the place of the one who runs the plan in this process.
-    fn place(self: &Arc<Self>, id: &PlanId, cancel: &CancellationToken) -> Result<Place, RunError> {
-        match lock(&self.running).entry(id.clone()) {
+    fn place(
+        self: &Arc<Self>,
+        id: &PlanId,
+        tree: Option<AgentId>,
+        cancel: &CancellationToken,
+    ) -> Result<Place, RunError> {
+        let mut running = lock(&self.running);
+        check_room(&running, tree.as_ref())?;
+        match running.entry(id.clone()) {
             Entry::Occupied(_) => Err(RunError::Runs { id: id.clone(), pid: std::process::id() }),
             Entry::Vacant(vacant) => {
-                vacant.insert(cancel.clone());
+                vacant.insert(Running { cancel: cancel.clone(), tree });
                 Ok(Place { plans: self.clone(), id: id.clone() })
             }
         }
     }
 
     /// Keeps a plan that its caller brought along.
-    async fn take(&self, requester: &Requester, plan: Plan) -> Result<PlanId, RunError> {
-        plan.check(&Constraints::default())?;
+    async fn take(
+        &self,
+        requester: &Requester,
+        tree: Option<AgentId>,
+        id: &PlanId,
+        plan: Plan,
+    ) -> Result<(), RunError> {
         let maker = self.maker(requester).await?;
         let record = PlanRecord {
-            id: PlanId::random(),
+            id: id.clone(),
             request: String::new(),
             plan,
             maker,
+            tree,
             created_at: crate::now(),
         };
-        Ok(self.keep(record).await?.record.id)
+        self.keep(record).await?;
+        Ok(())
     }
 
     /// Where the tasks work. One that cannot be had is refused when the first task begins.
@@ -189,6 +215,13 @@ impl Plans {
         on_thread(move || paths::directory(&base, &asked).unwrap_or_else(|_| base.join(&asked)))
             .await
     }
+}
+
+/// Whether the agents of a tree may run one more plan.
+fn check_room(running: &HashMap<PlanId, Running>, tree: Option<&AgentId>) -> Result<(), RunError> {
+    let Some(tree) = tree else { return Ok(()) };
+    let theirs = running.values().filter(|it| it.tree.as_ref() == Some(tree)).count();
+    if theirs < TREE_RUNS_MAX { Ok(()) } else { Err(RunError::Crowded) }
 }
 
 /// Leave to run a plan here; others may when it is dropped.

@@ -32,8 +32,8 @@ pub use memory::{
     MemoryRecord, MemoryRoom, MemoryScope, SUBJECTS_MAX, Said, ScopeKey, StoredVector, Unembedded,
 };
 pub use plan::{
-    Begun, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRun,
-    PlanStore, StoredPlan,
+    Begun, LISTED_REQUEST_CHARS, ListedPlan, Maker, PlanPage, PlanQuery, PlanRecord, PlanRoom,
+    PlanRun, PlanStore, StoredPlan,
 };
 pub use session::{Copied, SessionPage, SessionQuery, SessionRecord, SessionStore};
 pub use settings::{AgentSettings, Ticket};

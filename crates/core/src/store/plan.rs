@@ -9,8 +9,14 @@ use crate::plan::{Plan, PlanId, PlanStatus, TaskRecord};
 
 #[async_trait]
 pub trait PlanStore: Send + Sync {
-    /// Keeps a plan that nobody has run, and removes those that nobody has touched since `stale`.
-    async fn add_plan(&self, plan: PlanRecord, stale: Timestamp) -> Result<(), StoreError>;
+    /// Keeps a plan that nobody has run, and removes those that nobody has touched since `stale`. Where its tree has more
+    /// than `room` with it, those go that were touched longest ago; what runs stays.
+    async fn add_plan(
+        &self,
+        plan: PlanRecord,
+        stale: Timestamp,
+        room: PlanRoom,
+    ) -> Result<(), StoreError>;
 
     async fn plan(&self, id: &PlanId) -> Result<Option<StoredPlan>, StoreError>;
 
@@ -47,7 +53,16 @@ pub struct PlanRecord {
     pub request: String,
     pub plan: Plan,
     pub maker: Maker,
+    /// The root of the tree that its maker belonged to then; `None` of the administrator's.
+    pub tree: Option<AgentId>,
     pub created_at: Timestamp,
+}
+
+/// How many plans of one tree are kept, and how many bytes they may have: of their requests, and of the plans in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanRoom {
+    pub count_max: u64,
+    pub bytes_max: u64,
 }
 
 /// Who made a plan.

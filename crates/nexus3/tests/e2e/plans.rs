@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::select_all;
 use nexus_testkit::{Gate, Reply, StopSaid, last_user_text};
 use serde_json::{Value, json};
 
@@ -595,6 +596,39 @@ async fn an_agent_sees_its_own_plans_alone() {
     let low = wire.ok("create_agent_token", json!({"agent_id": "low"})).await;
     let refused = ask(low["token"].as_str().unwrap(), "execute_task", params).await;
     assert_eq!(refused["error"]["code"], -32003, "{refused}");
+}
+
+/// What a hostile agent begins and leaves to itself stays in memory until it is over.
+#[tokio::test]
+async fn a_tree_runs_so_many_plans_at_once() {
+    let keys = json!({"max_children": 100, "max_tree_turns": 100});
+    let server = Setup::new().server(keys).start().await;
+    let wire = server.wire();
+    wire.ok("create_agent", json!({"agent_id": "own", "preset": "trusted"})).await;
+    let made = wire.ok("create_agent_token", json!({"agent_id": "own"})).await;
+    let token = made["token"].as_str().unwrap();
+    server.model().set_default(Reply::hang());
+    let run = async |token: Option<&str>| {
+        let params = json!({"plan": plan(&[("a", &[])]), "options": {"timeout_ms": 600_000}});
+        server.ask(server.post(request(1, "run_plan", params)).bearer(token)).await.answer()
+    };
+    let mut running: Vec<_> = (0..65).map(|_| Box::pin(run(Some(token)))).collect();
+    // One too many: it is the first that is answered.
+    let (refused, _, left) = select_all(running.drain(..)).await;
+    let details = refused["error"]["data"]["details"].as_str().unwrap_or_default();
+    assert_eq!(refused["error"]["code"], -32001, "{refused}");
+    assert!(details.contains("64 plans"), "{refused}");
+    assert!(refused["error"]["data"]["retry_after_ms"].is_u64(), "{refused}");
+    let listed = wire.ok("list_plans", json!({"limit": 100})).await;
+    assert_eq!(listed["plans"].as_array().unwrap().len(), 64, "what is refused is not kept");
+    // The administrator's run beside them.
+    server.model().set_default(Reply::text("done"));
+    assert_eq!(run(server.token.as_deref()).await["result"]["status"], "success");
+    let id = listed["plans"][0]["plan_id"].clone();
+    assert_eq!(wire.ok("cancel_plan", json!({"plan_id": id})).await["cancelled"], true);
+    let (ended, _, _left) = select_all(left).await;
+    assert!(ended["result"].is_object(), "{ended}");
+    assert_eq!(run(Some(token)).await["result"]["status"], "success", "there is room again");
 }
 
 #[tokio::test]

@@ -31,6 +31,9 @@ use crate::dispatcher::Table;
 use crate::errors::{sentence, wire};
 use crate::stream::{Stream, follow};
 
+/// When to ask again for a plan to be run, where a tree runs as many as it may.
+const CROWDED_RETRY_MS: u64 = 1_000;
+
 /// Plans on a page when the caller names no number.
 const PAGE_PLANS: u32 = 100;
 
@@ -264,6 +267,7 @@ fn run_error(error: RunError, started: Instant) -> RpcError {
             &["Look at it with get_plan, or end it with cancel_plan."],
         )
         .with("pid", json!(pid)),
+        RunError::Crowded => RpcError::overloaded(sentence(&error), CROWDED_RETRY_MS),
         RunError::Timeout(report) => {
             let details =
                 "The run took longer than it was given, and was ended; what is done stays done.";

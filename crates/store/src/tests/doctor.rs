@@ -9,7 +9,7 @@ use nexus_core::plan::{Plan, PlanId, PlanStatus, PlannedTask, TaskRecord, TaskSt
 use nexus_core::store::{
     AgentRecord, AgentStore, Begun, ContextAction, ContextChange, ContextKind, ContextStore as _,
     KeyAgent, KeyRecord, KeyStore as _, Maker, MemoriesStore as _, MemoryId, MemoryQuery,
-    MemoryRecord, MemoryScope, PlanRecord, PlanStore as _, SessionStore,
+    MemoryRecord, MemoryScope, PlanRecord, PlanRoom, PlanStore as _, SessionStore,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -212,9 +212,11 @@ async fn plans_are_saved_too() {
             request: "look".into(),
             plan,
             maker: Maker::Agent(super::id("a"), u64::MAX),
+            tree: Some(super::id("a")),
             created_at: jiff::Timestamp::UNIX_EPOCH,
         };
-        store.add_plan(record, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+        let room = PlanRoom { count_max: u64::MAX, bytes_max: u64::MAX };
+        store.add_plan(record, jiff::Timestamp::UNIX_EPOCH, room).await.unwrap();
     }
     let Some(Begun::Taken(run, _)) =
         store.begin_plan(&ids[0], jiff::Timestamp::UNIX_EPOCH).await.unwrap()

@@ -16,9 +16,9 @@ use nexus_core::store::{
     AgentKey, AgentPage, AgentQuery, AgentRecord, AnswerRoom, Append, ApprovalPage, ApprovalQuery,
     ApprovalRecord, ApprovalStatus, Begun, CallDigest, Census, Contact, ContextChange,
     ContextOutcome, Copied, Earlier, Effect, EntryNow, Fence, Holder, KeyRecord, Lease,
-    ListedAgent, PlanPage, PlanQuery, SessionPage, SessionQuery, SessionRecord, Settlement,
-    SharedContext, SpendingBy, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
-    StoredPlan, Window, entry_bytes,
+    ListedAgent, PlanPage, PlanQuery, PlanRecord, PlanRoom, SessionPage, SessionQuery,
+    SessionRecord, Settlement, SharedContext, SpendingBy, SpendingQuery, Spent, StoreError,
+    StoredAgent, StoredApproval, StoredPlan, Window, entry_bytes,
 };
 use nexus_core::usage::Bill;
 
@@ -128,6 +128,11 @@ impl Data {
     /// A process ends, without a word or with one.
     pub(super) fn leave(&mut self, process: Process) {
         self.living.remove(&process);
+    }
+
+    pub(super) fn add_plan(&mut self, plan: PlanRecord, stale: Timestamp, room: PlanRoom) {
+        let living = &self.living;
+        self.plans.add(plan, stale, room, &|process| living.contains_key(&process));
     }
 
     pub(super) fn plan(&self, id: &PlanId) -> Option<StoredPlan> {
@@ -605,6 +610,7 @@ impl Data {
         }
         self.rename_approvals(me, from, to);
         self.memories.rename(from, to);
+        self.plans.rename(from, to);
         Ok(Some(born))
     }
 

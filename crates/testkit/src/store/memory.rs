@@ -17,10 +17,10 @@ use nexus_core::store::{
     ApprovalPage, ApprovalQuery, ApprovalRecord, ApprovalStore, Begun, CallDigest, Census, Contact,
     ContextChange, ContextOutcome, ContextStore, Copied, Deletion, Earlier, Fence, IdPrefix,
     KeyAdded, KeyAgent, KeyRecord, KeyStore, Lease, MemoriesStore, MemoryId, MemoryKey,
-    MemoryQuery, MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRun,
-    PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore, Settlement,
-    SharedContext, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval, StoredPlan,
-    StoredVector, Unembedded,
+    MemoryQuery, MemoryRecord, MemoryRoom, MemoryScope, PlanPage, PlanQuery, PlanRecord, PlanRoom,
+    PlanRun, PlanStore, ScopeKey, SessionPage, SessionQuery, SessionRecord, SessionStore,
+    Settlement, SharedContext, SpendingQuery, Spent, StoreError, StoredAgent, StoredApproval,
+    StoredPlan, StoredVector, Unembedded,
 };
 use nexus_core::usage::Bill;
 use tokio::sync::{oneshot, watch};
@@ -533,9 +533,14 @@ impl MemoriesStore for MemoryStore {
 
 #[async_trait]
 impl PlanStore for MemoryStore {
-    async fn add_plan(&self, plan: PlanRecord, stale: Timestamp) -> Result<(), StoreError> {
+    async fn add_plan(
+        &self,
+        plan: PlanRecord,
+        stale: Timestamp,
+        room: PlanRoom,
+    ) -> Result<(), StoreError> {
         self.write("add_plan", move |data, _| {
-            data.plans.add(plan, stale);
+            data.add_plan(plan, stale, room);
             Ok(())
         })
         .await

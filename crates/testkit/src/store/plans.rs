@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use nexus_core::AgentId;
 use nexus_core::plan::{PlanId, PlanStatus, TaskRecord, TaskStatus};
 use nexus_core::store::{
-    Begun, Fence, LISTED_REQUEST_CHARS, ListedPlan, PlanPage, PlanQuery, PlanRecord, PlanRun,
-    StoreError, StoredPlan,
+    Begun, Fence, LISTED_REQUEST_CHARS, ListedPlan, PlanPage, PlanQuery, PlanRecord, PlanRoom,
+    PlanRun, StoreError, StoredPlan,
 };
 
 use super::data::Process;
@@ -34,13 +35,25 @@ impl Row {
     }
 }
 
+fn weight(plan: &PlanRecord) -> u64 {
+    let json = serde_json::to_string(&plan.plan).map_or(0, |json| json.len());
+    (plan.request.len() + json) as u64
+}
+
 fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 impl Plans {
-    pub(super) fn add(&mut self, record: PlanRecord, stale: Timestamp) {
+    pub(super) fn add(
+        &mut self,
+        record: PlanRecord,
+        stale: Timestamp,
+        room: PlanRoom,
+        lives: &dyn Fn(Process) -> bool,
+    ) {
         self.rows.retain(|_, row| row.touched_at >= stale || row.owner.is_some());
+        self.make_room(&record, room, lives);
         let row = Row {
             touched_at: record.created_at,
             status: PlanStatus::Created,
@@ -50,6 +63,34 @@ impl Plans {
             record,
         };
         self.rows.insert(row.record.id.clone(), row);
+    }
+
+    fn make_room(&mut self, new: &PlanRecord, room: PlanRoom, lives: &dyn Fn(Process) -> bool) {
+        if new.tree.is_none() {
+            return;
+        }
+        let mut theirs: Vec<_> =
+            self.rows.values().filter(|row| row.record.tree == new.tree).collect();
+        theirs.sort_by_key(|row| {
+            let runs = row.owner.is_some_and(lives);
+            std::cmp::Reverse((runs, row.touched_at, row.record.id.clone()))
+        });
+        let (mut plans, mut bytes, mut beyond) = (1, weight(new), Vec::new());
+        for row in theirs {
+            plans += 1;
+            bytes += weight(&row.record);
+            let is_over = plans > room.count_max || bytes > room.bytes_max;
+            if is_over && !row.owner.is_some_and(lives) {
+                beyond.push(row.record.id.clone());
+            }
+        }
+        self.rows.retain(|id, _| !beyond.contains(id));
+    }
+
+    pub(super) fn rename(&mut self, from: &AgentId, to: &AgentId) {
+        for row in self.rows.values_mut().filter(|row| row.record.tree.as_ref() == Some(from)) {
+            row.record.tree = Some(to.clone());
+        }
     }
 
     pub(super) fn find(&self, id: &PlanId, lives: &dyn Fn(Process) -> bool) -> Option<StoredPlan> {

@@ -124,6 +124,8 @@ macro_rules! store_contract {
             one_process_runs_a_plan
             plans_come_by_page_the_last_touched_first
             what_nobody_touches_is_removed
+            a_tree_keeps_so_many_plans
+            a_trees_plans_stay_its_own_under_another_name
         }
         $crate::store_contract! { $place; shared_context:
             a_context_grows_by_its_changes_alone

@@ -1,22 +1,27 @@
 //! Plans, and how far they got.
 
 use jiff::{SignedDuration, Timestamp};
+use nexus_core::AgentId;
 use nexus_core::plan::{
     Plan, PlanId, PlanStatus, PlannedTask, TaskOutput, TaskRecord, TaskStatus, TaskType,
 };
 use nexus_core::store::{
-    Begun, Maker, PlanQuery, PlanRecord, PlanRun, PlanStore as _, Store, StoreError, StoredPlan,
+    AgentStore as _, Begun, Maker, PlanQuery, PlanRecord, PlanRoom, PlanRun, PlanStore as _,
+    SessionStore as _, Store, StoreError, StoredPlan,
 };
 use nexus_core::usage::{Bill, Cost, Usage};
 
 use super::{Place, made};
-use crate::store::sample::id as agent_id;
+use crate::store::sample::{self, id as agent_id};
+
+/// For as many as there are.
+const ROOM: PlanRoom = PlanRoom { count_max: u64::MAX, bytes_max: u64::MAX };
 
 pub async fn a_plan_comes_back_as_it_was_made(place: impl Place) {
     let plans = [plan(1, Maker::Administrator), plan(2, Maker::Agent(agent_id("a"), u64::MAX))];
     let store = place.open().await;
     for plan in &plans {
-        made(store.add_plan(plan.clone(), at(0)).await);
+        made(store.add_plan(plan.clone(), at(0), ROOM).await);
     }
     drop(store);
     let store = place.open().await;
@@ -30,7 +35,7 @@ pub async fn a_plan_comes_back_as_it_was_made(place: impl Place) {
 
 pub async fn how_far_a_plan_got_is_kept(place: impl Place) {
     let store = place.open().await;
-    made(store.add_plan(plan(1, Maker::Administrator), at(0)).await);
+    made(store.add_plan(plan(1, Maker::Administrator), at(0), ROOM).await);
     let (run, stored) = taken(made(store.begin_plan(&name(1), at(20)).await));
     assert_eq!((stored.status, stored.touched_at), (PlanStatus::Running, at(20)));
     let begun = TaskRecord { status: TaskStatus::Running, attempts: 1, ..TaskRecord::default() };
@@ -52,7 +57,7 @@ pub async fn how_far_a_plan_got_is_kept(place: impl Place) {
 
 pub async fn one_process_runs_a_plan(place: impl Place) {
     let (one, other) = (place.open().await, place.open().await);
-    made(one.add_plan(plan(1, Maker::Administrator), at(0)).await);
+    made(one.add_plan(plan(1, Maker::Administrator), at(0), ROOM).await);
     assert!(made(one.begin_plan(&name(2), at(1)).await).is_none());
     let (run, _) = taken(made(one.begin_plan(&name(1), at(1)).await));
     assert!(matches!(made(other.begin_plan(&name(1), at(2)).await), Some(Begun::Runs { .. })));
@@ -75,7 +80,7 @@ pub async fn plans_come_by_page_the_last_touched_first(place: impl Place) {
     let own = Maker::Agent(agent_id("a"), 7);
     for number in 1..=4 {
         let maker = if number % 2 == 0 { own.clone() } else { Maker::Administrator };
-        made(store.add_plan(plan(number, maker), at(0)).await);
+        made(store.add_plan(plan(number, maker), at(0), ROOM).await);
     }
     let (run, _) = taken(made(store.begin_plan(&name(1), at(50)).await));
     made(store.note_task(&run, "a".into(), done()).await);
@@ -96,7 +101,7 @@ pub async fn plans_come_by_page_the_last_touched_first(place: impl Place) {
     assert_eq!((first.task_count, first.done_count), (2, 1));
     assert_eq!((first.status, first.touched_at), (PlanStatus::Running, at(50)));
     let long = PlanRecord { request: "é".repeat(501), ..plan(9, Maker::Administrator) };
-    made(store.add_plan(long, at(0)).await);
+    made(store.add_plan(long, at(0), ROOM).await);
     let query = PlanQuery { maker: None, after: None, limit: 9 };
     let listed = made(store.plans(query).await).plans;
     assert!(listed.iter().any(|it| it.request == "é".repeat(500)));
@@ -105,14 +110,66 @@ pub async fn plans_come_by_page_the_last_touched_first(place: impl Place) {
 pub async fn what_nobody_touches_is_removed(place: impl Place) {
     let store = place.open().await;
     for number in 1..=2 {
-        made(store.add_plan(plan(number, Maker::Administrator), at(0)).await);
+        made(store.add_plan(plan(number, Maker::Administrator), at(0), ROOM).await);
     }
     let (run, _) = taken(made(store.begin_plan(&name(2), at(20)).await));
     made(store.note_task(&run, "a".into(), done()).await);
     made(store.end_plan(&run, PlanStatus::Success, at(20)).await);
-    made(store.add_plan(plan(3, Maker::Administrator), at(20)).await);
+    made(store.add_plan(plan(3, Maker::Administrator), at(20), ROOM).await);
     assert_eq!(made(store.plan(&name(1)).await), None);
     assert_eq!(found(&store, 2).await.tasks.len(), 1);
+}
+
+/// Of a tree there is so much, whoever in it made it, and it takes nothing from others.
+pub async fn a_tree_keeps_so_many_plans(place: impl Place) {
+    let store = place.open().await;
+    let [root, child] = ["root", "child"].map(agent_id);
+    let of = |number, maker: &AgentId, tree: &AgentId| PlanRecord {
+        maker: Maker::Agent(maker.clone(), 7),
+        tree: Some(tree.clone()),
+        ..plan(number, Maker::Administrator)
+    };
+    let room = |count_max| PlanRoom { count_max, bytes_max: u64::MAX };
+    let add = async |plan, room| made(store.add_plan(plan, at(0), room).await);
+    let left = async || {
+        let query = PlanQuery { maker: None, after: None, limit: 99 };
+        let mut left: Vec<_> =
+            made(store.plans(query).await).plans.iter().map(|it| number(&it.id)).collect();
+        left.sort_unstable();
+        left
+    };
+    add(plan(1, Maker::Administrator), room(1)).await;
+    add(of(2, &agent_id("other"), &agent_id("other")), room(1)).await;
+    for (number, maker) in [(3, &root), (4, &child), (5, &root)] {
+        add(of(number, maker, &root), room(3)).await;
+    }
+    assert_eq!(left().await, [1, 2, 3, 4, 5]);
+    // The one that runs is the oldest now, and stays.
+    let (run, _) = taken(made(store.begin_plan(&name(3), at(0)).await));
+    add(of(6, &child, &root), room(3)).await;
+    assert_eq!(left().await, [1, 2, 3, 5, 6]);
+    made(store.end_plan(&run, PlanStatus::Success, at(0)).await);
+    add(of(7, &child, &root), room(3)).await;
+    assert_eq!(left().await, [1, 2, 5, 6, 7]);
+    // By bytes, of just as many and of one less. Each of these plans is as long as the others.
+    let json = serde_json::to_string(&of(8, &root, &root).plan).unwrap_or_default();
+    let bytes = (of(8, &root, &root).request.len() + json.len()) as u64;
+    let bytes_of = |count: u64, less| PlanRoom { count_max: 99, bytes_max: count * bytes - less };
+    add(of(8, &root, &root), bytes_of(4, 0)).await;
+    assert_eq!(left().await, [1, 2, 5, 6, 7, 8]);
+    add(of(9, &root, &root), bytes_of(5, 1)).await;
+    assert_eq!(left().await, [1, 2, 6, 7, 8, 9]);
+}
+
+pub async fn a_trees_plans_stay_its_own_under_another_name(place: impl Place) {
+    let store = place.open().await;
+    made(store.create(sample::agent("root")).await);
+    let of = |number, tree: &str| plan(number, Maker::Agent(agent_id(tree), 7));
+    let room = PlanRoom { count_max: 1, ..ROOM };
+    made(store.add_plan(of(1, "root"), at(0), room).await);
+    made(store.rename(&agent_id("root"), &agent_id("renamed")).await);
+    made(store.add_plan(of(2, "renamed"), at(0), room).await);
+    assert_eq!(made(store.plan(&name(1)).await), None);
 }
 
 async fn found(store: &impl Store, number: u64) -> StoredPlan {
@@ -154,6 +211,10 @@ fn plan(number: u64, maker: Maker) -> PlanRecord {
             tasks: vec![task("a", vec![]), task("b", vec!["a".into()])],
             estimated_time_seconds: 5,
             explanation: "so".into(),
+        },
+        tree: match &maker {
+            Maker::Administrator => None,
+            Maker::Agent(id, _) => Some(id.clone()),
         },
         maker,
         created_at: at(i64::try_from(number).unwrap_or_default()),
