@@ -12,7 +12,7 @@ use super::scene::{BRUTE, HENCHMEN, HONEST, IDLERS, Scene, VILLAIN, henchman, re
 use crate::rpc::request;
 
 /// Kinds of crimes. Each is committed by somebody in every run.
-pub const KINDS: usize = 28;
+pub const KINDS: usize = 30;
 
 /// How long somebody hostile listens to what it comes to.
 const LISTENS: Duration = Duration::from_secs(2);
@@ -122,6 +122,13 @@ fn of_kind(kind: usize, scene: &Scene, rng: &mut Rng) -> Crime {
         24 => return door(scene, "/mcp", &host(rng)),
         25 => return by_brute(scene, &told(BRUTE, "pry")),
         26 => return by_brute(scene, &told(BRUTE, &format!("hungry {}", rng.usize(..HUNGRY)))),
+        // Every place at the provider, together with the idlers.
+        27 => batch((IDLERS..HENCHMEN).map(|number| {
+            let content =
+                json!({"agent_id": henchman(number), "content": "hang", "timeout_ms": 2_000});
+            ("send", content)
+        })),
+        28 => plans(),
         _ => one("list_agents", json!({})),
     };
     Crime { bytes: request_to(&scene.address, "/", &scene.villain, &message), is_unread: false }
@@ -177,6 +184,18 @@ fn above_itself() -> Vec<(&'static str, Value)> {
         ("shutdown", json!({})),
         ("shutdown", json!({"agent_id": VILLAIN})),
     ]
+}
+
+/// A plan as long as a message may be, begun and left; and a look at all that were made so.
+fn plans() -> String {
+    let task = |number: usize| {
+        let description = "x".repeat(60_000);
+        json!({"id": format!("t{number}"), "type": "analysis", "description": description, "dependencies": [], "priority": 1})
+    };
+    let tasks: Vec<_> = (0..15).map(task).collect();
+    let plan = json!({"explanation": "", "estimated_time_seconds": 1, "tasks": tasks});
+    let run = json!({"plan": plan, "options": {"timeout_ms": 1}});
+    batch([("run_plan", run), ("list_plans", json!({"limit": 1000}))].into_iter())
 }
 
 fn unread(scene: &Scene, message: &str) -> Crime {

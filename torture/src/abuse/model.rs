@@ -60,10 +60,13 @@ fn all(calls: impl IntoIterator<Item = Call>) -> Reply {
         .fold(Reply::text(""), |reply, (tool, arguments)| reply.then_tool_call(tool, arguments))
 }
 
-/// Hunks that fit nowhere in a long file.
+/// Hunks that fit nowhere in a long file, in the order of their lines: others are refused before they are looked for.
 fn bad_diff() -> String {
-    let hunk = "@@ -1,3 +1,3 @@\n a\n-b\n+c\n a\n";
-    format!("--- a/long.txt\n+++ b/long.txt\n{}", hunk.repeat(6_000))
+    let mut diff = "--- a/long.txt\n+++ b/long.txt\n".to_owned();
+    for line in (1..1_800_000).step_by(300) {
+        diff += &format!("@@ -{line},3 +{line},3 @@\n a\n-b\n+c\n a\n");
+    }
+    diff
 }
 
 const fn comments() -> [u8; 64 * 1024] {
