@@ -71,11 +71,6 @@ fn check_message(index: usize, message: &Value) -> Result<(), Rejection> {
     if is_empty {
         return Err(format!("messages.{index}: all messages must have non-empty content").into());
     }
-    let is_blank =
-        |block: &Value| block["text"].as_str().is_some_and(|text| text.trim().is_empty());
-    if prompt::pieces(&message["content"]).all(is_blank) {
-        return Err("messages: text content blocks must contain non-whitespace text".into());
-    }
     let is_plain = |id: &str| {
         !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '_' || it == '-')
     };
@@ -101,6 +96,11 @@ fn check_message(index: usize, message: &Value) -> Result<(), Rejection> {
                 format!("{place}.{kind}.id: String should match pattern '^[a-zA-Z0-9_-]+$'");
             return Err(message.into());
         }
+    }
+    let is_blank =
+        |block: &Value| block["text"].as_str().is_some_and(|text| text.trim().is_empty());
+    if prompt::pieces(&message["content"]).all(is_blank) {
+        return Err("messages: text content blocks must contain non-whitespace text".into());
     }
     Ok(())
 }

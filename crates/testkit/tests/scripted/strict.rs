@@ -96,6 +96,10 @@ async fn messages_refuse_what_anthropic_refuses() {
         ),
         (said(json!([user(json!([text("")]))])), Some("text content blocks must be non-empty")),
         (
+            said(json!([user(json!([text(" ")]))])),
+            Some("text content blocks must contain non-whitespace text"),
+        ),
+        (
             said(json!([
                 user(json!("Hi")),
                 assistant(json!([used("a.b")])),
