@@ -131,9 +131,6 @@ impl HttpServer {
     }
 }
 
-/// What somebody asked who has said who they are is answered in so long when another has their place.
-const LAST_ANSWER_MAX: Duration = Duration::from_secs(1);
-
 async fn serve(
     context: Arc<Context>,
     stream: TcpStream,
@@ -167,17 +164,13 @@ async fn serve(
         tokio::select! {
             biased;
             ended = &mut connection => ended,
-            // Another has the place: nobody is told why.
+            // Another has the place: a stranger is not told why.
             () = end.cancelled() => {
                 if !stop.is_cancelled() && !place.is_heard() {
                     return Ok(());
                 }
                 connection.as_mut().graceful_shutdown();
-                if stop.is_cancelled() {
-                    return connection.await;
-                }
-                let last = tokio::time::timeout(LAST_ANSWER_MAX, connection);
-                last.await.unwrap_or(Ok(()))
+                connection.await
             }
         }
     };

@@ -137,8 +137,7 @@ impl Places {
         let seat = Arc::new(seat);
         taken.strangers.insert(number, seat.clone());
         drop(taken);
-        let (known, is_late) = (AtomicU8::new(0), AtomicBool::new(false));
-        Ok(Place { places: self.clone(), number, known, is_late, seat })
+        Ok(Place { places: self.clone(), number, known: AtomicU8::new(0), seat })
     }
 
     /// Takes the place of the stranger who came first, for want of anything else that could be given up.
@@ -167,6 +166,13 @@ impl Taken {
             _ => {}
         }
         if self.evict_agent(|_| true) { Ok(()) } else { Err(Taking::Never) }
+    }
+
+    /// Somebody is known now whose place was taken a moment ago: while what was asked was read. A stranger goes instead.
+    fn hold_to(&mut self, most: usize) {
+        if self.len() > most {
+            self.evict_stranger();
+        }
     }
 
     /// Takes the place of the stranger who came first.
@@ -207,8 +213,6 @@ pub struct Place {
     number: u64,
     /// A `Known`, where it can be asked without the lock: every call asks.
     known: AtomicU8,
-    /// Its peer said who it is when another had the place already.
-    is_late: AtomicBool,
     seat: Arc<Seat>,
 }
 
@@ -218,9 +222,9 @@ impl Place {
         self.seat.end.clone()
     }
 
-    /// Whether the peer has said who it is. What it asked is answered then, though another have its place.
+    /// Whether the peer has said who it is. What it asked is answered then, though another has its place.
     pub fn is_heard(&self) -> bool {
-        self.knows(Known::Agent) || self.is_late.load(Ordering::Relaxed)
+        self.knows(Known::Agent)
     }
 
     /// The peer has shown that it is the administrator, who always has a place.
@@ -229,14 +233,11 @@ impl Place {
             return;
         }
         let mut taken = self.places.lock();
-        // It may have been lost a moment ago.
-        let stranger = taken.strangers.remove(&self.number);
-        if stranger.or_else(|| taken.remove_agent(self.number)).is_some() {
-            taken.administrators += 1;
-            self.known.store(Known::Administrator as u8, Ordering::Relaxed);
-        } else {
-            self.is_late.store(true, Ordering::Relaxed);
-        }
+        let _ = taken.strangers.remove(&self.number);
+        drop(taken.remove_agent(self.number));
+        taken.administrators += 1;
+        self.known.store(Known::Administrator as u8, Ordering::Relaxed);
+        taken.hold_to(self.places.most);
     }
 
     /// The peer has shown that it is an agent. Where agents, or those of its tree, have all places that they may, the one
@@ -246,12 +247,8 @@ impl Place {
             return Ok(());
         }
         let guest = guest();
-        let Places { of_agents_max, of_tree_max, .. } = *self.places;
+        let Places { most: of_all_max, of_agents_max, of_tree_max, .. } = *self.places;
         let mut taken = self.places.lock();
-        if !taken.strangers.contains_key(&self.number) {
-            self.is_late.store(true, Ordering::Relaxed);
-            return Ok(());
-        }
         let share = taken.shares.get(&guest).copied().unwrap_or_default();
         if share >= of_tree_max && !taken.evict_agent(|it| *it == guest) {
             return Err(Full);
@@ -259,11 +256,11 @@ impl Place {
         if taken.agents.len() >= of_agents_max && !taken.evict_agent(|_| true) {
             return Err(Full);
         }
-        if let Some(seat) = taken.strangers.remove(&self.number) {
-            *taken.shares.entry(guest.clone()).or_default() += 1;
-            taken.agents.insert(self.number, (guest, seat));
-            self.known.store(Known::Agent as u8, Ordering::Relaxed);
-        }
+        let _ = taken.strangers.remove(&self.number);
+        *taken.shares.entry(guest.clone()).or_default() += 1;
+        taken.agents.insert(self.number, (guest, self.seat.clone()));
+        self.known.store(Known::Agent as u8, Ordering::Relaxed);
+        taken.hold_to(of_all_max);
         Ok(())
     }
 
@@ -329,9 +326,9 @@ mod tests {
             [false, true, false, false]
         );
         assert_eq!([&known, &first, &second].map(|it| it.is_heard()), [true, false, false]);
-        // One that was lost does not come back by what it says now, nor does its end free a place twice.
+        // Who says it a moment late is answered all the same, and a stranger makes room.
         first.introduce_administrator();
-        assert!(first.is_heard(), "it is answered");
+        assert!(first.is_heard() && is_lost(&second));
         drop(first);
         second.introduce_administrator();
         third.introduce_administrator();
