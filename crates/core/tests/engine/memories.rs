@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use nexus_core::{AgentId, Requester};
 use nexus_core::fuse::FUSED_DEPTH;
 use nexus_core::memory::{
     CONTENT_BYTES_MAX, Identity, Meaning, Memories, MemoryError, NewMemory, SCOPE_BYTES_MAX,
 };
 use nexus_core::store::{MemoriesStore as _, MemoryId, MemoryRecord, MemoryScope, StoreError};
+use nexus_core::{AgentId, Requester};
 use nexus_testkit::store::MemoryStore;
 
 use crate::fakes::ADMIN;
