@@ -189,7 +189,7 @@ fn line(happened: &Happened) -> Option<String> {
             let said = Some(harmless(&message.content)).filter(|said| !said.is_empty());
             let calls = message.tool_calls.iter().map(printed::tool_call);
             let lines = said.into_iter().chain(calls).map(|it| format!("{at} {agent} {it}\n"));
-            return Some(lines.collect());
+            return Some(lines.collect()).filter(|lines: &String| !lines.is_empty());
         }
         Event::ToolProgress { id, progress, total, message } => {
             let total = total.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
@@ -419,6 +419,11 @@ mod tests {
         };
         check(message("assistant", "said"), Some("said"));
         check(message("assistant", ""), None);
+        let mut calling = message("assistant", "");
+        let call = json!({"id": "call_57d0", "name": "sleep", "arguments": {"seconds": 1}});
+        calling["message"]["tool_calls"] = json!([call]);
+        check(calling, Some("● sleep {\"seconds\":1}  [57d0]"));
+        check(json!({"type": "tool_call", "id": "1", "name": "sleep", "arguments": {}}), None);
         check(message("user", "asked"), None);
         check(json!({"type": "tool_started", "id": "1"}), None);
     }
@@ -428,7 +433,8 @@ mod tests {
         let evil = "\u{1b}[2J\u{7}\u{202e}";
         for event in [
             json!({"type": "turn_started", "content": evil, "source": evil, "model": evil}),
-            json!({"type": "tool_call", "id": evil, "name": evil, "arguments": {"a": evil}}),
+            json!({"type": "message", "index": 0, "message": {"index": 0, "role": "assistant", "content": evil,
+                "tool_calls": [{"id": evil, "name": evil, "arguments": {"a": evil}}]}}),
             json!({"type": "tool_result", "id": evil, "content": evil, "failed": false, "duration_ms": 0, "refused_by": evil}),
             json!({"type": "tool_progress", "id": evil, "progress": 1, "message": evil}),
             json!({"type": "fallback", "from": evil, "to": evil, "reason": evil}),
