@@ -59,6 +59,7 @@ async fn who_turns_to_an_agent_in_mid_turn_reads_each_line_once() {
     screen.read().await;
     screen.type_text("y").await;
     screen.wait_until("the end", |screen| screen.ends().len() == 2).await;
+    screen.wait_until("what /send prints", |screen| screen.count("It is made.") == 2).await;
     assert_eq!(screen.count("I make it."), 1 + 1, "as it was said, and with what /send prints");
     assert!(screen.ends()[1].contains(" · 1 tool"), "{:?}", screen.ends());
 }
