@@ -65,7 +65,7 @@ pub enum Recurs {
 /// On whose behalf a model is called: who shares what a provider gives, and who goes first.
 #[derive(Clone, Default)]
 pub struct Asker {
-    /// The agent at the root of the tree.
+    /// The tree that the call is of; empty where the administrator makes it without an agent.
     pub root: Arc<str>,
     pub agent: Arc<str>,
     /// Tells it from others that had its name.

@@ -134,7 +134,7 @@ async fn prepare(dispatcher: Arc<Dispatcher>, asked: Completion) -> Result<Ready
         strict: asked.schema.as_ref().is_some_and(|it| it.is_strict),
         schema: asked.schema.map(|it| Arc::new(Value::Object(it.schema))),
         asker: Asker {
-            root: root.map_or_else(|| who.clone(), Into::into),
+            root: root.unwrap_or_default().into(),
             agent: who,
             urgency: if asked.is_watched { Urgency::Watched } else { Urgency::Usual },
             ..Asker::default()

@@ -188,9 +188,7 @@ impl Lane {
                 let (of_tree_max, of_roots) = (state.of_tree_max(), &state.of_roots);
                 let limits = &mut state.limits;
                 let next = state.queue.next(&mut |entry| {
-                    if short.is_some()
-                        || of_roots.get(&entry.root).is_some_and(|it| *it >= of_tree_max)
-                    {
+                    if short.is_some() || has_share(of_roots, &entry.root, of_tree_max) {
                         return false;
                     }
                     if let Some(at) = limits.figures_wait(&entry.model, entry.tokens, now) {
@@ -258,8 +256,7 @@ impl State {
 
     /// Why this one may not.
     fn blocked(&mut self, root: &str, model: &str, tokens: u64, now: Instant) -> Option<Blocked> {
-        let theirs = self.of_roots.get(root).copied().unwrap_or_default();
-        let is_full = theirs >= self.of_tree_max();
+        let is_full = has_share(&self.of_roots, root, self.of_tree_max());
         let full = is_full.then_some(Blocked { until: None, reason: FULL });
         self.lane_blocked(now).or(full).or_else(|| {
             let figures = self.limits.figures_wait(model, tokens, now);
@@ -582,6 +579,11 @@ impl Drop for Permit {
         state.release(&self.granted);
         self.lane.dispatch(&mut state, now);
     }
+}
+
+/// Whether a tree has as many calls under way as it may. Those of the administrator are no tree's.
+fn has_share(of_roots: &HashMap<Arc<str>, u32>, root: &str, most: u32) -> bool {
+    !root.is_empty() && of_roots.get(root).is_some_and(|it| *it >= most)
 }
 
 /// What a call is answered that does not wait as long as it would have to.

@@ -356,7 +356,7 @@ async fn a_tree_that_fills_the_lane_makes_room_for_others() {
 async fn a_tree_never_has_all_of_a_lane() {
     for (room, of_tree) in [(16, 14), (8, 7), (7, 7), (1, 1)] {
         let lane = lane_of(room);
-        let mut held = Vec::new();
+        let (mut held, mut held_by_all) = (Vec::new(), Vec::new());
         for _ in 0..of_tree {
             held.push(pass(&lane, "greedy").await.unwrap());
         }
@@ -374,6 +374,10 @@ async fn a_tree_never_has_all_of_a_lane() {
         held.pop();
         drop((more.await.unwrap(), held, others));
         assert!(lane.locked().0.of_roots.is_empty());
+        // The administrator is no tree.
+        for _ in 0..room {
+            held_by_all.push(pass(&lane, "").await.unwrap());
+        }
     }
 }
 
