@@ -9,7 +9,7 @@ use nexus_protocol::conversation::{InterruptedTurn, MessageEntry};
 use nexus_protocol::error::UNAVAILABLE;
 use nexus_protocol::shared::Shared;
 use nexus_protocol::turn::{RequestId, SendResult};
-use nexus_protocol::watch::{Event, Happened, WatchParams};
+use nexus_protocol::watch::{Event, Happened, Piece, WatchParams};
 use tokio::sync::mpsc::Sender;
 
 use crate::link::Link;
@@ -143,15 +143,41 @@ async fn watch(
         {
             *at = *index as i64;
         }
-        let told = match of {
-            Of::All => News::All(Box::new(event)),
-            Of::Shown(generation) => News::Shown(generation, Box::new(event)),
-        };
-        if news.send(told).await.is_err() {
-            return Ok(Ended::Over);
+        for event in parts(event) {
+            let told = match of {
+                Of::All => News::All(Box::new(event)),
+                Of::Shown(generation) => News::Shown(generation, Box::new(event)),
+            };
+            if news.send(told).await.is_err() {
+                return Ok(Ended::Over);
+            }
         }
     }
     Ok(Ended::Over)
+}
+
+/// A text that is longer is shown in parts: lines take many times its memory, and those of one part are printed before the
+/// next is looked at. To whoever is slow the server says in one piece what came meanwhile.
+const PART_BYTES_MAX: usize = 8 << 10;
+
+fn parts(happened: Happened) -> Vec<Happened> {
+    let Event::Delta(mut piece) = happened.event else { return vec![happened] };
+    let mut parts = Vec::new();
+    loop {
+        let rest = piece.text.split_off(piece.text.floor_char_boundary(PART_BYTES_MAX));
+        let offset = piece.offset + piece.text.chars().count() as u64;
+        let next = Piece { step: piece.step, offset, text: rest };
+        parts.push(Happened {
+            agent_id: happened.agent_id.clone(),
+            request_id: happened.request_id.clone(),
+            at: happened.at.clone(),
+            event: Event::Delta(piece),
+        });
+        if next.text.is_empty() {
+            return parts;
+        }
+        piece = next;
+    }
 }
 
 fn again(params: &WatchParams) -> WatchParams {
@@ -162,5 +188,31 @@ fn again(params: &WatchParams) -> WatchParams {
         after: params.after.clone(),
         approver: params.approver,
         name: params.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_shown_in_parts_that_follow_each_other() {
+        for text in ["", "short", &"é".repeat(PART_BYTES_MAX), &"a".repeat(PART_BYTES_MAX)] {
+            let event = json!({"type": "delta", "step": 2, "offset": 7, "text": text});
+            let told = json!({"agent_id": "a", "at": "", "event": event});
+            let (mut said, mut offset) = (String::new(), 7);
+            for part in parts(serde_json::from_value(told).unwrap()) {
+                let Event::Delta(piece) = part.event else { panic!("it is no piece") };
+                assert_eq!((piece.step, piece.offset), (2, offset));
+                assert!(piece.text.len() <= PART_BYTES_MAX);
+                offset += piece.text.chars().count() as u64;
+                said.push_str(&piece.text);
+            }
+            assert_eq!(said, text);
+        }
+        let other = json!({"agent_id": "a", "at": "", "event": {"type": "agent_ended"}});
+        assert_eq!(parts(serde_json::from_value(other).unwrap()).len(), 1);
     }
 }
